@@ -1,0 +1,199 @@
+"""The only ways we write: replace a whole file, append to a file, sync what others append.
+
+*Atomic* means never half; *durable* means still there after a power cut. `replacing` is both.
+`Appender` makes a write whole or absent and survives SIGKILL at once; it becomes durable with
+the next sync, which `Syncer` does for many files from outside the processes that write them.
+
+After a failed sync the kernel may drop the data and report success the next time, so nothing here
+ever syncs the same file twice in the hope of a better answer: the error is final.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .errors import StorageError
+
+SYNC_INTERVAL_S = 0.5
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `target`; on success make it `target`, durably.
+
+    Killed at any moment, `target` is the old file or the new one, whole. A temporary file that a
+    kill left behind is overwritten by the next attempt.
+    """
+    temporary = target.with_name(f".{target.name}.part")
+    temporary.unlink(missing_ok=True)
+    try:
+        yield temporary
+        sync_file(temporary)
+        temporary.replace(target)
+        # The folder too: without this the rename itself can be lost.
+        sync_folder(target.parent)
+    except OSError as error:
+        _discard(temporary)
+        raise storage_error(target, error) from error
+    except BaseException:
+        _discard(temporary)
+        raise
+
+
+def replace_text(target: Path, text: str) -> None:
+    """Write `text` as the whole content of `target`, atomically and durably."""
+    with replacing(target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of `path` durable."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Make names created, renamed or removed in `path` durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Create `path` and what is missing above it, durably."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    try:
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise storage_error(path, error) from error
+
+
+class Appender:
+    """A new file to which one process appends; nobody else ever writes to it.
+
+    Each `append` is one write. After a kill the file holds whole appends and at most one torn one
+    at its end. A refused append (disk full) is taken back, so that later ones stay readable.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            sync_folder(path.parent)
+        except OSError as error:
+            raise storage_error(path, error) from error
+        self._end = 0
+
+    def append(self, data: bytes) -> None:
+        """Add `data` to the end of the file: it survives SIGKILL from here on."""
+        try:
+            written = os.write(self._descriptor, data)
+            # A short write is how a disk that fills up, a signal, or a write of over 2 GiB shows.
+            while written < len(data):
+                written += os.write(self._descriptor, memoryview(data)[written:])
+        except OSError as error:
+            self._take_back()
+            raise storage_error(self.path, error) from error
+        self._end += len(data)
+
+    def _take_back(self) -> None:
+        with suppress(OSError):
+            os.ftruncate(self._descriptor, self._end)
+            os.lseek(self._descriptor, self._end, os.SEEK_SET)
+
+    def sync(self) -> None:
+        """Make every append so far durable."""
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise storage_error(self.path, error) from error
+
+    def close(self) -> None:
+        """Make everything durable and let go of the file."""
+        try:
+            self.sync()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the file as it is, without a sync."""
+        os.close(self._descriptor)
+
+
+class Syncer:
+    """Keeps files that other processes append to durable, from a thread of its own.
+
+    Whatever was appended is durable at most SYNC_INTERVAL_S and one sync later, also while the
+    process that wrote it is busy in C code that holds the interpreter's lock, or is dead.
+    """
+
+    def __init__(self, on_error: Callable[[StorageError], None]) -> None:
+        self._on_error = on_error
+        self._files: dict[Path, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="h5sweep-sync", daemon=True)
+        self._thread.start()
+
+    def add(self, path: Path) -> None:
+        """Watch `path` from now on."""
+        with self._lock:
+            if path not in self._files:
+                self._files[path] = (os.open(path, os.O_RDONLY), 0)
+
+    def close(self) -> None:
+        """Sync all files a last time and let go of them."""
+        self._stop.set()
+        self._thread.join()
+        self._sync_all()
+        for descriptor, _ in self._files.values():
+            os.close(descriptor)
+
+    def _run(self) -> None:
+        while not self._stop.wait(SYNC_INTERVAL_S):
+            self._sync_all()
+
+    def _sync_all(self) -> None:
+        with self._lock:
+            files = list(self._files.items())
+        for path, (descriptor, synced_bytes) in files:
+            size_bytes = os.fstat(descriptor).st_size
+            if size_bytes == synced_bytes:
+                continue
+            try:
+                os.fdatasync(descriptor)
+            except OSError as error:
+                self._forget(path)
+                self._on_error(storage_error(path, error))
+            else:
+                with self._lock:
+                    self._files[path] = (descriptor, size_bytes)
+
+    def _forget(self, path: Path) -> None:
+        with self._lock:
+            descriptor, _ = self._files.pop(path)
+        os.close(descriptor)
+
+
+def storage_error(path: Path, error: OSError) -> StorageError:
+    """Word a refusal of the operating system, with its number kept in `errno`."""
+    refusal = StorageError(f"cannot write {path}: {error.strerror or error}")
+    refusal.errno = error.errno
+    return refusal
+
+
+def _discard(temporary: Path) -> None:
+    with suppress(OSError):
+        temporary.unlink(missing_ok=True)

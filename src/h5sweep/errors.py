@@ -1,0 +1,65 @@
+"""Every error h5sweep raises on purpose, with the exit code the command line gives for it.
+
+    SweepError                          base of all; exit code 1
+    ├── UsageError (ValueError)         2   the caller's mistake: arguments, study file, parameters
+    │   ├── StudyError                  2   the study file cannot be used
+    │   └── WrongFolderError            2   the run folder belongs to another sweep
+    ├── UnsupportedValueError (TypeError)   1   a task returned something we cannot store
+    ├── StorageError (OSError)          1   the disk refused: full, read-only, failing
+    ├── DamagedError                    3   a file of ours is not what it should be
+    ├── LockedError                     4   another live run holds the folder
+    └── InterruptedRunError             130, 143   stopped by a signal: give the command again
+
+A message says what is wrong and ends with the next step. Exit code 70 is not here: it is for
+what we did not foresee.
+"""
+
+from __future__ import annotations
+
+
+class SweepError(Exception):
+    """Base of every error that h5sweep raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(SweepError, ValueError):
+    """The caller's mistake: nothing was changed."""
+
+    exit_code = 2
+
+
+class StudyError(UsageError):
+    """A study file that does not import, or holds no sweep, or several."""
+
+
+class WrongFolderError(UsageError):
+    """A run folder or output that belongs to another sweep."""
+
+
+class UnsupportedValueError(SweepError, TypeError):
+    """A result that cannot be stored; it fails one task, never the run."""
+
+
+class StorageError(SweepError, OSError):
+    """The disk refused to take something; what was finished before is still there."""
+
+
+class DamagedError(SweepError):
+    """A file of ours that cannot be what it claims to be."""
+
+    exit_code = 3
+
+
+class LockedError(SweepError):
+    """Another live run holds the run folder."""
+
+    exit_code = 4
+
+
+class InterruptedRunError(SweepError):
+    """The run was stopped by a signal; everything finished is kept."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number

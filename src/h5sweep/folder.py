@@ -1,0 +1,157 @@
+"""What lies where in a run folder, `layouts.h5.run/` beside `layouts.h5`.
+
+    README.txt      what this folder is, for whoever finds it
+    plan.jsonl      every task's key, by number; only ever grows
+    sweep.json      the sweep: its name, dims, units, where its code lies, who ran it
+    lock            who is running it now
+    merged.json     which tasks the output held after the last merge
+    records/        one record file per process that ever worked here
+    logs/           what the tasks printed, one file per worker
+
+Any process that sees the folder can say what is done, failed, running and missing: there is no
+other state.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import durable
+from .errors import DamagedError, UsageError
+from .plan import Plan
+
+SUFFIX = ".run"
+RECORDS_SUFFIX = ".records"
+
+README = """\
+This folder belongs to {output}, the output beside it. It was made by h5sweep.
+
+Here every finished result is kept until it has been merged into the output, and after that until
+you remove it. Do not edit or delete anything here while a run is going on.
+
+  h5sweep status {output}     what is done, failed, running
+  h5sweep missing {output}    what is missing, and why
+  h5sweep merge {output}      make the output from what is here
+
+plan.jsonl    every task's key, by number        records/   the results, one file a process
+sweep.json    what is run, by whom, with what    logs/      what the tasks printed
+lock          who is running it now              merged.json   which tasks the output holds
+"""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The run folder of one output; every path in it comes from here."""
+
+    output: Path
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """The run folder meant by `path`: an output, whether it exists or not, or the folder."""
+        path = Path(path)
+        if path.name.endswith(SUFFIX) and path.is_dir():
+            return cls(path.with_name(path.name.removesuffix(SUFFIX)))
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder: name an output, such as {path / 'layouts.h5'}")
+        return cls(path)
+
+    @property
+    def path(self) -> Path:
+        return self.output.with_name(self.output.name + SUFFIX)
+
+    @property
+    def plan_path(self) -> Path:
+        return self.path / "plan.jsonl"
+
+    @property
+    def sweep_path(self) -> Path:
+        return self.path / "sweep.json"
+
+    @property
+    def lock_path(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def merged_path(self) -> Path:
+        return self.path / "merged.json"
+
+    @property
+    def records_path(self) -> Path:
+        return self.path / "records"
+
+    @property
+    def logs_path(self) -> Path:
+        return self.path / "logs"
+
+    def exists(self) -> bool:
+        return self.path.is_dir()
+
+    def create(self) -> None:
+        """Make the folder and what belongs in it, durably; harmless if it is there."""
+        for path in (self.path, self.records_path, self.logs_path):
+            durable.make_folder(path)
+        readme = self.path / "README.txt"
+        if not readme.exists():
+            durable.replace_text(readme, README.format(output=self.output.name))
+
+    def new_record_path(self, role: str) -> Path:
+        """A name no record file has had, for `role`: worker, run, recorder."""
+        return self.records_path / f"{role}_{os.getpid()}_{secrets.token_hex(4)}{RECORDS_SUFFIX}"
+
+    def log_path(self, record_path: Path) -> Path:
+        """The log of the worker that writes the record file `record_path`."""
+        return self.logs_path / f"{record_path.stem}.log"
+
+    def record_paths(self) -> list[Path]:
+        """Every record file, in a fixed order."""
+        # A listing, not a test for each name: network file systems cache "no such file".
+        if not self.records_path.is_dir():
+            return []
+        return sorted(p for p in self.records_path.iterdir() if p.suffix == RECORDS_SUFFIX)
+
+    def load_plan(self) -> Plan | None:
+        """The plan, or None if none was made yet."""
+        try:
+            text = self.plan_path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        try:
+            return Plan.from_json(text)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedError(
+                f"{self.plan_path} is damaged ({error}); the records are not touched by this. "
+                "Move the plan away and give the same command again: keys are in the records too"
+            ) from error
+
+    def save_plan(self, plan: Plan) -> None:
+        """Replace the plan, durably. Whoever calls holds the lock and only ever appends tasks."""
+        durable.replace_text(self.plan_path, plan.to_json())
+
+    def load_sweep(self) -> dict[str, Any]:
+        """What is known about the sweep; empty before its first run."""
+        return _load_json(self.sweep_path)
+
+    def save_sweep(self, about: dict[str, Any]) -> None:
+        durable.replace_text(self.sweep_path, json.dumps(about, indent=1) + "\n")
+
+    def load_merged(self) -> dict[str, Any]:
+        """What the last merge noted about the output it wrote; empty if there was none."""
+        return _load_json(self.merged_path)
+
+    def save_merged(self, about: dict[str, Any]) -> None:
+        durable.replace_text(self.merged_path, json.dumps(about) + "\n")
+
+
+def _load_json(path: Path) -> dict[str, Any]:
+    try:
+        loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise DamagedError(f"{path} is damaged ({error}): move it away") from error
+    return loaded

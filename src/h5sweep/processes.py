@@ -1,0 +1,91 @@
+"""Which process is which: a pid alone is not enough, because pids are used again."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process that can be told from every other one: host, boot, pid, and when it started."""
+
+    host: str
+    boot: str
+    pid: int
+    start_ticks: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "host": self.host,
+            "boot": self.boot,
+            "pid": self.pid,
+            "start_ticks": self.start_ticks,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ProcessId:
+        return cls(value["host"], value["boot"], value["pid"], value["start_ticks"])
+
+    @property
+    def is_on_this_host(self) -> bool:
+        return self.host == host_name()
+
+    def is_alive(self) -> bool | None:
+        """Whether this process still runs; None if it ran on another host and nobody can say."""
+        if not self.is_on_this_host:
+            return None
+        if self.boot != boot_id():
+            return False
+        return _start_ticks(self.pid) == self.start_ticks
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} on {self.host}"
+
+
+def this_process() -> ProcessId:
+    """The identity of the calling process."""
+    pid = os.getpid()
+    return ProcessId(host_name(), boot_id(), pid, _start_ticks(pid) or 0)
+
+
+@cache
+def host_name() -> str:
+    return os.uname().nodename
+
+
+@cache
+def boot_id() -> str:
+    """A name for this boot of the machine: pids and start times begin anew with each."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When `pid` started, in clock ticks since boot; None if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return _fallback_start(pid)
+    # The command's name is in parentheses and may itself hold any character.
+    fields = stat.rpartition(")")[2].split()
+    is_zombie = fields[0] in "ZX"
+    return None if is_zombie else int(fields[19])
+
+
+def _fallback_start(pid: int) -> int | None:
+    """Where there is no /proc: 0 for a process that exists, None for one that does not."""
+    if Path("/proc/self").exists():
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return 0

@@ -1,0 +1,229 @@
+"""What a task may return, and how it lies in the data of a record.
+
+A result is a dict of named values. A value becomes an array of one of these dtypes, little-endian,
+C order, arrays one after the other without gaps:
+
+    int, uint, float, complex, bool of NumPy     its bytes
+    datetime64, timedelta64                      int64 in the unit that the dtype names
+    str                                          for each element: uint32 length, UTF-8 bytes
+
+Python scalars are arrays of shape (). Whatever else a task returns raises UnsupportedValueError,
+which names the value and fails that one task.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import UnsupportedValueError
+
+STR = "str"
+RESERVED_NAMES = frozenset(
+    {"task", "duration_s", "finished_at", "row_crc32", "failures", "provenance"}
+)
+
+Array = npt.NDArray[Any]
+
+
+class Cell(NamedTuple):
+    """One named array of a result: what lies where in the data of its record."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_text(self) -> bool:
+        return self.dtype == STR
+
+
+Schema = tuple[Cell, ...]
+
+
+class ResultEncoder:
+    """Turns results into the header and data of records; knows which names are the key's."""
+
+    def __init__(self, key_names: Iterable[str] = ()) -> None:
+        self._taken_names = frozenset(key_names) | RESERVED_NAMES
+        self._schema_json: dict[tuple[Any, ...], bytes] = {}
+
+    def encode(self, result: object) -> tuple[bytes, bytes]:
+        """Return the schema of `result` as JSON and its arrays as bytes."""
+        if not isinstance(result, Mapping):
+            raise UnsupportedValueError(
+                f"the task returned {_describe(result)}; return a dict of named values, "
+                'for example {"layout": xy, "aep": aep}'
+            )
+        parts: list[bytes] = []
+        cells: list[Any] = []
+        for name, value in result.items():
+            dtype, shape, data = _encode_value(name, value)
+            cells.append((name, dtype, shape))
+            parts.append(data)
+        signature = tuple(cells)
+        schema = self._schema_json.get(signature)
+        if schema is None:
+            schema = self._schema_json[signature] = self._new_schema(signature)
+        return schema, b"".join(parts)
+
+    def _new_schema(self, signature: tuple[Any, ...]) -> bytes:
+        if not signature:
+            raise UnsupportedValueError("the task returned an empty dict: nothing to keep")
+        for name, _, _ in signature:
+            self._check_name(name)
+        return json.dumps(signature, separators=(",", ":"), ensure_ascii=False).encode()
+
+    def _check_name(self, name: object) -> None:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise UnsupportedValueError(f"{name!r} is no name for a result: use an identifier")
+        if name in self._taken_names:
+            raise UnsupportedValueError(
+                f"the result {name!r} has the name of a key or of a column that every output has; "
+                "give it another name"
+            )
+
+
+def result_header(schema: bytes, key: bytes) -> bytes:
+    """Join the JSON of a result's schema and of its task's key into the header of a record."""
+    return b'{"data":' + schema + b',"key":' + key + b"}"
+
+
+def schema_from_header(header: Mapping[str, Any]) -> Schema:
+    """Read the schema back from the parsed header of a record."""
+    return tuple(Cell(name, dtype, tuple(shape)) for name, dtype, shape in header["data"])
+
+
+def decode_result(schema: Schema, data: bytes | memoryview) -> dict[str, Array]:
+    """Read the arrays of one result back from the data of its record."""
+    result = {}
+    position = 0
+    for cell in schema:
+        if cell.is_text:
+            array, position = decode_text(data, position, cell.shape)
+        else:
+            dtype = np.dtype(cell.dtype)
+            count = int(np.prod(cell.shape, dtype=np.int64))
+            array = np.frombuffer(data, dtype, count, position).reshape(cell.shape)
+            position += array.nbytes
+        result[cell.name] = array
+    return result
+
+
+def encode_text(strings: Iterable[str], name: str) -> bytes:
+    """Lay strings out one after the other, each behind its length."""
+    parts = []
+    for string in strings:
+        encoded = _utf8(string, name)
+        parts += [_LENGTH.pack(len(encoded)), encoded]
+    return b"".join(parts)
+
+
+def decode_text(
+    data: bytes | memoryview, position: int, shape: tuple[int, ...]
+) -> tuple[Array, int]:
+    """Read strings back; return them as an object array, and where they end."""
+    array = np.empty(shape, object)
+    for index in np.ndindex(*shape):
+        (length,) = _LENGTH.unpack_from(data, position)
+        position += _LENGTH.size
+        array[index] = str(data[position : position + length], "utf-8")
+        position += length
+    return array, position
+
+
+def _encode_value(name: object, value: object) -> tuple[str, tuple[int, ...], bytes]:
+    """Return dtype, shape and bytes; the commonest types first, because every task passes here."""
+    kind = type(value)
+    if kind is float:
+        return "<f8", (), _FLOAT.pack(value)
+    if kind is np.ndarray:
+        return _encode_array(name, value)  # type: ignore[arg-type]  # kind is its exact type
+    if kind is bool:
+        return "|b1", (), b"\1" if value else b"\0"
+    if kind is int:
+        return _encode_int(name, value)  # type: ignore[arg-type]  # kind is its exact type
+    if isinstance(value, str):
+        return STR, (), encode_text([value], str(name))
+    if isinstance(value, datetime.datetime):
+        return _encode_datetime(value)
+    return _encode_array(name, _as_array(name, value))
+
+
+def _encode_int(name: object, value: int) -> tuple[str, tuple[int, ...], bytes]:
+    if not -(2**63) <= value < 2**63:
+        raise UnsupportedValueError(f"{name} is {_describe(value)}: it does not fit into 64 bits")
+    return "<i8", (), _INT.pack(value)
+
+
+def _encode_datetime(value: datetime.datetime) -> tuple[str, tuple[int, ...], bytes]:
+    if value.tzinfo is not None:
+        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return "<M8[us]", (), np.datetime64(value, "us").tobytes()
+
+
+def _as_array(name: object, value: object) -> Array:
+    if value is None:
+        raise UnsupportedValueError(f"{name} is None: leave it out, or return a number such as nan")
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise UnsupportedValueError(
+            f"{name} is {_describe(value)} and cannot become an array ({error}); return parts of "
+            "different lengths under different names"
+        ) from error
+    if array.dtype == object:
+        raise UnsupportedValueError(f"{name} is {_describe(value)}: {_ADVICE}")
+    return array
+
+
+def _encode_array(name: object, array: Array) -> tuple[str, tuple[int, ...], bytes]:
+    dtype = array.dtype
+    text = _DTYPE_TEXT.get(dtype)
+    if text is None:
+        if dtype.kind == "U":
+            return STR, array.shape, encode_text(array.ravel().tolist(), str(name))
+        text = _DTYPE_TEXT[dtype] = _dtype_text(name, array)
+    if text != dtype.str:
+        array = array.astype(text)
+    return text, array.shape, array.tobytes()
+
+
+def _dtype_text(name: object, array: Array) -> str:
+    """The little-endian dtype to store, or an error for what no other program could read."""
+    dtype = array.dtype
+    if dtype.kind in "biufcmM" and dtype.char not in "gG":
+        text = dtype.newbyteorder("<").str
+        if dtype.kind in "mM" and "[" not in text:
+            raise UnsupportedValueError(f"{name} has no time unit: give it one, such as 'us'")
+        return text
+    raise UnsupportedValueError(f"{name} is an array of {dtype}: {_ADVICE}")
+
+
+def _utf8(string: str, name: str) -> bytes:
+    if "\0" in string:
+        raise UnsupportedValueError(f"{name} holds a NUL character, which HDF5 text cannot hold")
+    try:
+        return string.encode()
+    except UnicodeEncodeError as error:
+        raise UnsupportedValueError(f"{name} is not valid Unicode: {error}") from error
+
+
+def _describe(value: object) -> str:
+    text = repr(value)
+    if len(text) > 80:
+        text = text[:77] + "..."
+    return f"{type(value).__name__} {text}"
+
+
+_ADVICE = "return numbers, bools, strings, datetimes, or arrays of them"
+_LENGTH = struct.Struct("<I")
+_FLOAT = struct.Struct("<d")
+_INT = struct.Struct("<q")
+_DTYPE_TEXT: dict[np.dtype[Any], str] = {}
