@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import StorageError
@@ -36,11 +37,10 @@ def replacing(target: Path) -> Iterator[Path]:
         temporary.replace(target)
         # The folder too: without this the rename itself can be lost.
         sync_folder(target.parent)
-    except OSError as error:
+    except BaseException as error:
         _discard(temporary)
-        raise storage_error(target, error) from error
-    except BaseException:
-        _discard(temporary)
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise storage_error(target, error) from error
         raise
 
 
@@ -95,23 +95,36 @@ class Appender:
         except OSError as error:
             raise storage_error(path, error) from error
         self._end = 0
+        self._is_whole = True
 
     def append(self, data: bytes) -> None:
         """Add `data` to the end of the file: it survives SIGKILL from here on."""
+        if not self._is_whole:
+            # A signal handler raised in the middle of the last append.
+            self._take_back()
+        self._is_whole = False
         try:
-            written = os.write(self._descriptor, data)
+            written = os.pwrite(self._descriptor, data, self._end)
             # A short write is how a disk that fills up, a signal, or a write of over 2 GiB shows.
             while written < len(data):
-                written += os.write(self._descriptor, memoryview(data)[written:])
+                rest = memoryview(data)[written:]
+                written += os.pwrite(self._descriptor, rest, self._end + written)
         except OSError as error:
             self._take_back()
             raise storage_error(self.path, error) from error
         self._end += len(data)
+        self._is_whole = True
 
     def _take_back(self) -> None:
+        """Fill what a refused append left with zeros, which the next append overwrites.
+
+        Not a truncation: that would kill whoever has mapped the file for reading.
+        """
         with suppress(OSError):
-            os.ftruncate(self._descriptor, self._end)
-            os.lseek(self._descriptor, self._end, os.SEEK_SET)
+            left = os.fstat(self._descriptor).st_size - self._end
+            for start in range(0, left, len(_ZEROS)):
+                zeros = _ZEROS[: min(len(_ZEROS), left - start)]
+                os.pwrite(self._descriptor, zeros, self._end + start)
 
     def sync(self) -> None:
         """Make every append so far durable."""
@@ -141,25 +154,32 @@ class Syncer:
 
     def __init__(self, on_error: Callable[[StorageError], None]) -> None:
         self._on_error = on_error
-        self._files: dict[Path, tuple[int, int]] = {}
+        self._files: dict[Path, _Watched] = {}
+        self._failed: set[Path] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="h5sweep-sync", daemon=True)
         self._thread.start()
 
     def add(self, path: Path) -> None:
-        """Watch `path` from now on."""
+        """Watch `path` from now on; one whose sync has failed is not taken again."""
         with self._lock:
-            if path not in self._files:
-                self._files[path] = (os.open(path, os.O_RDONLY), 0)
+            if path not in self._files and path not in self._failed:
+                self._files[path] = _Watched(os.open(path, os.O_RDONLY))
+
+    def remove(self, path: Path) -> None:
+        """Let go of `path`, whose writer has ended, with the next sync."""
+        with self._lock:
+            if path in self._files:
+                self._files[path].is_last_time = True
 
     def close(self) -> None:
         """Sync all files a last time and let go of them."""
+        for path in list(self._files):
+            self.remove(path)
         self._stop.set()
         self._thread.join()
         self._sync_all()
-        for descriptor, _ in self._files.values():
-            os.close(descriptor)
 
     def _run(self) -> None:
         while not self._stop.wait(SYNC_INTERVAL_S):
@@ -167,24 +187,37 @@ class Syncer:
 
     def _sync_all(self) -> None:
         with self._lock:
-            files = list(self._files.items())
-        for path, (descriptor, synced_bytes) in files:
-            size_bytes = os.fstat(descriptor).st_size
-            if size_bytes == synced_bytes:
-                continue
+            files = [(path, file, file.is_last_time) for path, file in self._files.items()]
+        for path, file, is_last_time in files:
             try:
-                os.fdatasync(descriptor)
+                file.sync()
             except OSError as error:
-                self._forget(path)
+                self._failed.add(path)
+                self._drop(path)
                 self._on_error(storage_error(path, error))
             else:
-                with self._lock:
-                    self._files[path] = (descriptor, size_bytes)
+                if is_last_time:
+                    self._drop(path)
 
-    def _forget(self, path: Path) -> None:
+    def _drop(self, path: Path) -> None:
+        # Only here, where files are synced: elsewhere a descriptor could be closed in mid-sync.
         with self._lock:
-            descriptor, _ = self._files.pop(path)
-        os.close(descriptor)
+            os.close(self._files.pop(path).descriptor)
+
+
+@dataclass
+class _Watched:
+    """A file that somebody else appends to."""
+
+    descriptor: int
+    synced_bytes: int = 0
+    is_last_time: bool = False
+
+    def sync(self) -> None:
+        size_bytes = os.fstat(self.descriptor).st_size
+        if size_bytes != self.synced_bytes:
+            os.fdatasync(self.descriptor)
+            self.synced_bytes = size_bytes
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:
@@ -197,3 +230,6 @@ def storage_error(path: Path, error: OSError) -> StorageError:
 def _discard(temporary: Path) -> None:
     with suppress(OSError):
         temporary.unlink(missing_ok=True)
+
+
+_ZEROS = bytes(1 << 20)

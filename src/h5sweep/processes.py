@@ -35,12 +35,16 @@ class ProcessId:
         return self.host == host_name()
 
     def is_alive(self) -> bool | None:
-        """Whether this process still runs; None if it ran on another host and nobody can say."""
+        """Whether this process still runs; None if nobody here can say.
+
+        That is so for a process of another host, and of another user where /proc hides those.
+        """
         if not self.is_on_this_host:
             return None
         if self.boot != boot_id():
             return False
-        return _start_ticks(self.pid) == self.start_ticks
+        start_ticks = _start_ticks(self.pid)
+        return None if start_ticks == _HIDDEN else start_ticks == self.start_ticks
 
     def __str__(self) -> str:
         return f"pid {self.pid} on {self.host}"
@@ -79,13 +83,16 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def _fallback_start(pid: int) -> int | None:
-    """Where there is no /proc: 0 for a process that exists, None for one that does not."""
-    if Path("/proc/self").exists():
-        return None
+    """Where /proc does not say: None if there is no such process, 0 if its start is unknown."""
+    has_proc = Path("/proc/self").exists()
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return None
     except PermissionError:
-        pass
-    return 0
+        return _HIDDEN if has_proc else 0
+    # Ours, and yet not in /proc: it ended between the two looks.
+    return None if has_proc else 0
+
+
+_HIDDEN = -1

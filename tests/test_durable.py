@@ -1,0 +1,332 @@
+"""Writing: a file is the old one or the new one, an append is whole or absent, a sync is a sync."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from h5sweep.durable import Appender, make_folder, replace_text, replacing
+from h5sweep.errors import StorageError
+from h5sweep.records import Kind, RecordWriter, read_records
+
+needs_strace = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+
+
+def run_python(code: str, *arguments: object, under: list[str] | None = None) -> str:
+    """Run code in a process of its own, under another program if told so."""
+    command = [*(under or []), sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# Replacing a file
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), SystemExit(1)], ids=repr)
+def test_a_body_that_raises_leaves_the_old_file(tmp_path: Path, error: BaseException) -> None:
+    """What the body raised comes out, the old content stays, and no temporary file."""
+    target = tmp_path / "layouts.h5"
+    target.write_text("old")
+    with pytest.raises(type(error)), replacing(target) as temporary:
+        temporary.write_text("half of the n")
+        raise error
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["layouts.h5"]
+
+
+def test_a_refusal_of_the_disk_is_a_storage_error(tmp_path: Path) -> None:
+    """An OSError in the body names the target and keeps its number."""
+    target = tmp_path / "nowhere" / "layouts.h5"
+    with pytest.raises(StorageError, match=r"cannot write .*layouts.h5: No such file") as caught:
+        replace_text(target, "new")
+    assert caught.value.errno == 2
+
+
+def test_a_storage_error_of_the_body_stays_itself(tmp_path: Path) -> None:
+    """The file that could not be written is the one named."""
+    inner = tmp_path / "nowhere" / "inner"
+    with pytest.raises(StorageError) as caught, replacing(tmp_path / "outer"):
+        Appender(inner)
+    assert "inner" in str(caught.value)
+    assert "outer" not in str(caught.value)
+
+
+def test_what_a_kill_left_is_overwritten(tmp_path: Path) -> None:
+    """A temporary file of a killed attempt does not stand in the way."""
+    target = tmp_path / "plan.jsonl"
+    (tmp_path / ".plan.jsonl.part").write_text("left by a kill")
+    replace_text(target, "new")
+    assert target.read_text() == "new"
+    assert os.listdir(tmp_path) == ["plan.jsonl"]
+
+
+KILLED_IN_BODY = """
+import os, signal, sys
+from pathlib import Path
+from h5sweep.durable import replacing
+with replacing(Path(sys.argv[1])) as temporary:
+    temporary.write_text("half of the n")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_killed_in_the_body_leaves_the_old_file(tmp_path: Path) -> None:
+    """SIGKILL while the new file is being written leaves the old one."""
+    target = tmp_path / "layouts.h5"
+    target.write_text("old")
+    done = subprocess.run([sys.executable, "-c", KILLED_IN_BODY, str(target)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert target.read_text() == "old"
+
+
+REPLACE = """
+import sys
+from pathlib import Path
+from h5sweep.durable import replace_text
+replace_text(Path(sys.argv[1]), "new" * 10_000)
+"""
+
+
+@needs_strace
+@pytest.mark.parametrize(
+    ("syscall", "when"), [("fsync", 1), ("rename", 1), ("fsync", 2)], ids=lambda value: str(value)
+)
+def test_killed_at_any_step_leaves_a_whole_file(tmp_path: Path, syscall: str, when: int) -> None:
+    """SIGKILL at the sync, the rename, the sync of the folder: old or new, never half."""
+    target = tmp_path / "layouts.h5"
+    target.write_text("old")
+    inject = f"inject={syscall}:signal=SIGKILL:when={when}"
+    command = ["strace", "-o", "/dev/null", "-e", f"trace={syscall}", "-e", inject]
+    done = subprocess.run([*command, sys.executable, "-c", REPLACE, str(target)], check=False)
+    assert done.returncode != 0
+    assert target.read_text() in ("old", "new" * 10_000)
+    if (syscall, when) == ("fsync", 1):
+        assert target.read_text() == "old"
+
+
+@needs_strace
+def test_the_file_is_synced_before_and_the_folder_after_the_rename(tmp_path: Path) -> None:
+    """The order that makes a replacement durable: file, rename, folder."""
+    target, trace = tmp_path / "layouts.h5", tmp_path / "trace"
+    under = ["strace", "-y", "-o", str(trace), "-e", "trace=fsync,fdatasync,/^rename"]
+    run_python(REPLACE, target, under=under)
+    first, second, third = [line for line in trace.read_text().splitlines() if "(" in line]
+    assert re.match(r"fsync\(\d+<.*/\.layouts\.h5\.part>\) = 0", first.replace("  ", ""))
+    assert re.match(r"rename.*\.layouts\.h5\.part.*layouts\.h5", second)
+    assert re.match(rf"fsync\(\d+<{re.escape(str(tmp_path))}>\)", third)
+
+
+@needs_strace
+@pytest.mark.parametrize("syscall", ["fsync", "rename"])
+def test_a_failing_step_leaves_the_old_file(tmp_path: Path, syscall: str) -> None:
+    """After a failed sync or rename the new file is thrown away; it is not synced again."""
+    target, trace = tmp_path / "layouts.h5", tmp_path / "trace"
+    target.write_text("old")
+    inject = f"inject={syscall}:error=EIO:when=1"
+    under = ["strace", "-o", str(trace), "-e", "trace=fsync,rename", "-e", inject]
+    command = [*under, sys.executable, "-c", REPLACE, str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "StorageError: cannot write" in done.stderr
+    assert target.read_text() == "old"
+    assert not (tmp_path / ".layouts.h5.part").exists()
+    assert trace.read_text().count(f"{syscall}(") == 1
+
+
+def test_folders_are_made_with_what_is_above_them(tmp_path: Path) -> None:
+    """`make_folder` makes what is missing and leaves what is there."""
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError):
+        make_folder(tmp_path / "file" / "b")
+
+
+# Appending
+
+
+def test_appends_follow_each_other(tmp_path: Path) -> None:
+    """The file is what was appended, in order."""
+    appender = Appender(tmp_path / "a")
+    for part in (b"one", b"", b"two"):
+        appender.append(part)
+    appender.close()
+    assert (tmp_path / "a").read_bytes() == b"onetwo"
+
+
+APPEND_OVER_THE_LIMIT = """
+import resource, signal, sys
+from pathlib import Path
+from h5sweep.errors import StorageError
+from h5sweep.records import Kind, RecordWriter
+how, path = sys.argv[1], Path(sys.argv[2])
+def interrupt(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGXFSZ, interrupt if how == "interrupted" else signal.SIG_IGN)
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+writer = RecordWriter(path)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, most))
+kept = []
+for task, size in enumerate([3000, 3000, 50_000, 9000, 100, 200, 50_000]):
+    end = writer._file._end
+    try:
+        writer.append(Kind.DONE, task, b"{}", b"x" * size, finished_at=0)
+        kept.append(task)
+    except StorageError as error:
+        print(error.errno)
+        assert not path.read_bytes()[end:].strip(bytes(1)), "what was half written is wiped"
+    except KeyboardInterrupt:
+        print("interrupted")
+assert kept == [0, 1, 4, 5], kept
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+writer.append(Kind.DONE, 7, b"{}", b"x" * 500, finished_at=0)
+writer.close()
+"""
+
+
+@pytest.mark.parametrize("how", ["refused", "interrupted"])
+def test_an_append_that_failed_is_taken_back(tmp_path: Path, how: str) -> None:
+    """Refused half-way, or left by a signal handler, an append spoils none before or after it."""
+    path = tmp_path / "worker.records"
+    said = run_python(APPEND_OVER_THE_LIMIT, how, path).split()
+    assert said == (["27"] * 3 if how == "refused" else ["interrupted"] * 3)
+    records, found = read_records(path)
+    assert [record.task for record in records[1:]] == [0, 1, 4, 5, 7]
+    assert found.damages == []
+
+
+FILL_THE_DISK = """
+import sys
+from pathlib import Path
+from h5sweep.errors import StorageError
+from h5sweep.records import Kind, RecordWriter, read_records
+folder = Path(sys.argv[1])
+ballast = folder / "ballast"
+ballast.write_bytes(b"x" * 32_768)
+writer = RecordWriter(folder / "worker.records")
+kept = []
+def append(task, size):
+    try:
+        writer.append(Kind.DONE, task, b"{}", b"x" * size, finished_at=0)
+        kept.append(task)
+    except StorageError as error:
+        assert error.errno == 28, error
+for task in range(20):
+    append(task, 5000)
+assert 0 < len(kept) < 20, kept
+ballast.unlink()
+append(20, 20_000)
+assert kept[-1] == 20
+writer.close()
+records, found = read_records(writer.path)
+assert [record.task for record in records[1:]] == kept
+assert (found.damages, found.torn_bytes) == ([], 0)
+"""
+
+
+def can_mount() -> bool:
+    """Whether this process may mount, in a mount namespace that ends with it."""
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        return False
+    command = ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="mounting a small file system needs root")
+def test_a_full_disk_costs_only_what_it_refused(tmp_path: Path) -> None:
+    """No space left: what was appended stays, and once there is space the same file goes on."""
+    mount = 'mount -t tmpfs -o size=64k none "$0" && exec "$@" "$0"'
+    command = ["unshare", "-m", "sh", "-c", mount, str(tmp_path)]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", FILL_THE_DISK], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@needs_strace
+def test_each_append_is_one_write(tmp_path: Path) -> None:
+    """A record of any size goes to the kernel in one call."""
+    path, trace = tmp_path / "a", tmp_path / "trace"
+    code = (
+        "import sys; from pathlib import Path; from h5sweep.durable import Appender\n"
+        "appender = Appender(Path(sys.argv[1]))\n"
+        "for size in (10, 1000, 10_000_000): appender.append(b'x' * size)\n"
+        "appender.close()"
+    )
+    under = ["strace", "-y", "-o", str(trace), "-e", "trace=write,pwrite64,fdatasync"]
+    run_python(code, path, under=under)
+    calls = [line for line in trace.read_text().splitlines() if f"<{path}>" in line]
+    assert [line.partition("(")[0] for line in calls] == ["pwrite64"] * 3 + ["fdatasync"]
+
+
+# Syncing what others append
+
+
+SYNC = """
+import os, sys, threading
+from pathlib import Path
+from h5sweep.durable import Syncer
+paths = [Path(sys.argv[1]) / name for name in ("a", "b", "idle")]
+reported, errors = threading.Event(), []
+def on_error(error):
+    errors.append(error)
+    if len(errors) == 2:
+        reported.set()
+def append(path):
+    with path.open("ab") as file:
+        file.write(b"x")
+for path in paths:
+    path.touch()
+syncer = Syncer(on_error)
+for path in paths + paths:
+    syncer.add(path)
+for path in paths[:2]:
+    append(path)
+if sys.argv[2] == "failing":
+    # No close before this: it is the thread that has to meet the error.
+    assert reported.wait(30)
+    for path in paths[:2]:
+        append(path)
+        syncer.add(path)
+syncer.close()
+print(*[(error.errno, str(error)) for error in errors], sep="\\n")
+"""
+
+
+@needs_strace
+def test_the_syncer_syncs_what_others_appended(tmp_path: Path) -> None:
+    """Every file that grew is synced, and one that did not is left alone."""
+    trace = tmp_path / "trace"
+    under = ["strace", "-f", "-y", "-o", str(trace), "-e", "trace=fdatasync"]
+    assert run_python(SYNC, tmp_path, "sound", under=under).strip() == ""
+    synced = re.findall(r"fdatasync\(\d+<(.*)>\)? .*", trace.read_text())
+    assert {Path(path).name for path in synced} == {"a", "b"}
+
+
+@needs_strace
+def test_a_failing_sync_is_reported_once_and_never_tried_again(tmp_path: Path) -> None:
+    """Each error names its file, which is not synced again, grown or added anew as it may be."""
+    trace = tmp_path / "trace"
+    inject = "inject=fdatasync:error=EIO"
+    under = ["strace", "-f", "-y", "-o", str(trace), "-e", "trace=fdatasync", "-e", inject]
+    first, second = run_python(SYNC, tmp_path, "failing", under=under).splitlines()
+    assert first == str((5, f"cannot write {tmp_path / 'a'}: Input/output error"))
+    assert second == str((5, f"cannot write {tmp_path / 'b'}: Input/output error"))
+    assert trace.read_text().count("fdatasync(") == 2
+
+
+def test_a_failing_sync_of_an_appender_is_a_storage_error(tmp_path: Path) -> None:
+    """`close` says that what was appended may not be durable."""
+    writer = RecordWriter(tmp_path / "a")
+    writer.append(Kind.DONE, 0, b"{}", finished_at=0)
+    os.close(writer._file._descriptor)
+    with pytest.raises(StorageError, match="Bad file descriptor"):
+        writer.sync()
