@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import secrets
 import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -30,10 +30,13 @@ MAGIC = b"\xabh5r"
 FORMAT = "h5sweep.records/1"
 NO_TASK = 2**64 - 1
 
-FRAME = struct.Struct("<4s4sQB3xIQddII4xI")
+FRAME = struct.Struct("<4sIQB3xIQdd4sI4xI")
 FRAME_BYTES = FRAME.size
-_CHECKED_BYTES = FRAME_BYTES - 4
+_FIELDS = struct.Struct("<QB3xIQdd4sI4x")  # a frame between its two checksums
+_FIELDS_START = 8
+_FIELDS_END = _FIELDS_START + _FIELDS.size
 _CHECKSUM = struct.Struct("<I")
+_HEADER_STEP = 64
 
 
 class Kind(IntEnum):
@@ -52,6 +55,7 @@ class Kind(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
+_LAST_KIND = max(Kind)
 FAILURES = frozenset({Kind.RAISED, Kind.DIED, Kind.TIMED_OUT, Kind.OVER_MEMORY})
 
 
@@ -90,7 +94,7 @@ class Scan:
 
     damages: list[Damage] = field(default_factory=list)
     torn_bytes: int = 0
-    end: int = 0
+    end: int = 0  # where the torn tail begins, and where to go on once the file has grown
 
 
 class RecordWriter:
@@ -102,7 +106,7 @@ class RecordWriter:
 
     def __init__(self, path: Path, *, about: dict[str, Any] | None = None) -> None:
         self.path = path
-        self._mark = secrets.token_bytes(4)
+        self._mark = os.urandom(4)
         self._file = durable.Appender(path)
         header = {"format": FORMAT, "process": this_process().as_json(), **(about or {})}
         self.append(Kind.FILE, NO_TASK, json_bytes(header), finished_at=time.time())
@@ -146,28 +150,13 @@ def pack_record(
     duration_s: float,
 ) -> bytes:
     """Lay one record out as bytes."""
-    frame = FRAME.pack(
-        MAGIC,
-        mark,
-        task,
-        kind,
-        len(header),
-        len(data),
-        finished_at,
-        duration_s,
-        crc32(header),
-        crc32(data),
-        0,
-    )[:_CHECKED_BYTES]
-    parts = (
-        frame,
-        _CHECKSUM.pack(crc32(frame)),
-        header,
-        _PADDING[-len(header) % 8],
-        data,
-        _PADDING[-len(data) % 8],
+    # Spaces: records of one kind then have one size, and a reader can take many at a time.
+    header = header.ljust(len(header) + -len(header) % _HEADER_STEP)
+    fields = _FIELDS.pack(
+        task, kind, len(header), len(data), finished_at, duration_s, mark, crc32(data)
     )
-    return b"".join(parts)
+    checked = b"".join((fields, _CHECKSUM.pack(crc32(fields)), header, data))
+    return b"".join((MAGIC, _CHECKSUM.pack(crc32(checked)), checked, _PADDING[-len(data) % 8]))
 
 
 class RecordFile:
@@ -195,43 +184,46 @@ class RecordFile:
         if isinstance(self._map, mmap.mmap):
             self._map.close()
 
-    def scan(self, found: Scan, *, start: int = 0) -> Iterator[tuple[Any, ...]]:
-        """Yield `(offset, frame)` of every sound record from `start` on.
+    def scan(
+        self, found: Scan, *, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield `(offset, frame)` of every sound record that begins from `start` to `stop`.
 
-        `frame` is the tuple that FRAME unpacks: magic, mark, task, kind, header bytes, data bytes,
-        finished_at, duration_s, header checksum, data checksum, frame checksum. Damage and a torn
-        tail go into `found`; the records behind damage are yielded all the same. Tuples, not
-        objects, because a million of them have to pass in a second.
+        `frame` is the tuple that FRAME unpacks: magic, checksum of the record, task, kind, header
+        bytes, data bytes, finished_at, duration_s, mark, checksum of the data, checksum of the
+        frame. Damage and a torn tail go into `found`; the records behind damage are yielded all
+        the same. Tuples, not objects, because a million of them have to pass in a second.
         """
-        buffer, unpack = self.buffer, FRAME.unpack_from
+        buffer, unpack, mark = self.buffer, FRAME.unpack_from, self.mark
+        magic, last_kind, check, fields_start = MAGIC, _LAST_KIND, crc32, _FIELDS_START
         position, end = start, self.size_bytes
-        mark = self._mark()
-        while position + FRAME_BYTES <= end:
+        stop = min(end - FRAME_BYTES + 1, end if stop is None else stop)
+        forget_at = position + _FORGET_BYTES
+        header_bytes = data_bytes = -1
+        while position < stop:
             frame = unpack(buffer, position)
+            if frame[4] != header_bytes or frame[5] != data_bytes:
+                # Data, and the next record, begin at multiples of 8: rounding up skips padding.
+                header_bytes, data_bytes = frame[4], frame[5]
+                content_bytes = (FRAME_BYTES + header_bytes + 7 & -8) + data_bytes
+                record_bytes = content_bytes + 7 & -8
             if (
-                frame[0] != MAGIC
-                or frame[1] != mark
-                or crc32(buffer[position : position + _CHECKED_BYTES]) != frame[10]
+                frame[0] == magic
+                and frame[8] == mark
+                and position + record_bytes <= end
+                and check(buffer[position + fields_start : position + content_bytes]) == frame[1]
+                and frame[3] <= last_kind
             ):
-                position = self._skip_damage(position, mark, found)
-                continue
-            header_start = position + FRAME_BYTES
-            header_end = header_start + frame[4]
-            data_start = header_end + -frame[4] % 8
-            data_end = data_start + frame[5]
-            next_position = data_end + -frame[5] % 8
-            if next_position > end:
-                next_position = self._cut_short(position, mark, found)
-            elif (
-                crc32(buffer[header_start:header_end]) != frame[8]
-                or crc32(buffer[data_start:data_end]) != frame[9]
-            ):
-                task = frame[2] if frame[2] != NO_TASK and frame[3] != Kind.STARTED else None
-                self._note(found, position, next_position, task, "content")
-            else:
                 yield position, frame
-            position = next_position
-        found.torn_bytes += max(end - position, 0)
+                position += record_bytes
+            elif (following := self._skip_damage(position, found)) is not None:
+                position = following
+            else:
+                break
+            if position > forget_at:
+                self.forget_pages()
+                forget_at = position + _FORGET_BYTES
+        found.torn_bytes = max(end - position, 0)
         found.end = min(position, end)
 
     def header(self, offset: int, frame: tuple[Any, ...]) -> dict[str, Any]:
@@ -251,49 +243,61 @@ class RecordFile:
         about = self.about()
         return ProcessId.from_json(about["process"]) if about else None
 
-    def _mark(self) -> bytes:
+    def forget_pages(self) -> None:
+        """Give back the memory of what was read, or a large file would all count as ours."""
+        if isinstance(self._map, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+    @cached_property
+    def mark(self) -> bytes:
         """The four random bytes in every frame of this file, taken from its first sound frame.
 
         They keep a record that somebody stored as data inside a record from being taken for one.
         """
         position = self._find_frame(0, None)
-        return bytes(self.buffer[position + 4 : position + 8]) if position is not None else b""
+        return b"" if position is None else bytes(FRAME.unpack_from(self.buffer, position)[8])
 
     def _find_frame(self, start: int, mark: bytes | None) -> int | None:
         """The offset of the first sound frame at or after `start`."""
-        target = MAGIC + (mark or b"")
-        position = start
-        while True:
-            position = self._find(target, position)
-            if position < 0 or position + FRAME_BYTES > self.size_bytes:
-                return None
-            checksum = _CHECKSUM.unpack_from(self.buffer, position + _CHECKED_BYTES)[0]
-            if crc32(self.buffer[position : position + _CHECKED_BYTES]) == checksum:
+        position = self._map.find(MAGIC, start)
+        while position >= 0:
+            if self._is_sound_frame(position, mark):
                 return position
-            position += 1
+            position = self._map.find(MAGIC, position + 1)
+        return None
 
-    def _find(self, target: bytes, start: int) -> int:
-        return self._map.find(target, start)
+    def _is_sound_frame(self, position: int, mark: bytes | None) -> bool:
+        if position + FRAME_BYTES > self.size_bytes:
+            return False
+        frame = FRAME.unpack_from(self.buffer, position)
+        if frame[0] != MAGIC or (mark and frame[8] != mark) or frame[3] > _LAST_KIND:
+            return False
+        fields = self.buffer[position + _FIELDS_START : position + _FIELDS_END]
+        return crc32(fields) == int(frame[10])
 
-    def _skip_damage(self, position: int, mark: bytes, found: Scan) -> int:
-        """Note what lies between `position` and the next sound frame; return where that is."""
-        following = self._find_frame(position + 1, mark)
+    def _skip_damage(self, position: int, found: Scan) -> int | None:
+        """Note what is wrong at `position`; return where to go on, None at a torn tail."""
+        if not self._is_sound_frame(position, self.mark):
+            return self._skip_to_frame(position, found)
+        frame = FRAME.unpack_from(self.buffer, position)
+        following = self._find_frame(position + FRAME_BYTES, self.mark)
+        end = position + ((FRAME_BYTES + frame[4] + 7 & -8) + frame[5] + 7 & -8)
+        if end > self.size_bytes and following is None:
+            return None
+        # A record that was torn in the middle of the file claims part of the next one.
+        end = min(int(end), following or end)
+        task = frame[2] if frame[2] != NO_TASK and frame[3] != Kind.STARTED else None
+        self._note(found, position, end, task, "content")
+        return end
+
+    def _skip_to_frame(self, position: int, found: Scan) -> int | None:
+        following = self._find_frame(position + 1, self.mark)
         if following is None and not bytes(self.buffer[position:]).strip(b"\0"):
-            # A power cut can leave a file longer than what was written, filled with zeros.
-            found.torn_bytes += self.size_bytes - position
-            return self.size_bytes
+            # A power cut, or a refused append, can leave zeros behind what was written.
+            return None
         end = self.size_bytes if following is None else following
         self._note(found, position, end, None, "frame")
         return end
-
-    def _cut_short(self, position: int, mark: bytes, found: Scan) -> int:
-        """Handle a record that reaches beyond the end: a torn tail, unless records follow."""
-        following = self._find_frame(position + 1, mark)
-        if following is not None:
-            self._note(found, position, following, None, "length")
-            return following
-        found.torn_bytes += self.size_bytes - position
-        return self.size_bytes
 
     def _note(self, found: Scan, start: int, end: int, task: int | None, what: str) -> None:
         found.damages.append(Damage(self.path, start, end - start, task, what))
@@ -330,4 +334,5 @@ def _padded(size_bytes: int) -> int:
     return size_bytes + -size_bytes % 8
 
 
+_FORGET_BYTES = 64 << 20
 _PADDING = [b"\0" * size for size in range(8)]
