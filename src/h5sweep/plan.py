@@ -12,7 +12,8 @@ import csv
 import inspect
 import json
 import math
-import secrets
+import os
+import re
 import sys
 import zlib
 from array import array
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from .errors import UsageError
 
@@ -30,6 +31,9 @@ Key = dict[str, Value]
 FORMAT = "h5sweep.plan/1"
 CODES = "I"
 TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
+RESERVED_NAMES = frozenset(
+    {"task", "duration_s", "finished_at", "row_crc32", "failures", "provenance"}
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Column:
 
     def parsed(self, value: object) -> object:
         """A value of this parameter as it comes out of JSON, where infinity is a text."""
-        return float(value) if self.type == "float" and isinstance(value, str) else value
+        return _INFINITIES.get(value, value) if self.type == "float" else value
 
     def as_json(self) -> dict[str, Any]:
         packed = base64.b64encode(zlib.compress(_little_endian(self.codes).tobytes(), 1))
@@ -58,13 +62,12 @@ class Column:
     def from_json(cls, value: Mapping[str, Any]) -> Column:
         codes = array(CODES)
         codes.frombytes(zlib.decompress(base64.b64decode(value["codes"])))
+        codes = _little_endian(codes)
         column_type = TYPES[value["type"]]
-        return cls(
-            value["name"],
-            value["type"],
-            tuple(column_type(item) for item in value["values"]),
-            _little_endian(codes),
-        )
+        values = tuple(column_type(item) for item in value["values"])
+        if max(codes, default=0) >= len(values):
+            raise ValueError(f"{value['name']} has fewer values than its tasks refer to")
+        return cls(value["name"], value["type"], values, codes)
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Plan:
     """
 
     columns: tuple[Column, ...]
-    id: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
+    id: str = field(default_factory=lambda: os.urandom(8).hex(), compare=False)
 
     def __len__(self) -> int:
         return len(self.columns[0].codes) if self.columns else 0
@@ -97,7 +100,11 @@ class Plan:
         """The number of the task with this key; None if the plan has no such task."""
         if set(key) != set(self.names):
             return None
-        return self._numbers.get(tuple(column.parsed(key[column.name]) for column in self.columns))
+        try:
+            row = tuple(column.parsed(key[column.name]) for column in self.columns)
+            return self._numbers.get(row)
+        except TypeError:  # a list or a dict, which is no value of any parameter
+            return None
 
     @cached_property
     def _numbers(self) -> dict[tuple[object, ...], int]:
@@ -144,17 +151,25 @@ class Plan:
 
     def to_json(self) -> str:
         """The plan as the text of its file."""
-        lines = [json.dumps({"format": FORMAT, "id": self.id, "tasks": len(self)})]
-        lines += [json.dumps(column.as_json(), allow_nan=False) for column in self.columns]
-        return "\n".join(lines) + "\n"
+        lines = [json.dumps(column.as_json(), allow_nan=False) for column in self.columns]
+        body = "".join(line + "\n" for line in lines)
+        head = {"format": FORMAT, "id": self.id, "tasks": len(self), "crc32": _crc32(body)}
+        return json.dumps(head) + "\n" + body
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Read `to_json` back."""
-        head, *columns = map(json.loads, text.splitlines())
-        plan = cls(tuple(map(Column.from_json, columns)), head["id"])
-        if head["format"] != FORMAT or any(len(c.codes) != head["tasks"] for c in plan.columns):
-            raise ValueError(f"it is no {FORMAT} of {head['tasks']} tasks")
+        """Read `to_json` back; ValueError, KeyError or TypeError if it is something else."""
+        first_line, _, body = text.partition("\n")
+        head = json.loads(first_line)
+        if head["format"] != FORMAT:
+            raise ValueError(f"it is no {FORMAT}")
+        if head["crc32"] != _crc32(body):
+            raise ValueError("its checksum is wrong")
+        plan = cls(
+            tuple(Column.from_json(json.loads(line)) for line in body.splitlines()), head["id"]
+        )
+        if any(len(column.codes) != head["tasks"] for column in plan.columns):
+            raise ValueError(f"its columns are not of {head['tasks']} tasks")
         return plan
 
 
@@ -162,6 +177,7 @@ def plan_product(parameters: Mapping[str, Iterable[object]]) -> Plan:
     """Plan every combination of the parameters' values, the last parameter varying fastest."""
     if not parameters:
         raise UsageError("a sweep needs at least one parameter, for example seed=range(10)")
+    check_names(parameters)
     axes = [_axis(name, values) for name, values in parameters.items()]
     total = math.prod(len(values) for _, _, values in axes)
     if total >= 2**32:
@@ -183,14 +199,16 @@ def plan_list(tasks: object) -> Plan:
     if isinstance(tasks, str | Path):
         names, columns = _read_csv(Path(tasks))
     elif hasattr(tasks, "columns") and hasattr(tasks, "__getitem__"):
-        names = [str(name) for name in tasks.columns]
-        columns = [list(tasks[name].tolist()) for name in tasks.columns]
+        names = list(tasks.columns)
+        check_names(names)
+        columns = [tasks[name].tolist() for name in names]
     elif isinstance(tasks, Iterable):
         names, columns = _columns_of_dicts(list(tasks))
     else:
         raise UsageError(f"tasks is {type(tasks).__name__}: give a list of dicts, a CSV, a table")
     if not names or not columns[0]:
         raise UsageError("the sweep is empty: the list of tasks has no rows")
+    check_names(names)
     plan = Plan(
         tuple(_list_column(name, values) for name, values in zip(names, columns, strict=True))
     )
@@ -211,7 +229,9 @@ def check_signature(function: Callable[..., object], names: Iterable[str]) -> No
     taken = [p.name for p in parameters.values() if p.kind in by_keyword]
     for name in names:
         if name not in taken and not takes_any:
-            raise UsageError(f"{title} takes no parameter {name!r}; it takes {', '.join(taken)}")
+            raise UsageError(
+                f"{title} takes no parameter {name!r}; it takes {', '.join(taken) or 'none'}"
+            )
     for name in taken:
         if name not in names and parameters[name].default is inspect.Parameter.empty:
             raise UsageError(f"{title} needs {name!r}, and the sweep gives no values for it")
@@ -234,7 +254,8 @@ def checked_value(name: str, value: object) -> Value:
         return _checked_text(name, plain) if isinstance(plain, str) else plain
     if isinstance(plain, int):
         if not -(2**63) <= plain < 2**63:
-            raise UsageError(f"{name}={plain} does not fit into 64 bits")
+            # Not its digits: Python refuses to print more than 4,300 of them.
+            raise UsageError(f"{name} has a value of {plain.bit_length()} bits: the most is 63")
         return int(plain)
     if isinstance(plain, float):
         if math.isnan(plain):
@@ -253,15 +274,28 @@ def _checked_text(name: str, text: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"{name}={text!r} is not valid Unicode: {error}") from error
-    return str(text)
+    return str.__str__(text)  # the text of an enum's member too, whose own str() is its name
 
 
-def _is_numpy_scalar(value: object) -> bool:
+def check_names(names: Iterable[object]) -> None:
+    """Raise UsageError unless each name can be a key column of an output."""
+    seen: set[object] = set()
+    for name in names:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise UsageError(f"{name!r} is no name for a parameter: use an identifier")
+        if name in RESERVED_NAMES:
+            raise UsageError(f"{name!r} is a column that every output has: rename the parameter")
+        if name in seen:
+            raise UsageError(f"the parameter {name!r} is there twice")
+        seen.add(name)
+
+
+def _is_numpy_scalar(value: object) -> TypeGuard[Any]:
     return type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
 
 
 def _axis(name: str, values: Iterable[object]) -> tuple[str, str, list[Value]]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise UsageError(
             f"{name} is {values!r}: give the values to sweep over, such as [{values!r}]"
         )
@@ -313,7 +347,7 @@ def _columns_of_dicts(rows: list[object]) -> tuple[list[str], list[list[object]]
     wanted = set(names)
     for row, task in enumerate(dicts):
         if set(task) != wanted:
-            odd = sorted(set(task) ^ wanted)[0]
+            odd = min(set(task) ^ wanted, key=str)
             raise UsageError(f"task {row} and task 0 differ in the parameter {odd!r}")
     return names, [[task[name] for task in dicts] for name in names]
 
@@ -321,38 +355,29 @@ def _columns_of_dicts(rows: list[object]) -> tuple[list[str], list[list[object]]
 def _read_csv(path: Path) -> tuple[list[str], list[list[object]]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
+            reader = csv.reader(file)
+            lines = [(reader.line_num, row) for row in reader if row]
     except OSError as error:
         raise UsageError(f"cannot read the tasks from {path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} is no CSV in UTF-8: {error}") from error
-    if not rows:
+    if not lines:
         return [], []
-    names = [name.strip() for name in rows[0]]
-    for line, row in enumerate(rows[1:], start=2):
+    (_, head), *rows = lines
+    names = [name.strip() for name in head]
+    for line, row in rows:
         if len(row) != len(names):
-            raise UsageError(f"{path}, row {line}: {len(row)} values for {len(names)} parameters")
-    return names, [_typed(column) for column in zip(*rows[1:], strict=True)] or [[] for _ in names]
+            raise UsageError(f"{path}, line {line}: {len(row)} values for {len(names)} parameters")
+    return names, [_typed([row[place] for _, row in rows]) for place in range(len(names))]
 
 
-def _typed(texts: Sequence[str]) -> list[object]:
-    """The narrowest type that all texts of a CSV column have; `007` stays text."""
+def _typed(texts: list[str]) -> list[object]:
+    """The narrowest type that all texts of a CSV column have; `007` and `1_2` stay text."""
     stripped = [text.strip() for text in texts]
-    if all(text in ("True", "False", "true", "false") for text in stripped):
-        return [text in ("True", "true") for text in stripped]
-    for kind in (int, float):
-        try:
-            values = [kind(text) for text in stripped]
-        except ValueError:
-            continue
-        if kind is float or all(str(v) == t for v, t in zip(values, stripped, strict=True)):
-            return _unless_padded(values, stripped)
+    for pattern, parse in _CSV_TYPES:
+        if all(map(pattern.fullmatch, stripped)):
+            return [parse(text) for text in stripped]
     return list(texts)
-
-
-def _unless_padded(values: Sequence[float], texts: list[str]) -> list[object]:
-    padded = any(len(text) > 1 and text[0] == "0" and text[1].isdigit() for text in texts)
-    return list(texts) if padded else list(values)
 
 
 def _check_no_duplicates(plan: Plan) -> None:
@@ -380,6 +405,10 @@ def _to_json(value: Value) -> Value:
     return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
+def _crc32(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
 def _little_endian(codes: array[int]) -> array[int]:
     if sys.byteorder == "little":
         return codes
@@ -388,11 +417,22 @@ def _little_endian(codes: array[int]) -> array[int]:
     return swapped
 
 
+_INFINITIES: dict[object, object] = {"inf": math.inf, "-inf": -math.inf}
+_CSV_INT = r"[+-]?(0|[1-9][0-9]*)"
+_CSV_FLOAT = rf"({_CSV_INT}(\.[0-9]*)?|[+-]?\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|nan"
+_CSV_TYPES: tuple[tuple[re.Pattern[str], Callable[[str], object]], ...] = (
+    (re.compile("true|false", re.IGNORECASE), lambda text: text.lower() == "true"),
+    (re.compile(_CSV_INT), int),
+    (re.compile(_CSV_FLOAT, re.IGNORECASE), float),
+)
+
 __all__ = [
+    "RESERVED_NAMES",
     "Column",
     "Key",
     "Plan",
     "Value",
+    "check_names",
     "check_signature",
     "checked_value",
     "key_json",

@@ -23,11 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import UnsupportedValueError
+from .plan import RESERVED_NAMES
 
 STR = "str"
-RESERVED_NAMES = frozenset(
-    {"task", "duration_s", "finished_at", "row_crc32", "failures", "provenance"}
-)
 
 Array = npt.NDArray[Any]
 
@@ -152,25 +150,36 @@ def _encode_value(name: object, value: object) -> tuple[str, tuple[int, ...], by
     if isinstance(value, str):
         return STR, (), encode_text([value], str(name))
     if isinstance(value, datetime.datetime):
-        return _encode_datetime(value)
+        return _encode_datetime(name, value)
     return _encode_array(name, _as_array(name, value))
 
 
 def _encode_int(name: object, value: int) -> tuple[str, tuple[int, ...], bytes]:
     if not -(2**63) <= value < 2**63:
-        raise UnsupportedValueError(f"{name} is {_describe(value)}: it does not fit into 64 bits")
+        # Not its digits: Python refuses to print more than 4,300 of them.
+        raise UnsupportedValueError(
+            f"{name} is an int of {value.bit_length()} bits: the most is 63"
+        )
     return "<i8", (), _INT.pack(value)
 
 
-def _encode_datetime(value: datetime.datetime) -> tuple[str, tuple[int, ...], bytes]:
+def _encode_datetime(name: object, value: datetime.datetime) -> tuple[str, tuple[int, ...], bytes]:
+    if hasattr(value, "to_datetime64"):
+        # Of pandas: it has nanoseconds, and NaT.
+        return _encode_array(name, np.asarray(value.to_datetime64()))
     if value.tzinfo is not None:
-        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+        try:
+            value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+        except OverflowError as error:
+            raise UnsupportedValueError(f"{name} is {value}: in UTC it has no year") from error
     return "<M8[us]", (), np.datetime64(value, "us").tobytes()
 
 
 def _as_array(name: object, value: object) -> Array:
     if value is None:
         raise UnsupportedValueError(f"{name} is None: leave it out, or return a number such as nan")
+    if isinstance(value, np.ma.MaskedArray):
+        raise UnsupportedValueError(f"{name} is a masked array: fill it, as {name}.filled(nan)")
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -180,7 +189,14 @@ def _as_array(name: object, value: object) -> Array:
         ) from error
     if array.dtype == object:
         raise UnsupportedValueError(f"{name} is {_describe(value)}: {_ADVICE}")
+    if array.dtype.kind == "U" and not _is_all_text(value):
+        # NumPy has turned numbers into text, which is never what was meant.
+        raise UnsupportedValueError(f"{name} is {_describe(value)}: numbers and text in one list")
     return array
+
+
+def _is_all_text(value: object) -> bool:
+    return all(isinstance(item, str) for item in np.asarray(value, object).ravel())
 
 
 def _encode_array(name: object, array: Array) -> tuple[str, tuple[int, ...], bytes]:
@@ -216,13 +232,16 @@ def _utf8(string: str, name: str) -> bytes:
 
 
 def _describe(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # the repr of somebody else's class, or an int of too many digits
+        return type(value).__name__
     if len(text) > 80:
         text = text[:77] + "..."
     return f"{type(value).__name__} {text}"
 
 
-_ADVICE = "return numbers, bools, strings, datetimes, or arrays of them"
+_ADVICE = "return numbers, bools, strings, a datetime, or NumPy arrays of such"
 _LENGTH = struct.Struct("<I")
 _FLOAT = struct.Struct("<d")
 _INT = struct.Struct("<q")
