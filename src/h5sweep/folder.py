@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,7 +100,7 @@ class RunFolder:
 
     def new_record_path(self, role: str) -> Path:
         """A name no record file has had, for `role`: worker, run, recorder."""
-        return self.records_path / f"{role}_{os.getpid()}_{secrets.token_hex(4)}{RECORDS_SUFFIX}"
+        return self.records_path / f"{role}_{os.getpid()}_{os.urandom(4).hex()}{RECORDS_SUFFIX}"
 
     def log_path(self, record_path: Path) -> Path:
         """The log of the worker that writes the record file `record_path`."""
@@ -117,11 +116,9 @@ class RunFolder:
     def load_plan(self) -> Plan | None:
         """The plan, or None if none was made yet."""
         try:
-            text = self.plan_path.read_text(encoding="utf-8")
+            return Plan.from_json(self.plan_path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        try:
-            return Plan.from_json(text)
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedError(
                 f"{self.plan_path} is damaged ({error}); the records are not touched by this. "
@@ -149,9 +146,11 @@ class RunFolder:
 
 def _load_json(path: Path) -> dict[str, Any]:
     try:
-        loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        loaded = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError as error:
         raise DamagedError(f"{path} is damaged ({error}): move it away") from error
+    if not isinstance(loaded, dict):
+        raise DamagedError(f"{path} is damaged (it is no JSON object): move it away")
     return loaded

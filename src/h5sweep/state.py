@@ -9,17 +9,28 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import compress
+from functools import cached_property
+from itertools import compress, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .folder import RunFolder
 from .plan import Key, Plan
 from .processes import ProcessId
 from .records import FAILURES, NO_TASK, Damage, Kind, RecordFile, Scan
+
+
+class RecordsTaken(Protocol):
+    """Many records that a scanner took at a time."""
+
+    def take_new(self, state: FolderState, file_number: int) -> Iterator[tuple[Any, ...]]:
+        """Take over results of tasks that had none; yield the others, and the last, singly."""
+
+
+Scanner = Callable[[RecordFile, Scan], Iterator[RecordsTaken | tuple[Any, ...]]]
 
 IN_OUTPUT = 255  # stands where a Kind does, for a task whose record is gone but whose row is there
 
@@ -102,7 +113,11 @@ class FolderState:
 
     def missing(self) -> Iterator[Missing]:
         """Every task without a result, with its key and the reason."""
-        for task in self.missing_tasks():
+        return self.missing_of(self.missing_tasks())
+
+    def missing_of(self, tasks: Iterable[int]) -> Iterator[Missing]:
+        """The same for these tasks only."""
+        for task in tasks:
             reason, detail = self._reason(task)
             yield Missing(task, self.plan.key(task), reason, detail)
 
@@ -110,7 +125,7 @@ class FolderState:
         if task in self.running:
             return Reason.RUNNING, str(self.running[task][0])
         if task in self.failures:
-            failure = self.failure(task)
+            failure = self.all_failures[task]
             return Reason.FAILED, f"{failure.kind.words}: {failure.error}: {failure.message}"
         if task in self.lost:
             return Reason.LOST, self.lost[task].path.name
@@ -119,25 +134,32 @@ class FolderState:
         return Reason.NEVER_STARTED, ""
 
     def failure(self, task: int) -> Failure:
-        """Read how a failed task ended."""
-        place = self.failures[task]
-        with RecordFile(self.paths[place.file]) as file:
-            error = file.header(place.offset, place.frame)["error"]
-        return Failure(
-            Kind(place.frame[3]),
-            error["type"],
-            error["message"],
-            error.get("where", ""),
-            error.get("traceback", ""),
-            place.frame[6],
-            place.frame[7],
-        )
+        """How a failed task ended."""
+        return self.all_failures[task]
 
-    def counts_by_column(self) -> dict[str, list[tuple[object, int, int]]]:
-        """For each key column, each value with its number of finished and of all tasks."""
+    @cached_property
+    def all_failures(self) -> dict[int, Failure]:
+        """How each failed task ended; read from its record once, file by file."""
+        found = {}
+        by_file = sorted(self.failures, key=lambda task: self.failures[task].file)
+        for file_number, tasks in groupby(by_file, lambda task: self.failures[task].file):
+            with RecordFile(self.paths[file_number]) as file:
+                for task in tasks:
+                    found[task] = _read_failure(file, self.failures[task])
+        return dict(sorted(found.items()))
+
+    def counts_by_column(
+        self, most_values: int | None = None
+    ) -> dict[str, list[tuple[object, int, int]]]:
+        """For each key column, each value with its number of finished and of all tasks.
+
+        Columns of more than `most_values` values are left out.
+        """
         done_flags = self.kinds.translate(_DONE_FLAGS)
-        counts = {}
+        counts: dict[str, list[tuple[object, int, int]]] = {}
         for column in self.plan.columns:
+            if most_values is not None and len(column.values) > most_values:
+                continue
             done = Counter(compress(column.codes, done_flags))
             total = Counter(column.codes)
             counts[column.name] = [
@@ -146,8 +168,21 @@ class FolderState:
         return counts
 
 
-def read_state(folder: RunFolder, plan: Plan) -> FolderState:
-    """Scan every record file of the folder."""
+def _read_failure(file: RecordFile, place: Place) -> Failure:
+    error = file.header(place.offset, place.frame)["error"]
+    return Failure(
+        Kind(place.frame[3]),
+        error["type"],
+        error["message"],
+        error["where"],
+        error["traceback"],
+        place.frame[6],
+        place.frame[7],
+    )
+
+
+def read_state(folder: RunFolder, plan: Plan, *, scan: Scanner = RecordFile.scan) -> FolderState:
+    """Scan every record file of the folder; `scan` may be a faster way through large ones."""
     size = len(plan)
     state = FolderState(
         plan=plan,
@@ -159,22 +194,9 @@ def read_state(folder: RunFolder, plan: Plan) -> FolderState:
     )
     _take_merged(folder, state)
     for file_number in range(len(state.paths)):
-        _take_file(state, file_number)
-    for task in list(state.failures):
-        if state.is_done(task):
-            del state.failures[task]
+        _take_file(state, file_number, scan)
+    _forget_what_was_mended(state)
     return state
-
-
-def tasks_to_ranges(tasks: Iterable[int]) -> list[list[int]]:
-    """Ascending numbers as [first, last] pairs."""
-    ranges: list[list[int]] = []
-    for task in tasks:
-        if ranges and ranges[-1][1] == task - 1:
-            ranges[-1][1] = task
-        else:
-            ranges.append([task, task])
-    return ranges
 
 
 def output_identity(output: Path) -> list[int] | None:
@@ -193,11 +215,13 @@ def _take_merged(folder: RunFolder, state: FolderState) -> None:
         return
     if merged["output"] != output_identity(folder.output):
         return
+    size = len(state.plan)
     for first, last in merged["tasks"]:
-        state.kinds[first : last + 1] = bytes([IN_OUTPUT]) * (last + 1 - first)
+        after = min(last + 1, size)
+        state.kinds[first:after] = bytes([IN_OUTPUT]) * (after - first)
 
 
-def _take_file(state: FolderState, file_number: int) -> None:
+def _take_file(state: FolderState, file_number: int, scan: Scanner) -> None:
     """Take over what one record file says."""
     path = state.paths[file_number]
     found = Scan()
@@ -206,47 +230,66 @@ def _take_file(state: FolderState, file_number: int) -> None:
     except FileNotFoundError:
         return
     with file:
-        _FileReader(state, file, file_number).read(found)
+        _FileReader(state, file, file_number, scan).read(found)
     state.damages += found.damages
-    for damage in found.damages:
-        if damage.task is not None and damage.task < len(state.plan):
-            state.lost[damage.task] = damage
+
+
+def _forget_what_was_mended(state: FolderState) -> None:
+    """Drop failures, losses and starts of tasks that another attempt has finished."""
+    by_task: dict[int, Any]
+    for by_task in (state.failures, state.running, state.interrupted, state.lost):
+        for task in [task for task in by_task if state.is_done(task)]:
+            del by_task[task]
 
 
 class _FileReader:
     """Reads one record file into a state."""
 
-    def __init__(self, state: FolderState, file: RecordFile, file_number: int) -> None:
+    def __init__(
+        self, state: FolderState, file: RecordFile, file_number: int, scan: Scanner
+    ) -> None:
         self.state = state
         self.file = file
         self.file_number = file_number
-        self.batch: list[int] = []
-        self.batch_started_at = 0.0
-        self.ended_in_batch = 0
-        self.earlier_tasks: set[int] = set()
+        self.scan = scan
+        self.starts: list[tuple[int, tuple[Any, ...]]] = []
 
     def read(self, found: Scan) -> None:
         about = self.file.about()
         if about is None and self.file.size_bytes:
             self.state.unreadable.append(self.file.path)
         numbered = about is not None and about.get("plan") == self.state.plan.id
-        state, number, size = self.state, self.file_number, len(self.state.plan)
+        is_plain = self.scan is RecordFile.scan or not numbered
+        scan = self.file.scan if is_plain else self._scan_stretches
+        state, number = self.state, self.file_number
+        size = len(state.plan) if numbered else 0
         kinds, files, offsets = state.kinds, state.files, state.offsets
-        finished_at = state.finished_at
-        for offset, frame in self.file.scan(found):
-            kind = frame[3]
-            self.ended_in_batch += kind >= 2
-            if kind == 2 and numbered and (task := frame[2]) < size and kinds[task] != 2:
+        finished_at, last_ended = state.finished_at, NO_TASK
+        for offset, frame in scan(found):
+            task, kind = frame[2], frame[3]
+            if kind == 2 and task < size and kinds[task] != 2:
                 # The way that a million tasks take; all else is below.
                 kinds[task] = 2
                 files[task] = number
                 offsets[task] = offset
                 finished_at[task] = frame[6]
+                last_ended = task
             elif kind >= 2:
+                last_ended = task
                 self._take_outcome(offset, frame, numbered)
             elif kind == 1:
-                self._take_start(offset, frame, numbered)
-        self._take_end(about, found)
+                last_ended = NO_TASK
+                self.starts.append((offset, frame))
+        if about is not None and numbered:
+            self._take_end(about, found, last_ended)
+
+    def _scan_stretches(self, found: Scan) -> Iterator[tuple[Any, ...]]:
+        """The records one by one, without those that were taken in stretches."""
+        for record in self.scan(self.file, found):
+            if isinstance(record, tuple):
+                yield record
+            else:
+                yield from record.take_new(self.state, self.file_number)
 
     def _take_outcome(self, offset: int, frame: tuple[Any, ...], numbered: bool) -> None:
         state, place = self.state, Place(self.file_number, offset, frame)
@@ -281,32 +324,41 @@ class _FileReader:
             self.state.beyond_plan.append((key, place))
         return task
 
-    def _take_start(self, offset: int, frame: tuple[Any, ...], numbered: bool) -> None:
-        if numbered and frame[2] != NO_TASK:
-            self.earlier_tasks.update(self.batch)
-            self.batch = self.file.header(offset, frame)["tasks"]
-            self.batch_started_at = frame[6]
-            self.ended_in_batch = 0
-
-    def _take_end(self, about: dict[str, Any] | None, found: Scan) -> None:
+    def _take_end(self, about: dict[str, Any], found: Scan, last_ended: int) -> None:
         """Name the task that the file ends in, and those that damage swallowed."""
-        self._take_current(about)
+        ended = self._take_current(about, found, last_ended)
         size, kinds = len(self.state.plan), self.state.kinds
         for damage in found.damages:
             if damage.task is None:
-                swallowed = (t for t in self.earlier_tasks if t < size and not kinds[t])
+                earlier = [task for start in self.starts[:-1] for task in self._batch(start)]
+                swallowed = (t for t in (*earlier, *ended) if t < size and not kinds[t])
                 self.state.lost.update(dict.fromkeys(swallowed, damage))
+            elif damage.task < size:
+                self.state.lost[damage.task] = damage
 
-    def _take_current(self, about: dict[str, Any] | None) -> None:
-        """The process is in the first task of its last batch that has no outcome."""
-        left = self.batch[self.ended_in_batch :]
-        if not left or left[0] >= len(self.state.plan) or about is None:
-            return
-        owner = ProcessId.from_json(about["process"])
-        if owner.is_alive() is False:
-            self.state.interrupted[left[0]] = owner
-        else:
-            self.state.running[left[0]] = (owner, self.batch_started_at)
+    def _take_current(self, about: dict[str, Any], found: Scan, last_ended: int) -> list[int]:
+        """The process is in the task of its last batch behind the last one that has ended.
+
+        One before it without an outcome was swallowed by damage; one whose record is damaged has
+        ended as well. Returns what has ended of that batch.
+        """
+        if not self.starts:
+            return []
+        (offset, frame), batch = self.starts[-1], self._batch(self.starts[-1])
+        known = {d.task for d in found.damages if d.offset > offset} | {last_ended}
+        ended = max((place for place, task in enumerate(batch, 1) if task in known), default=0)
+        if ended < len(batch) and batch[ended] < len(self.state.plan):
+            owner = ProcessId.from_json(about["process"])
+            if owner.is_alive() is False:
+                self.state.interrupted[batch[ended]] = owner
+            else:
+                self.state.running[batch[ended]] = (owner, frame[6])
+        return batch[:ended]
+
+    def _batch(self, start: tuple[int, tuple[Any, ...]]) -> list[int]:
+        """The tasks that a STARTED record names."""
+        tasks: list[int] = self.file.header(*start)["tasks"]
+        return tasks
 
 
 _DONE_FLAGS = bytes(1 if kind in (Kind.DONE, IN_OUTPUT) else 0 for kind in range(256))

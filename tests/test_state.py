@@ -1,0 +1,438 @@
+"""The state of a folder: what the record files say is what every task is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from h5sweep.errors import DamagedError
+from h5sweep.folder import RunFolder
+from h5sweep.plan import Plan, key_json, plan_product
+from h5sweep.processes import ProcessId, this_process
+from h5sweep.records import FAILURES, Kind, RecordWriter, json_bytes
+from h5sweep.state import (
+    FolderState,
+    Reason,
+    output_identity,
+    read_state,
+)
+
+PLAN = plan_product({"farm_id": range(2), "seed": range(3)})
+DEAD = replace(this_process(), start_ticks=1)
+ELSEWHERE = replace(this_process(), host="node17")
+
+
+class HandMade:
+    """A record file made by hand: each method appends one record."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        name: str = "worker_1",
+        *,
+        plan: Plan = PLAN,
+        plan_id: str | None = None,
+        owner: ProcessId = DEAD,
+    ) -> None:
+        self.path = folder.records_path / f"{name}.records"
+        self.plan = plan
+        about = {"plan": plan_id or plan.id, "process": owner.as_json()}
+        self.writer = RecordWriter(self.path, about=about)
+
+    def started(self, *tasks: int) -> HandMade:
+        self.writer.append_started(list(tasks))
+        return self
+
+    def done(self, task: int, finished_at: float = 1.0) -> HandMade:
+        header = b'{"data":[["aep","<f8",[]]],"key":%b}' % key_json(self.plan.key(task)).encode()
+        self.writer.append(Kind.DONE, task, header, bytes(8), finished_at=finished_at)
+        return self
+
+    def failed(
+        self, task: int, kind: Kind = Kind.RAISED, finished_at: float = 1.0, message: str = "no"
+    ) -> HandMade:
+        error = {"type": "ValueError", "message": message, "where": "a.py:1", "traceback": "T"}
+        header = json_bytes({"key": self.plan.key(task), "error": error})
+        self.writer.append(kind, task, header, finished_at=finished_at, duration_s=0.5)
+        return self
+
+    def end(self) -> int:
+        return self.path.stat().st_size
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "layouts.h5")
+    folder.create()
+    folder.save_plan(PLAN)
+    return folder
+
+
+def state_of(folder: RunFolder) -> FolderState:
+    plan = folder.load_plan()
+    assert plan is not None
+    return read_state(folder, plan)
+
+
+def reasons(folder: RunFolder) -> dict[int, Reason]:
+    return {missing.task: missing.reason for missing in state_of(folder).missing()}
+
+
+def flip(path: Path, position: int) -> None:
+    """Flip all bits of one byte."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0xFF
+    path.write_bytes(content)
+
+
+def test_a_folder_without_records_has_never_started(folder: RunFolder) -> None:
+    """Every task of a fresh folder is missing, with its key."""
+    missing = list(state_of(folder).missing())
+    assert [m.task for m in missing] == list(range(6))
+    assert {m.reason for m in missing} == {Reason.NEVER_STARTED}
+    assert [m.key for m in missing] == [PLAN.key(task) for task in range(6)]
+
+
+def test_done_tasks_are_done(folder: RunFolder) -> None:
+    """A result in any file makes its task done and says where it lies."""
+    first = HandMade(folder, "worker_1").started(0, 1).done(0)
+    place = first.end()
+    first.done(1, finished_at=7.5)
+    HandMade(folder, "worker_2").started(5).done(5)
+    state = state_of(folder)
+    assert (state.tasks_done, state.tasks_failed) == (3, 0)
+    assert [task for task in range(6) if state.is_done(task)] == [0, 1, 5]
+    assert list(state.missing_tasks()) == [2, 3, 4]
+    assert (state.paths[state.files[1]], state.offsets[1]) == (first.path, place)
+    assert state.finished_at[1] == 7.5
+    assert state.interrupted == {}
+
+
+@pytest.mark.parametrize("kind", sorted(FAILURES))
+def test_a_failed_task_is_missing_with_how_it_ended(folder: RunFolder, kind: Kind) -> None:
+    """Each way to fail is told, with the words of the record."""
+    HandMade(folder).started(2).failed(2, kind, message="layout is empty")
+    state = state_of(folder)
+    assert state.tasks_failed == 1
+    failure = state.failure(2)
+    assert (failure.kind, failure.error, failure.message) == (kind, "ValueError", "layout is empty")
+    assert (failure.where, failure.traceback, failure.duration_s) == ("a.py:1", "T", 0.5)
+    (missing,) = [m for m in state.missing() if m.task == 2]
+    assert missing.reason is Reason.FAILED
+    assert missing.detail == f"{kind.words}: ValueError: layout is empty"
+
+
+def test_the_task_of_a_live_process_is_running(folder: RunFolder) -> None:
+    """The process is in the first task of its batch that has no outcome."""
+    HandMade(folder, owner=this_process()).started(0, 1, 2).done(0).failed(1)
+    state = state_of(folder)
+    assert list(state.running) == [2]
+    assert state.running[2][0] == this_process()
+    assert reasons(folder)[2] is Reason.RUNNING
+
+
+def test_a_task_of_another_host_is_running_as_far_as_anybody_knows(folder: RunFolder) -> None:
+    """Nobody can say that a process of another host is dead."""
+    HandMade(folder, owner=ELSEWHERE).started(4)
+    assert reasons(folder)[4] is Reason.RUNNING
+
+
+def test_the_task_of_a_dead_process_was_interrupted(folder: RunFolder) -> None:
+    """The task that its process died in is named; those behind it were never started."""
+    HandMade(folder, owner=DEAD).started(0, 1, 2).done(0)
+    assert reasons(folder) == {
+        1: Reason.INTERRUPTED,
+        **dict.fromkeys((2, 3, 4, 5), Reason.NEVER_STARTED),
+    }
+
+
+def test_a_finished_batch_leaves_nothing_running(folder: RunFolder) -> None:
+    """A live process between two batches is in no task."""
+    HandMade(folder, owner=this_process()).started(0, 1).done(0).done(1)
+    assert state_of(folder).running == {}
+
+
+def test_only_the_last_batch_counts(folder: RunFolder) -> None:
+    """What was taken back from an earlier batch is not running."""
+    HandMade(folder, owner=this_process()).started(0, 1, 2).done(0).started(4, 5).done(4)
+    assert list(state_of(folder).running) == [5]
+
+
+def test_a_task_that_is_begun_again_is_running(folder: RunFolder) -> None:
+    """An outcome before the last start says nothing about the attempt that is going on."""
+    HandMade(folder, owner=this_process()).started(0, 1).failed(0).started(0, 1)
+    assert list(state_of(folder).running) == [0]
+
+
+def test_a_second_attempt_in_the_same_process_does_not_shift_the_batch(folder: RunFolder) -> None:
+    """Two outcomes of one task count for that task alone."""
+    HandMade(folder, owner=this_process()).started(0, 1, 2).failed(0).done(0)
+    assert list(state_of(folder).running) == [1]
+
+
+def test_a_retry_that_succeeds_makes_up_for_a_failure(folder: RunFolder) -> None:
+    """A task is done if any attempt has a result, in whatever order the files are read."""
+    HandMade(folder, "worker_1").started(0).failed(0).started(1).done(1)
+    HandMade(folder, "worker_2").started(0).done(0).started(1).failed(1)
+    state = state_of(folder)
+    assert (state.tasks_done, state.tasks_failed) == (2, 0)
+    assert state.failures == {}
+
+
+def test_what_another_process_finished_is_neither_running_nor_interrupted(
+    folder: RunFolder,
+) -> None:
+    """A task that died in one process and was finished by another is done, and only that."""
+    HandMade(folder, "worker_1", owner=DEAD).started(0)
+    HandMade(folder, "worker_2", owner=ELSEWHERE).started(1)
+    HandMade(folder, "worker_3").started(0, 1).done(0).done(1)
+    state = state_of(folder)
+    assert (state.running, state.interrupted, state.tasks_done) == ({}, {}, 2)
+
+
+def test_the_newest_failure_is_told(folder: RunFolder) -> None:
+    """Of several failures the last in time counts, whatever the order of the files."""
+    HandMade(folder, "worker_1").failed(0, Kind.TIMED_OUT, finished_at=9.0)
+    HandMade(folder, "worker_2").failed(0, Kind.DIED, finished_at=5.0)
+    assert state_of(folder).failure(0).kind is Kind.TIMED_OUT
+    assert state_of(folder).kinds[0] == Kind.TIMED_OUT
+
+
+@pytest.mark.parametrize("newest", ["worker_1", "worker_2", "worker_3"])
+def test_of_several_results_the_newest_wins(folder: RunFolder, newest: str) -> None:
+    """Whatever the order of the files, the result finished last is the one."""
+    for name in ("worker_1", "worker_2", "worker_3"):
+        HandMade(folder, name).done(3, finished_at=9.0 if name == newest else 5.0)
+    state = state_of(folder)
+    assert state.paths[state.files[3]].stem == newest
+    assert state.finished_at[3] == 9.0
+    assert (state.duplicates, state.tasks_done) == (2, 1)
+
+
+# Damage
+
+
+def test_a_torn_tail_is_an_interrupted_task(folder: RunFolder) -> None:
+    """The task whose record was being written when its process died has to be run again."""
+    file = HandMade(folder).started(0, 1).done(0).done(1)
+    os.truncate(file.path, file.end() - 20)
+    state = state_of(folder)
+    assert list(state.interrupted) == [1]
+    assert state.damages == []
+
+
+def frame(start: int, end: int) -> int:
+    return start + 10
+
+
+def content(start: int, end: int) -> int:
+    return end - 4
+
+
+@pytest.mark.parametrize("where", [frame, content])
+def test_a_task_whose_record_is_damaged_is_lost(
+    folder: RunFolder, where: Callable[[int, int], int]
+) -> None:
+    """A damaged result in the middle costs its task and no other, and says in which file."""
+    file = HandMade(folder).started(0, 1, 2).done(0)
+    start = file.end()
+    file.done(1)
+    flip_at = where(start, file.end())
+    file.done(2).started(3).done(3)
+    flip(file.path, flip_at)
+    state = state_of(folder)
+    assert list(state.lost) == [1]
+    assert [m.detail for m in state.missing() if m.reason is Reason.LOST] == ["worker_1.records"]
+    assert [d.offset for d in state.damages] == [start]
+    assert state.tasks_done == 3
+    assert state.interrupted == {}
+
+
+@pytest.mark.parametrize("where", [frame, content])
+def test_damage_inside_the_last_batch_does_not_shift_it(
+    folder: RunFolder, where: Callable[[int, int], int]
+) -> None:
+    """With an outcome of the last batch damaged, the process is still where it is."""
+    file = HandMade(folder, owner=this_process()).started(0, 1, 2, 3)
+    start = file.end()
+    file.done(0)
+    flip_at = where(start, file.end())
+    file.done(1)
+    flip(file.path, flip_at)
+    state = state_of(folder)
+    assert list(state.running) == [2]
+    assert list(state.lost) == [0]
+
+
+def test_a_lost_task_that_was_run_again_is_done(folder: RunFolder) -> None:
+    """Damage stays told, the task is done."""
+    file = HandMade(folder, "worker_1").done(0)
+    flip(file.path, file.end() - 4)
+    HandMade(folder, "worker_2").done(0)
+    state = state_of(folder)
+    assert (state.lost, state.tasks_done, len(state.damages)) == ({}, 1, 1)
+
+
+def test_without_its_first_record_a_file_is_read_by_keys(folder: RunFolder) -> None:
+    """Results and failures carry their keys, so none is lost with the first record."""
+    file = HandMade(folder).started(0, 1).done(0).failed(1)
+    flip(file.path, 20)
+    state = state_of(folder)
+    assert (state.tasks_done, state.tasks_failed) == (1, 1)
+    assert state.unreadable == [file.path]
+
+
+def test_garbage_among_the_record_files_is_named(folder: RunFolder) -> None:
+    """A file of something else is unreadable; the others count."""
+    HandMade(folder, "worker_2").done(0)
+    garbage = folder.records_path / "worker_1.records"
+    garbage.write_bytes(b"No space left on device" * 100)
+    (folder.records_path / "worker_0.records").touch()
+    (folder.records_path / "notes.txt").write_text("not ours")
+    state = state_of(folder)
+    assert state.unreadable == [garbage]
+    assert state.tasks_done == 1
+
+
+# Other plans
+
+
+def test_records_of_another_plan_are_resolved_by_key(folder: RunFolder) -> None:
+    """A number means nothing without its plan: the key does."""
+    other = plan_product({"seed": [2, 0, 9], "farm_id": [1, 7]})
+    file = HandMade(folder, plan=other).started(0, 1).done(0).failed(2).done(4).done(1)
+    state = state_of(folder)
+    assert [task for task in range(6) if state.is_done(task)] == [PLAN.number(other.key(0))] == [5]
+    assert list(state.failures) == [PLAN.number(other.key(2))] == [3]
+    assert [key for key, _ in state.beyond_plan] == [other.key(4), other.key(1)]
+    assert state.paths[state.beyond_plan[0][1].file] == file.path
+    assert (state.running, state.interrupted) == ({}, {})
+
+
+def test_damage_in_a_file_of_another_plan_names_no_task_of_this_one(folder: RunFolder) -> None:
+    """The number in a damaged record of another plan is not a number of this plan."""
+    other = plan_product({"seed": [2], "farm_id": [1]})
+    file = HandMade(folder, plan=other).done(0)
+    flip(file.path, file.end() - 4)
+    state = state_of(folder)
+    assert state.lost == {}
+    assert len(state.damages) == 1
+
+
+def test_a_number_beyond_the_plan_is_ignored(folder: RunFolder) -> None:
+    """A process that has read a larger plan than we have does not upset us."""
+    larger, _ = PLAN.extended(plan_product({"farm_id": range(3), "seed": range(3)}))
+    HandMade(folder, plan=larger, owner=this_process()).started(0, 8).done(0).done(8).started(7)
+    state = state_of(folder)
+    assert (state.tasks_done, state.running) == (1, {})
+
+
+# Counts
+
+
+def test_counts_by_column(folder: RunFolder) -> None:
+    """For every value of every parameter: finished and all."""
+    HandMade(folder).done(0).done(4).done(5).failed(1)
+    assert state_of(folder).counts_by_column() == {
+        "farm_id": [(0, 1, 3), (1, 2, 3)],
+        "seed": [(0, 1, 2), (1, 1, 2), (2, 1, 2)],
+    }
+
+
+# The output
+
+
+def save_merged(folder: RunFolder, tasks: list[list[int]], **changes: object) -> None:
+    folder.output.write_bytes(b"the output")
+    about = {"plan": PLAN.id, "output": output_identity(folder.output), "tasks": tasks}
+    folder.save_merged({**about, **changes})
+
+
+def test_what_the_output_holds_is_done(folder: RunFolder) -> None:
+    """A merged task stays done when its record file is gone."""
+    save_merged(folder, [[0, 1], [4, 4]])
+    HandMade(folder).done(1).done(2).failed(4)
+    state = state_of(folder)
+    assert [task for task in range(6) if state.is_done(task)] == [0, 1, 2, 4]
+    assert (state.tasks_done, state.tasks_failed, state.failures) == (4, 0, {})
+    assert state.counts_by_column()["farm_id"] == [(0, 3, 3), (1, 1, 3)]
+
+
+def remove_output(folder: RunFolder) -> None:
+    folder.output.unlink()
+
+
+def change_output(folder: RunFolder) -> None:
+    folder.output.write_bytes(b"another output")
+
+
+def touch_output(folder: RunFolder) -> None:
+    os.utime(folder.output, ns=(0, 0))
+
+
+def take_another_plan(folder: RunFolder) -> None:
+    save_merged(folder, [[0, 5]], plan="another")
+
+
+@pytest.mark.parametrize("change", [remove_output, change_output, touch_output, take_another_plan])
+def test_what_another_output_held_is_not_done(
+    folder: RunFolder, change: Callable[[RunFolder], None]
+) -> None:
+    """The note about an output counts only for that very output and this plan."""
+    save_merged(folder, [[0, 5]])
+    assert state_of(folder).tasks_done == 6
+    change(folder)
+    assert state_of(folder).tasks_done == 0
+
+
+def test_a_note_beyond_the_plan_adds_no_task(folder: RunFolder) -> None:
+    """The state has as many tasks as the plan, whatever the note says."""
+    save_merged(folder, [[4, 10], [12, 13]])
+    state = state_of(folder)
+    assert (len(state.kinds), state.tasks_done) == (6, 2)
+
+
+# The files beside
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "\udcff"], ids=repr)
+def test_damaged_notes_are_told(folder: RunFolder, text: str) -> None:
+    """A plan or note that is not what it should be is damage, and the message names it."""
+    for path in (folder.plan_path, folder.merged_path, folder.sweep_path):
+        path.write_bytes(text.encode(errors="surrogateescape"))
+    for load in (folder.load_plan, folder.load_merged, folder.load_sweep):
+        with pytest.raises(DamagedError, match=r"(plan|merged|sweep)\.json"):
+            load()
+
+
+def test_every_damaged_byte_of_a_plan_is_told_as_damage(folder: RunFolder) -> None:
+    """No damaged plan file gives anything but the same tasks or the error about damage."""
+    sound = folder.plan_path.read_bytes()
+    for position in range(len(sound)):
+        folder.plan_path.write_bytes(sound)
+        flip(folder.plan_path, position)
+        try:
+            plan = folder.load_plan()
+        except DamagedError:
+            continue
+        assert plan == PLAN, position
+
+
+def test_reading_a_folder_needs_neither_numpy_nor_h5py(folder: RunFolder) -> None:
+    """`status` starts at once because it imports little."""
+    HandMade(folder, owner=DEAD).started(0, 1).failed(0)
+    code = (
+        "import sys; from h5sweep.folder import RunFolder; from h5sweep.state import read_state\n"
+        "folder = RunFolder.of(sys.argv[1])\n"
+        "state = read_state(folder, folder.load_plan())\n"
+        "assert len(list(state.missing())) == 6 and state.counts_by_column()\n"
+        "assert not {'numpy', 'h5py', 'pandas'} & set(sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(folder.output)]
+    assert subprocess.run(command, check=False).returncode == 0
