@@ -1,0 +1,244 @@
+"""The declaration of a sweep, and how it is found again in the user's file.
+
+Workers import the user's file by its path and look the sweep up by name, so a study needs no main
+guard, nothing is pickled, and a notebook can use a study that lies in a file.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import update_wrapper
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .errors import StudyError, UsageError
+from .plan import Plan, check_signature, plan_list, plan_product
+
+Function = Callable[..., Mapping[str, object]]
+
+
+class _StudyRead(BaseException):
+    """Ends the reading of a study file at its own call of `run`; no error of anybody's."""
+
+
+@dataclass
+class _Reading:
+    """Whether a study file is being read right now, and whether its tasks are wanted."""
+
+    active: bool = False
+    plans_wanted: bool = True
+
+
+_reading = _Reading()
+
+
+@dataclass(frozen=True)
+class StudyReference:
+    """How a worker finds the function: a file or a module, and the sweep's name in it."""
+
+    name: str
+    path: str
+    module: str | None
+    search_path: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "path": self.path,
+            "module": self.module,
+            "search_path": list(self.search_path),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> StudyReference:
+        return cls(value["name"], value["path"], value["module"], tuple(value["search_path"]))
+
+
+class Declaration:
+    """A function and the parameters it is run over. Calling it calls the function."""
+
+    def __init__(
+        self,
+        function: Function,
+        *,
+        tasks: object = None,
+        parameters: Mapping[str, Iterable[object]],
+        dims: Mapping[str, Iterable[str]],
+        units: Mapping[str, str],
+    ) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self.name = function.__name__
+        self.dims = {name: list(axes) for name, axes in dims.items()}
+        self.units = dict(units)
+        self.plan = _plan(function, tasks, parameters) if _reading.plans_wanted else None
+
+    def __call__(self, *args: object, **kwargs: object) -> Mapping[str, object]:
+        return self.function(*args, **kwargs)
+
+    def reference(self) -> StudyReference:
+        """How another process finds this sweep; StudyError if it lies in no file."""
+        path = inspect.getsourcefile(inspect.unwrap(self.function)) or ""
+        if not Path(path).is_file():
+            raise StudyError(
+                f"{self.name} lies in no file (a notebook cell?), so workers cannot import it: "
+                "write it to a file such as study.py and import it from there"
+            )
+        module = _module_in_package(self.function.__module__)
+        return StudyReference(self.name, str(Path(path).resolve()), module, tuple(sys.path))
+
+
+def _module_in_package(name: str) -> str | None:
+    """The name to import a module by that has relative imports; also under `python -m`."""
+    module = sys.modules.get(name)
+    if module is None or not module.__package__:
+        return None
+    return module.__spec__.name if name == "__main__" and module.__spec__ else name
+
+
+def load_study(path: Path, name: str | None = None) -> Declaration:
+    """Read the study file `path` and return its sweep; `name` chooses among several."""
+    if not path.is_file():
+        raise StudyError(f"there is no study file {path}: name the Python file with the sweep")
+    module = _read(lambda: _import_file(path), path)
+    return _choose(module, path, name)
+
+
+def load_function(reference: StudyReference) -> Function:
+    """Find the function of a sweep in a worker; its tasks are not planned again."""
+    sys.path[:] = [p for p in reference.search_path if p not in sys.path] + sys.path
+    path = Path(reference.path)
+    _reading.plans_wanted = False
+    try:
+        if reference.module:
+            module = _read(lambda: _import_module(str(reference.module)), path)
+        else:
+            module = _read(lambda: _import_file(path), path)
+    finally:
+        _reading.plans_wanted = True
+    return _choose(module, path, reference.name).function
+
+
+def end_reading() -> None:
+    """Called by everything that runs a sweep: while a study file is being read, stop there.
+
+    A file that calls `optimise.run(...)` without a main guard is read up to that line, which is
+    also all that the run itself has seen of it.
+    """
+    if _reading.active:
+        raise _StudyRead
+
+
+def _plan(function: Function, tasks: object, parameters: Mapping[str, Iterable[object]]) -> Plan:
+    if tasks is None:
+        check_signature(function, parameters)
+        return plan_product(parameters)
+    if parameters:
+        raise UsageError(f"give either tasks or parameters ({', '.join(parameters)}), not both")
+    plan = plan_list(tasks)
+    check_signature(function, plan.names)
+    return plan
+
+
+def _read(load: Callable[[], ModuleType], path: Path) -> ModuleType:
+    """Run the import of a study; word its errors with the user's own frames."""
+    _reading.active = True
+    try:
+        return load()
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the user's code may raise
+        raise StudyError(
+            f"{path} does not import:\n\n{user_traceback(error)}\n"
+            f"mend that, then try it with: python {path.name}"
+        ) from error
+    finally:
+        _reading.active = False
+
+
+def _import_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    name = path.stem if path.stem not in sys.modules else f"_study_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise StudyError(f"{path} is no Python file: a study's name ends in .py")
+    return _execute(spec, spec.loader, name)
+
+
+def _import_module(name: str) -> ModuleType:
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.loader is None:
+        raise StudyError(f"there is no module {name}: run the study from the folder it was run in")
+    return _execute(spec, spec.loader, name)
+
+
+def _execute(spec: ModuleSpec, loader: Loader, name: str) -> ModuleType:
+    """Run a module as far as its own call of `run`, if it has one."""
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        loader.exec_module(module)
+    except _StudyRead:
+        pass
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _choose(module: ModuleType, path: Path, name: str | None) -> Declaration:
+    found = {d.name: d for d in vars(module).values() if isinstance(d, Declaration)}
+    if name is not None and name not in found:
+        raise StudyError(f"{path} has no sweep {name!r}; it has: {', '.join(found) or 'none'}")
+    if name is not None:
+        return found[name]
+    if not found:
+        raise StudyError(
+            f"{path} has no sweep: put @h5sweep.sweep(seed=range(10)) above the function to run"
+        )
+    if len(found) > 1:
+        raise StudyError(f"{path} has several sweeps: choose one with --sweep {min(found)}")
+    return found.popitem()[1]
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback of an error without the frames of h5sweep and of the import system."""
+    report = traceback.TracebackException.from_exception(error, capture_locals=False)
+    _drop_own_frames(report)
+    return "".join(report.format())
+
+
+def user_place(error: BaseException) -> str:
+    """The innermost line of the user's own code in the traceback: `study.py:12 in optimise`."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_own(f.filename)]
+    theirs = [f for f in frames if "site-packages" not in f.filename] or frames
+    if not theirs:
+        return ""
+    return f"{Path(theirs[-1].filename).name}:{theirs[-1].lineno} in {theirs[-1].name}"
+
+
+def _drop_own_frames(report: traceback.TracebackException) -> None:
+    kept = [frame for frame in report.stack if not _is_own(frame.filename)]
+    report.stack = traceback.StackSummary.from_list(kept)
+    for linked in (report.__cause__, report.__context__):
+        if linked is not None:
+            _drop_own_frames(linked)
+
+
+def _is_own(filename: str) -> bool:
+    return filename.startswith((_OWN_FOLDER, "<frozen importlib"))
+
+
+_OWN_FOLDER = str(Path(__file__).parent)

@@ -1,0 +1,411 @@
+"""The process that runs tasks, started by `launch`.
+
+It imports the user's function, then works through the batches it is sent: call, append the
+outcome to its own record file, next. It never holds an HDF5 file. It ends by itself when the
+coordinator does: the kernel kills it the moment its parent dies, also inside C code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import io
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from .durable import storage_error
+from .errors import DamagedError, UnsupportedValueError
+from .folder import RunFolder
+from .plan import Column, Key, Plan, key_json, key_text
+from .records import Kind, RecordWriter, json_bytes
+from .slot import Slot
+from .study import Function, StudyReference, load_function, user_place, user_traceback
+from .values import ResultEncoder, result_header
+
+LONGEST_TRACEBACK = 20_000
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class WorkerOrder:
+    """All that a worker is told when it starts."""
+
+    output: str
+    study: StudyReference
+    connection: int
+    slot: int
+    parent: int
+
+    def to_json(self) -> str:
+        return json.dumps({**vars(self), "study": self.study.as_json()})
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkerOrder:
+        value = json.loads(text)
+        return cls(**{**value, "study": StudyReference.from_json(value["study"])})
+
+
+def main() -> None:
+    """Start as a worker, or as the template from which workers are forked."""
+    role, text = sys.argv[1:]
+    order = WorkerOrder.from_json(text)
+    die_with_parent(order.parent)
+    if role == "template":
+        serve_forks(order)
+    else:
+        work(order)
+
+
+def work(order: WorkerOrder, imported: Function | None = None) -> None:
+    """Run batches until the connection closes; a forked worker has its function already."""
+    _ignore_signals()
+    connection = Connection(order.connection)
+    folder = RunFolder(Path(order.output))
+    record_path = folder.new_record_path("worker")
+    try:
+        log = TaskLog(folder.log_path(record_path))
+        function = imported or load_function(order.study)
+        _send(connection, {"ready": str(record_path)})
+        # The plan is read with the first batch: we may have been started before it was there.
+        first_batch = _receive(connection)
+        if first_batch is not None:
+            worker = Worker(function, folder, record_path, Slot.attach(order.slot), log)
+            worker.serve(connection, first_batch)
+        log.close()
+    except BaseException as error:  # reported to the coordinator, which ends the run
+        _send(connection, {"broken": _wording(error)})
+
+
+class Worker:
+    """One process's function, record file, and place in the plan."""
+
+    def __init__(
+        self, function: Function, folder: RunFolder, record_path: Path, slot: Slot, log: TaskLog
+    ) -> None:
+        plan = folder.load_plan()
+        if plan is None:
+            raise DamagedError(f"{folder.plan_path} is gone: give the same command again")
+        self._function = function
+        self._plan = plan
+        self._records = RecordWriter(record_path, about={"role": "worker", "plan": plan.id})
+        self._slot = slot
+        self._log = log
+        self._encode = ResultEncoder(plan.names).encode
+        self._key_json = KeyEncoder(plan)
+
+    def serve(self, connection: Connection, tasks: list[int] | None) -> None:
+        """Answer each batch with its outcomes; a closed connection is the order to end.
+
+        StorageError if an outcome cannot be recorded: then no other one could be.
+        """
+        while tasks is not None:
+            _send(connection, self._run_batch(tasks))
+            tasks = _receive(connection)
+        self._records.close()
+
+    def _run_batch(self, tasks: list[int]) -> dict[str, Any]:
+        """Run tasks in order until the coordinator takes the rest back through the slot."""
+        slot, errors, ended = self._slot, {}, 0
+        self._records.append_started(tasks)
+        for index, task in enumerate(tasks):
+            slot.begin(index)
+            if index >= slot.end:
+                break
+            error = self._run_task(task)
+            if error is not None:
+                errors[index] = error
+            ended += 1
+        slot.rest()
+        return {"ended": ended, "errors": errors}
+
+    def _run_task(self, task: int) -> dict[str, Any] | None:
+        """Run one task and append its outcome; return the failure, if it is one."""
+        key = self._plan.key(task)
+        self._log.begin(key)
+        begun = time.monotonic()
+        try:
+            schema, data = self._encode(self._function(**key))
+        except BaseException as error:  # the task's own business, whatever it is
+            return self._fail(task, key, error, time.monotonic() - begun)
+        self._records.append(
+            Kind.DONE,
+            task,
+            result_header(schema, self._key_json(task)),
+            data,
+            finished_at=time.time(),
+            duration_s=time.monotonic() - begun,
+        )
+        self._log.end()
+        return None
+
+    def _fail(self, task: int, key: Key, error: BaseException, duration_s: float) -> dict[str, Any]:
+        kind = Kind.OVER_MEMORY if isinstance(error, MemoryError) else Kind.RAISED
+        described = describe_error(error)
+        self._log.end()
+        self._records.append(
+            kind,
+            task,
+            failure_header(key, described),
+            finished_at=time.time(),
+            duration_s=duration_s,
+        )
+        return {"kind": kind, "error": described}
+
+
+class KeyEncoder:
+    """Keys as JSON; each value is encoded when it is first needed, and only then."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._columns = [(_ValueTexts(column), column.codes) for column in plan.columns]
+
+    def __call__(self, task: int) -> bytes:
+        parts = [texts[codes[task]] for texts, codes in self._columns]
+        return b"{" + b",".join(parts) + b"}"
+
+
+class _ValueTexts(dict[int, bytes]):
+    """The values of one parameter as `"name":value`, by their place among its values."""
+
+    def __init__(self, column: Column) -> None:
+        super().__init__()
+        self._column = column
+
+    def __missing__(self, code: int) -> bytes:
+        key = {self._column.name: self._column.values[code]}
+        text = self[code] = key_json(key)[1:-1].encode()
+        return text
+
+
+class TaskLog:
+    """Where everything goes that tasks print, from Python or from C, tagged by key."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise storage_error(path, error) from error
+        sys.stdout.flush()
+        for standard in (1, 2):
+            os.dup2(self._file, standard)
+        sys.stdout = sys.stderr = io.TextIOWrapper(
+            _TaggingFile(self), encoding="utf-8", errors="backslashreplace", write_through=True
+        )
+        faulthandler.enable(2)
+        self._key: Key = {}
+        self._end = 0
+        self._tagged = False
+
+    def begin(self, key: Key) -> None:
+        """From here on, what is printed belongs to `key`."""
+        self._key = key
+        self._tagged = False
+
+    def end(self) -> None:
+        """Tag what C code printed past us, now that we see it."""
+        size_bytes = os.fstat(self._file).st_size
+        if size_bytes != self._end:
+            if not self._tagged:
+                os.write(self._file, f"--- printed by {key_text(self._key)}\n".encode())
+            self._end = os.fstat(self._file).st_size
+
+    def tag(self) -> None:
+        """Write the key above the first thing that a task prints."""
+        if not self._tagged:
+            self._tagged = True
+            os.write(self._file, f"--- {key_text(self._key)}\n".encode())
+
+    def write(self, data: bytes) -> int:
+        self.tag()
+        return os.write(self._file, data)
+
+    def close(self) -> None:
+        """Leave no empty file behind."""
+        if os.fstat(self._file).st_size == 0:
+            self._path.unlink(missing_ok=True)
+
+
+class _TaggingFile(io.RawIOBase):
+    def __init__(self, log: TaskLog) -> None:
+        self._log = log
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._log.write(bytes(data))
+
+    def fileno(self) -> int:
+        return 1
+
+
+def describe_error(error: BaseException) -> dict[str, str]:
+    """An exception as it stands in a record: no object, only words."""
+    is_ours = isinstance(error, UnsupportedValueError)
+    return {
+        "type": type(error).__name__,
+        "message": _message(error)[:2000],
+        "where": user_place(error),
+        "traceback": "" if is_ours else user_traceback(error)[-LONGEST_TRACEBACK:],
+    }
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # whatever the user's own __str__ may raise
+        return "(its message cannot be shown)"
+
+
+def failure_header(key: Mapping[str, Any], error: Mapping[str, Any]) -> bytes:
+    """The header of a record about a task that did not end well."""
+    return b'{"error":' + json_bytes(dict(error)) + b',"key":' + key_json(key).encode() + b"}"
+
+
+def serve_forks(order: WorkerOrder) -> None:
+    """Import the study once, then fork a worker for every request and report how each ends.
+
+    Refuses if importing the study started threads: a forked copy would hold their locks for ever.
+    """
+    channel = socket.socket(fileno=order.connection)
+    folder = RunFolder(Path(order.output))
+    try:
+        log = TaskLog(folder.log_path(folder.new_record_path("template")))
+        function = load_function(order.study)
+    except BaseException as error:  # reported to the coordinator, which ends the run
+        channel.sendall(json_bytes({"broken": _wording(error)}) + b"\n")
+        return
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    channel.sendall(json_bytes({"threads": threads}) + b"\n")
+    if threads > 1:
+        return
+    _Template(channel, order, function).serve()
+    log.close()
+
+
+class _Template:
+    """The single-threaded process that workers are forked from."""
+
+    def __init__(self, channel: socket.socket, order: WorkerOrder, function: Function) -> None:
+        self._channel = channel
+        self._order = order
+        self._function = function
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(channel, selectors.EVENT_READ)
+        woken, waker = socket.socketpair()
+        woken.setblocking(False)
+        waker.setblocking(False)
+        self._woken, self._waker = woken, waker
+        self._selector.register(woken, selectors.EVENT_READ)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(waker.fileno())
+        _ignore_signals()
+
+    def serve(self) -> None:
+        """Fork and report until the coordinator closes the channel."""
+        while True:
+            ready = {key.fileobj for key, _ in self._selector.select()}
+            if self._woken in ready:
+                self._report_ends()
+            if self._channel in ready:
+                message, descriptors, _, _ = socket.recv_fds(self._channel, 64, 2)
+                if not message:
+                    return
+                self._fork(descriptors)
+
+    def _fork(self, descriptors: list[int]) -> None:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(descriptors, parent)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._say({"pid": pid})
+
+    def _become_worker(self, descriptors: list[int], parent: int) -> None:
+        status = 70
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setsid()
+            self._channel.close()
+            die_with_parent(parent)
+            _reseed()
+            connection, slot = descriptors
+            order = replace(self._order, connection=connection, slot=slot, parent=parent)
+            work(order, self._function)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def _report_ends(self) -> None:
+        with suppress(BlockingIOError):
+            self._woken.recv(4096)
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                self._say({"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+
+    def _say(self, message: dict[str, Any]) -> None:
+        with suppress(ConnectionError):
+            self._channel.sendall(json_bytes(message) + b"\n")
+
+
+def _reseed() -> None:
+    """Give a forked worker random numbers of its own; Python's `random` sees to its own."""
+    import numpy as np
+
+    np.random.seed()
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, whatever it is doing then."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        # It ended before we asked.
+        os._exit(1)
+
+
+def _ignore_signals() -> None:
+    """Leave Ctrl-C and the batch system's SIGTERM to the coordinator, which lets tasks finish.
+
+    A handler, not SIG_IGN: programs that tasks start must not inherit deafness.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+
+
+def _receive(connection: Connection) -> list[int] | None:
+    """The next batch; None if the coordinator wants no more."""
+    try:
+        tasks: list[int] = json.loads(connection.recv_bytes())
+    except (EOFError, ConnectionError):
+        return None
+    return tasks
+
+
+def _send(connection: Connection, message: dict[str, Any]) -> None:
+    with suppress(ConnectionError):
+        connection.send_bytes(json_bytes(message))
+
+
+def _wording(error: BaseException) -> dict[str, Any]:
+    return {
+        "type": type(error).__name__,
+        "message": str(error),
+        "errno": getattr(error, "errno", None),
+    }

@@ -1,0 +1,105 @@
+"""What tests share: a fresh study file, and the command line as users call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+H5SWEEP = [sys.executable, "-m", "h5sweep"]
+LONG_S = 120
+
+
+class Terminal:
+    """Runs h5sweep in a folder of its own, as a user does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    def run(
+        self, *words: object, check: int | None = 0, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end and check its exit code (None: any)."""
+        done = subprocess.run(
+            [*H5SWEEP, *map(str, words)],
+            cwd=self.folder,
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+            timeout=LONG_S,
+            stdin=subprocess.DEVNULL,
+        )
+        if check is not None:
+            assert done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def start(self, *words: object, **env: str) -> subprocess.Popen[str]:
+        """Start a command and go on."""
+        return subprocess.Popen(
+            [*H5SWEEP, *map(str, words)],
+            cwd=self.folder,
+            env={**os.environ, **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def json(self, *words: object, check: int | None = None) -> Any:
+        return json.loads(self.run(*words, "--json", check=check).stdout)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    """A folder with nothing in it and the h5sweep command."""
+    return Terminal(tmp_path)
+
+
+@pytest.fixture
+def study(terminal: Terminal) -> Callable[[str], Path]:
+    """Write a study file; imports are put above it."""
+
+    def write(body: str, name: str = "study.py") -> Path:
+        head = "import os, signal, sys, time\nimport numpy as np\nimport h5sweep\n\n"
+        path = terminal.folder / name
+        path.write_text(head + textwrap.dedent(body), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """With H5SWEEP_REQUIRE_ALL=1 a skipped test is a failed one."""
+    return _refuse_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Any:
+    """The same for a module that is skipped as a whole."""
+    return _refuse_skip((yield))
+
+
+def _refuse_skip(report: Any) -> Any:
+    """CI must not pass because an engine is missing; only the corpus is not everybody's."""
+    if os.environ.get("H5SWEEP_REQUIRE_ALL") != "1" or not report.skipped:
+        return report
+    if hasattr(report, "wasxfail"):
+        return report
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if "H5SWEEP_CORPUS" not in reason or "H5SWEEP_CORPUS" in os.environ:
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and with H5SWEEP_REQUIRE_ALL=1 nothing may be: {reason}"
+    return report

@@ -1,0 +1,795 @@
+"""What worker processes may do to a run: limits, crashes, retries, leftovers, signals."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from conftest import H5SWEEP, Terminal
+from h5sweep.errors import UsageError
+from h5sweep.pool import PoolSettings, Queue, Retries
+from h5sweep.records import Kind
+from running import count, ends_within, is_running, kinds, logs, records, until, worker_pids
+
+Study = Callable[[str], Path]
+RUN = ("run", "study.py", "-o", "out.h5", "--no-merge", "--backoff", "0s")
+
+MARK = """
+def mark(name):
+    with open(name, "ab", buffering=0) as file:
+        file.write(b".")
+
+def wait_for(*names):
+    deadline = time.monotonic() + 30
+    while not all(os.path.exists(name) for name in names):
+        assert time.monotonic() < deadline, names
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def process() -> Iterator[list[subprocess.Popen[str]]]:
+    """Commands that a test starts; whatever is left of them is ended with it."""
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for one in started:
+        with suppress(ProcessLookupError):
+            one.kill()
+        one.communicate()
+
+
+def reasons(terminal: Terminal) -> dict[int, str]:
+    """The detail that `missing` gives for each missing task."""
+    listed = terminal.json("missing", "out.h5")["missing"]
+    return {entry["task"]: entry["detail"] for entry in listed}
+
+
+# Limits
+
+
+def test_time_limit_ends_c_code_that_holds_the_interpreter_lock(
+    terminal: Terminal, study: Study
+) -> None:
+    """A task in C code that never lets go of the GIL is ended by its time limit all the same."""
+    study("""
+        import ctypes
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            if seed == 1:
+                ctypes.PyDLL(None).sleep(60)
+            return {"x": seed}
+    """)
+    done = terminal.run(*RUN, "--timeout", "0.5s", "-j", 1, check=1)
+    assert "2 of 3 done, 1 failed" in done.stderr
+    assert kinds(terminal.folder)[1] == [Kind.TIMED_OUT]
+    assert re.search(r"timed out: .*the limit is 0\.5 s", reasons(terminal)[1])
+
+
+def test_time_limit_is_for_a_task_and_not_for_a_batch(terminal: Terminal, study: Study) -> None:
+    """Tasks in one batch that together take longer than the time limit all end as done."""
+    study("""
+        @h5sweep.sweep(seed=range(400))
+        def f(seed):
+            if 300 <= seed < 306:
+                time.sleep(0.3)
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "--timeout", "0.7s", "-j", 1)
+    started = sum(kind == Kind.STARTED for kind, _ in records(terminal.folder))
+    assert started < 40  # or else the tasks that sleep were not in one batch
+
+
+def test_memory_limit_ends_the_task_as_over_memory(terminal: Terminal, study: Study) -> None:
+    """A task that takes more memory than it may is over memory; its neighbours are done."""
+    study("""
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            if seed == 1:
+                hog = np.ones(60_000_000)
+                time.sleep(60)
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "--memory", "300MB", "-j", 1, check=1)
+    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.OVER_MEMORY], 2: [Kind.DONE]}
+    assert "the limit is 300 MB" in reasons(terminal)[1]
+
+
+def test_memory_error_is_over_memory(terminal: Terminal, study: Study) -> None:
+    """A task that raises MemoryError is over memory, not merely raised."""
+    study("""
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {"x": np.ones(2**50 if seed else 1)}
+    """)
+    terminal.run(*RUN, "-j", 1, check=1)
+    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.OVER_MEMORY]}
+
+
+MEMORY_CGROUP = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not (MEMORY_CGROUP / "cgroup.procs").exists(),
+    reason="needs root and a version 1 memory cgroup",
+)
+def test_kill_for_want_of_memory_is_named_as_such(terminal: Terminal, study: Study) -> None:
+    """A worker that the kernel's OOM killer ends is said to be that, and the run goes on."""
+    study("""
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            if seed == 1:
+                np.ones(100_000_000)
+            return {"x": seed}
+    """)
+    group = MEMORY_CGROUP / f"h5sweep_test_{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text("400M")
+        inside = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
+        done = subprocess.run(
+            [*inside, *H5SWEEP, *RUN, "-j", "1", "--retries", "0"],
+            cwd=terminal.folder,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == 1, done.stderr
+        assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DIED], 2: [Kind.DONE]}
+        assert "for want of memory" in reasons(terminal)[1]
+    finally:
+        group.rmdir()
+
+
+# Deaths
+
+DEATHS = {
+    "segmentation fault": ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV: segmentation fault"),
+    "abort": ("os.abort()", "SIGABRT: it aborted itself"),
+    "exit": ("os._exit(3)", "exit code 3"),
+    "exit 0": ("os._exit(0)", "exit code 0"),
+    "kill": ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL: killed from outside"),
+    "real-time signal": ("os.kill(os.getpid(), 40)", "signal 40"),
+}
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_each_way_to_die_is_named_and_blamed_on_its_task(
+    terminal: Terminal, study: Study, start: str
+) -> None:
+    """Whatever ends a worker, exactly the task it was in is blamed, with the signal or code."""
+    deaths = [code for code, _ in DEATHS.values()]
+    body = "".join(f"    if seed == {2 * n + 1}: {code}\n" for n, code in enumerate(deaths))
+    study(
+        f"@h5sweep.sweep(seed=range({2 * len(deaths) + 1}))\n"
+        f"def f(seed):\n{body}    return {{'x': seed}}\n"
+    )
+    terminal.run(*RUN, "-j", 2, "--retries", 0, "--start", start, check=1)
+    found = reasons(terminal)
+    assert "Exception ignored" not in logs(terminal.folder)
+    assert sorted(found) == [2 * n + 1 for n in range(len(deaths))]
+    for n, (_, words) in enumerate(DEATHS.values()):
+        assert words in found[2 * n + 1]
+
+
+def test_kill_from_outside_is_named(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
+) -> None:
+    """A worker that somebody kills with SIGKILL costs its current task, which is named."""
+    study(
+        MARK
+        + """
+@h5sweep.sweep(seed=range(3))
+def f(seed):
+    if seed == 1:
+        mark(f"in_{os.getpid()}")
+        time.sleep(60)
+    return {"x": seed}
+"""
+    )
+    process.append(terminal.start(*RUN, "-j", 1, "--retries", 0))
+    (inside,) = until(lambda: list(terminal.folder.glob("in_*")))
+    os.kill(int(inside.name[3:]), signal.SIGKILL)
+    assert process[0].wait(30) == 1
+    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DIED], 2: [Kind.DONE]}
+    assert "SIGKILL: killed from outside" in reasons(terminal)[1]
+
+
+def test_one_killer_among_two_thousand_is_singled_out(terminal: Terminal, study: Study) -> None:
+    """Of 2,000 tasks in batches, the one that kills its process fails and all others are done."""
+    study(
+        MARK
+        + """
+@h5sweep.sweep(seed=range(2000))
+def f(seed):
+    if seed == 1234:
+        mark("killer")
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if seed == 1235:
+        mark("neighbour")
+    return {"x": seed}
+"""
+    )
+    done = terminal.run(*RUN, "-j", 2, check=1)
+    assert "1,999 of 2,000 done, 1 failed" in done.stderr
+    assert list(reasons(terminal)) == [1234]
+    assert count(terminal.folder, "killer") == 3
+    assert count(terminal.folder, "neighbour") == 1
+
+
+def test_several_killers_in_one_batch_cost_only_themselves(
+    terminal: Terminal, study: Study
+) -> None:
+    """Killers next to each other, first and last included, are each named and nothing else."""
+    study("""
+        @h5sweep.sweep(seed=range(400))
+        def f(seed):
+            if seed in (0, 200, 201, 399):
+                os._exit(9)
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 2, "--retries", 0, check=1)
+    assert list(reasons(terminal)) == [0, 200, 201, 399]
+
+
+def test_sys_exit_is_a_failure_of_its_task(terminal: Terminal, study: Study) -> None:
+    """sys.exit() in a task fails that task and ends no worker."""
+    study("""
+        @h5sweep.sweep(seed=range(4))
+        def f(seed):
+            if seed == 1:
+                sys.exit("given up")
+            if seed == 2:
+                raise KeyboardInterrupt
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 1, check=1)
+    assert kinds(terminal.folder)[1] == kinds(terminal.folder)[2] == [Kind.RAISED]
+    assert "SystemExit: given up" in reasons(terminal)[1]
+    assert len(worker_pids(terminal.folder)) == 1
+
+
+def test_exception_that_cannot_be_printed_fails_its_task_only(
+    terminal: Terminal, study: Study
+) -> None:
+    """An exception whose own str() raises is recorded as raised, by its type."""
+    study("""
+        class Odd(Exception):
+            def __str__(self):
+                raise RuntimeError("no words")
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            if seed == 1:
+                raise Odd
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 1, check=1)
+    assert kinds(terminal.folder)[1] == [Kind.RAISED]
+    assert "Odd" in reasons(terminal)[1]
+
+
+def test_closing_all_descriptors_fails_the_task_and_not_the_run(
+    terminal: Terminal, study: Study
+) -> None:
+    """A task that closes what is not its own is blamed, and the others are done elsewhere."""
+    study("""
+        @h5sweep.sweep(seed=range(6))
+        def f(seed):
+            if seed == 2:
+                os.closerange(3, 100)
+            if seed == 4:
+                os.closerange(3, 100)
+                time.sleep(60)
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 1, "--retries", 0, check=1)
+    assert sorted(reasons(terminal)) == [2, 4]
+    assert "closed" in reasons(terminal)[4]
+
+
+# Retries
+
+
+def test_retries_are_counted_by_how_a_task_ended(terminal: Terminal, study: Study) -> None:
+    """died, timed out and raised have counts of their own."""
+    study(
+        MARK
+        + """
+@h5sweep.sweep(how=["died", "slow", "raised", "memory"])
+def f(how):
+    mark(how)
+    if how == "died":
+        os._exit(1)
+    if how == "slow":
+        time.sleep(60)
+    if how == "memory":
+        raise MemoryError
+    raise ValueError
+"""
+    )
+    counts = "died=3,timed-out=1,raised=2,over-memory=0"
+    terminal.run(*RUN, "-j", 2, "--timeout", "0.3s", "--retries", counts, check=1)
+    attempts = {how: count(terminal.folder, how) for how in ("died", "slow", "raised", "memory")}
+    assert attempts == {"died": 4, "slow": 2, "raised": 3, "memory": 1}
+    assert [len(k) for _, k in sorted(kinds(terminal.folder).items())] == [4, 2, 3, 1]
+
+
+def test_task_that_succeeds_when_tried_again_is_done(terminal: Terminal, study: Study) -> None:
+    """Failures before a success are forgotten: exit code 0 and nothing missing."""
+    study(
+        MARK
+        + """
+@h5sweep.sweep(seed=range(3))
+def f(seed):
+    mark(f"attempt_{seed}")
+    if os.path.getsize(f"attempt_{seed}") < 3:
+        os._exit(1)
+    return {"x": seed}
+"""
+    )
+    done = terminal.run(*RUN, "-j", 2, "--retries", "died=2")
+    assert "3 of 3 done, 0 failed" in done.stderr
+    assert terminal.run("missing", "out.h5").stdout == ""
+
+
+def test_pause_before_a_retry_doubles() -> None:
+    """The n-th retry of a task waits 2^(n-1) times the back-off, and never longer than a minute."""
+    settings = PoolSettings(workers=1, retries=Retries(died=9), backoff_s=10.0)
+    queue = Queue([], settings)
+    waits = []
+    for _ in range(5):
+        assert queue.retry(7, Kind.DIED)
+        due = queue._later[0][0]
+        queue.clear()
+        queue.retry(8, Kind.DIED)  # another task: its first pause is the unit
+        unit = queue._later[0][0]
+        queue.clear()
+        queue._failures.pop((8, Kind.DIED))
+        waits.append(round(due - unit))
+    assert waits == [0, 10, 30, 50, 50]
+
+
+def test_retry_waits_for_its_pause(terminal: Terminal, study: Study) -> None:
+    """A task is tried again only after the back-off has passed."""
+    study("""
+        @h5sweep.sweep(seed=[0])
+        def f(seed):
+            if not os.path.exists("first"):
+                open("first", "w").write(repr(time.monotonic()))
+                raise ValueError
+            return {"pause": time.monotonic() - float(open("first").read())}
+    """)
+    terminal.run("run", "study.py", "-o", "out.h5", "--retries", "raised=1", "--backoff", "0.7s")
+    import h5py
+
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert file["pause"][0] >= 0.7
+
+
+# Workers
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_workers_are_replaced_after_so_many_tasks(
+    terminal: Terminal, study: Study, start: str
+) -> None:
+    """With --tasks-per-worker 5 no process runs more than five tasks."""
+    study("""
+        @h5sweep.sweep(seed=range(20))
+        def f(seed):
+            print("pid", os.getpid())
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 2, "--tasks-per-worker", 5, "--start", start)
+    pids = re.findall(r"pid (\d+)", logs(terminal.folder))
+    assert len(pids) == 20
+    assert max(pids.count(pid) for pid in pids) <= 5
+    assert len(set(pids)) >= 4
+
+
+def test_forkserver_imports_the_study_once(terminal: Terminal, study: Study) -> None:
+    """With --start forkserver the coordinator and the template import; workers do not."""
+    study(
+        MARK + 'mark("imports")\n@h5sweep.sweep(seed=range(9))\ndef f(seed): return {"x": seed}\n'
+    )
+    terminal.run(*RUN, "-j", 2, "--start", "forkserver", "--tasks-per-worker", 1)
+    assert len(worker_pids(terminal.folder)) >= 9
+    assert count(terminal.folder, "imports") == 2
+
+
+def test_forked_workers_do_not_share_random_numbers(terminal: Terminal, study: Study) -> None:
+    """Workers forked from one template draw different numbers from NumPy's global generator."""
+    study("""
+        np.random.rand()
+        @h5sweep.sweep(seed=range(4))
+        def f(seed):
+            print("drew", np.random.rand())
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 2, "--start", "forkserver", "--tasks-per-worker", 1)
+    assert len(set(re.findall(r"drew (\S+)", logs(terminal.folder)))) == 4
+
+
+def test_forkserver_keeps_what_the_study_prints_off_the_terminal(
+    terminal: Terminal, study: Study
+) -> None:
+    """A study that prints at import prints once on stdout, whatever the way workers start."""
+    study('print("hello")\n@h5sweep.sweep(seed=range(9))\ndef f(seed): return {"x": seed}\n')
+    done = terminal.run(*RUN, "-j", 2, "--start", "forkserver", "--tasks-per-worker", 2)
+    assert done.stdout == "hello\n"
+
+
+def test_forkserver_restarts_its_template(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
+) -> None:
+    """A template that is killed takes its workers along; a new one goes on, nothing is blamed."""
+    study(
+        MARK
+        + """
+@h5sweep.sweep(seed=range(8))
+def f(seed):
+    mark(f"started_{os.getppid()}_{seed}")
+    if not os.path.exists("go"):
+        time.sleep(60)
+    return {"x": seed}
+"""
+    )
+    process.append(terminal.start(*RUN, "-j", 2, "--start", "forkserver", "--retries", 0))
+    started = until(lambda: len(found := list(terminal.folder.glob("started_*"))) == 2 and found)
+    (terminal.folder / "go").touch()
+    template = int(started[0].name.split("_")[1])
+    os.kill(template, signal.SIGKILL)
+    assert process[0].wait(30) == 0
+    assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(8)}
+    parents = {p.name.split("_")[1] for p in terminal.folder.glob("started_*")}
+    assert len(parents) == 2
+
+
+def test_study_with_threads_is_spawned_instead_of_forked(terminal: Terminal, study: Study) -> None:
+    """A study that starts a thread at import is not forked; a note says so and all is done."""
+    study("""
+        import threading
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed}
+    """)
+    done = terminal.run(*RUN, "-j", 2, "--start", "forkserver")
+    assert "workers are spawned, not forked" in done.stderr
+    assert "3 of 3 done" in done.stderr
+
+
+def test_long_task_does_not_hold_back_what_is_batched_behind_it(
+    terminal: Terminal, study: Study
+) -> None:
+    """A task that needs what all the others write ends: those behind it run elsewhere."""
+    study(
+        MARK
+        + """
+@h5sweep.sweep(seed=range(300))
+def f(seed):
+    if seed == 150:
+        mark("long")
+        wait_for(*(f"done_{n}" for n in range(300) if n != seed))
+    else:
+        mark(f"done_{seed}")
+    return {"x": seed}
+"""
+    )
+    terminal.run(*RUN, "-j", 2)
+    assert count(terminal.folder, "long") == 1
+    assert all(found == [Kind.DONE] for found in kinds(terminal.folder).values())
+
+
+def test_no_work_tasks_share_started_records(terminal: Terminal, study: Study) -> None:
+    """20,000 tasks without work are done with far fewer than 20,000 STARTED records."""
+    study('@h5sweep.sweep(seed=range(20_000))\ndef f(seed): return {"x": seed}\n')
+    terminal.run(*RUN, "-j", 2)
+    found = list(records(terminal.folder))
+    assert sum(kind == Kind.DONE for kind, _ in found) == 20_000
+    assert sum(kind == Kind.STARTED for kind, _ in found) < 200
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_study_that_kills_workers_at_import_ends_the_run_with_a_reason(
+    terminal: Terminal, study: Study, start: str
+) -> None:
+    """A study that segfaults in workers, but not in the coordinator, ends with a clear error."""
+    study("""
+        if "h5sweep.worker" in " ".join(sys.orig_argv):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed}
+    """)
+    done = terminal.run(*RUN, "-j", 2, "--start", start, check=2)
+    assert "SIGSEGV" in done.stderr
+    assert "out.h5.run/logs" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_study_that_does_not_import_in_workers_ends_the_run_with_its_traceback(
+    terminal: Terminal, study: Study
+) -> None:
+    """A study that raises in workers only is shown with the user's own frames, once."""
+    study("""
+        if "h5sweep.worker" in " ".join(sys.orig_argv):
+            raise RuntimeError("no licence here")
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed}
+    """)
+    done = terminal.run(*RUN, "-j", 2, check=2)
+    assert done.stderr.count("RuntimeError: no licence here") == 1
+
+
+def test_pool_settings_that_cannot_work_are_refused() -> None:
+    """No workers, no tasks a worker and an unknown start method are the caller's mistakes."""
+    for wrong in ({"workers": 0}, {"workers": -1}, {"tasks_per_worker": 0}, {"start": "fork"}):
+        with pytest.raises(UsageError):
+            PoolSettings(**{"workers": 1, **wrong})  # type: ignore[arg-type]
+
+
+# What tasks print and leave behind
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_what_tasks_print_goes_to_logs_tagged_by_key(
+    terminal: Terminal, study: Study, start: str
+) -> None:
+    """print, programs and warnings of a task stand in a log under its key, not on the terminal."""
+    study("""
+        import warnings
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            if seed == 0:
+                print("from python")
+            if seed == 1:
+                os.system("echo from a program; echo and its errors >&2")
+            if seed == 2:
+                warnings.warn("from a warning")
+            return {"x": seed}
+    """)
+    done = terminal.run(*RUN, "-j", 1, "--start", start)
+    assert done.stdout == ""
+    assert "from" not in done.stderr
+    assert "errors" not in done.stderr
+    text = logs(terminal.folder)
+    assert "--- seed=0\nfrom python\n" in text
+    assert "from a program\nand its errors\n--- printed by seed=1\n" in text
+    assert re.search(r"--- seed=2\n.*UserWarning: from a warning", text)
+
+
+def test_empty_logs_are_not_left_behind(terminal: Terminal, study: Study) -> None:
+    """Tasks that print nothing leave no log."""
+    study('@h5sweep.sweep(seed=range(3))\ndef f(seed): return {"x": seed}\n')
+    terminal.run(*RUN, "-j", 2)
+    assert logs(terminal.folder) == ""
+
+
+def test_program_left_behind_ends_with_the_run(terminal: Terminal, study: Study) -> None:
+    """A program that a task started and left neither hangs the run nor outlives it."""
+    study("""
+        import subprocess
+        @h5sweep.sweep(seed=range(4))
+        def f(seed):
+            if seed == 1:
+                child = subprocess.Popen(["sleep", "600"])
+                open("child", "w").write(str(child.pid))
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 2)
+    child = int((terminal.folder / "child").read_text())
+    assert ends_within(child, 2)
+
+
+def test_thread_left_behind_does_not_hang_the_end(terminal: Terminal, study: Study) -> None:
+    """A thread that a task left sleeping does not keep the run from ending."""
+    study("""
+        import threading
+        @h5sweep.sweep(seed=range(4))
+        def f(seed):
+            if seed == 2:
+                threading.Thread(target=time.sleep, args=(600,)).start()
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 2)
+
+
+def test_threads_left_behind_do_not_stall_the_other_workers(
+    terminal: Terminal, study: Study
+) -> None:
+    """Replacing workers that do not end by themselves holds up nobody: limits are still kept."""
+    study("""
+        import threading
+        @h5sweep.sweep(seed=range(7))
+        def f(seed):
+            if seed == 0:
+                time.sleep(60)
+            threading.Thread(target=time.sleep, args=(600,)).start()
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 2, "--tasks-per-worker", 1, "--timeout", "2s", check=1)
+    detail = reasons(terminal)[0]
+    ran_s = float(re.search(r"still running after ([\d.]+) s", detail)[1])
+    assert ran_s < 4, detail
+
+
+# Signals
+
+LONG_TASKS = (
+    MARK
+    + """
+@h5sweep.sweep(seed=range(6))
+def f(seed):
+    mark(f"in_{seed}")
+    wait_for("go")
+    mark(f"out_{seed}")
+    return {"x": seed}
+"""
+)
+
+
+def begin_long_tasks(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]], *words: str
+) -> subprocess.Popen[str]:
+    """Start the run of LONG_TASKS and wait until two of its tasks are in the middle."""
+    study(LONG_TASKS)
+    process.append(terminal.start(*RUN, "-j", 2, *words))
+    until(lambda: count(terminal.folder, "in_0") and count(terminal.folder, "in_1"))
+    return process[0]
+
+
+def read_line_with(stream: object, words: str) -> str:
+    for line in stream:  # type: ignore[attr-defined]
+        if words in line:
+            return str(line)
+    raise AssertionError(f"never said: {words}")
+
+
+def test_ctrl_c_once_lets_running_tasks_finish(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
+) -> None:
+    """After one Ctrl-C what runs is finished and kept, nothing new begins, exit code 130."""
+    run = begin_long_tasks(terminal, study, process)
+    run.send_signal(signal.SIGINT)
+    read_line_with(run.stderr, "letting 2 running tasks finish; Ctrl-C again stops them now")
+    (terminal.folder / "go").touch()
+    _, said = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert "stopped; 2 finished results are kept. Give the same command again" in said
+    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DONE]}
+    assert not list(terminal.folder.glob("in_[2-5]"))
+
+
+def test_ctrl_c_twice_stops_now(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
+) -> None:
+    """A second Ctrl-C ends running tasks at once; they are interrupted, not failed."""
+    run = begin_long_tasks(terminal, study, process)
+    run.send_signal(signal.SIGINT)
+    read_line_with(run.stderr, "Ctrl-C again stops them now")
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=10)
+    assert run.returncode == 130
+    assert "stopped; 0 finished results are kept" in said
+    reasons_given = {m["reason"] for m in terminal.json("missing", "out.h5")["missing"]}
+    assert reasons_given == {"interrupted", "never started"}
+    assert not any(is_running(pid) for pid in worker_pids(terminal.folder))
+
+
+def test_stopped_run_counts_what_its_last_batch_had_finished(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
+) -> None:
+    """The number of kept results in the last message is the number that status gives."""
+    study(
+        MARK
+        + """
+@h5sweep.sweep(seed=range(400))
+def f(seed):
+    if seed == 300:
+        mark("in")
+        time.sleep(60)
+    return {"x": seed}
+"""
+    )
+    process.append(terminal.start(*RUN, "-j", 1))
+    until(lambda: count(terminal.folder, "in"))
+    process[0].send_signal(signal.SIGINT)
+    read_line_with(process[0].stderr, "Ctrl-C again")
+    process[0].send_signal(signal.SIGINT)
+    _, said = process[0].communicate(timeout=20)
+    done = terminal.json("status", "out.h5")["done"]
+    assert f"stopped; {done} finished results are kept" in said
+
+
+def test_sigterm_lets_tasks_finish_within_the_grace(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
+) -> None:
+    """SIGTERM, as batch systems send it: running tasks finish, exit code 143."""
+    run = begin_long_tasks(terminal, study, process)
+    run.send_signal(signal.SIGTERM)
+    read_line_with(run.stderr, "told to end: letting 2 running tasks finish for 20 s")
+    (terminal.folder / "go").touch()
+    run.communicate(timeout=30)
+    assert run.returncode == 143
+    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DONE]}
+
+
+def test_sigterm_ends_tasks_after_the_grace(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
+) -> None:
+    """Tasks that are longer than the grace are ended, and the exit code is 143."""
+    run = begin_long_tasks(terminal, study, process, "--grace", "0.3s")
+    run.send_signal(signal.SIGTERM)
+    assert run.wait(10) == 143
+    assert kinds(terminal.folder) == {}
+
+
+def test_signal_to_the_whole_process_group_is_the_same(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
+) -> None:
+    """SIGTERM to workers too, as some batch systems send it, interrupts no task."""
+    run = begin_long_tasks(terminal, study, process)
+    for pid in [*worker_pids(terminal.folder), run.pid]:
+        os.kill(pid, signal.SIGTERM)
+    read_line_with(run.stderr, "told to end")
+    (terminal.folder / "go").touch()
+    assert run.wait(30) == 143
+    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DONE]}
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_killed_coordinator_takes_its_workers_along_and_loses_nothing(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]], start: str
+) -> None:
+    """Workers of a SIGKILLed run end within 2 s, what they finished stays, the rest is run."""
+    study(
+        MARK
+        + """
+@h5sweep.sweep(seed=range(40))
+def f(seed):
+    mark(f"in_{seed}")
+    if seed in (30, 31):
+        wait_for("go")
+    return {"x": seed}
+"""
+    )
+    process.append(terminal.start(*RUN, "-j", 2, "--start", start))
+    until(lambda: count(terminal.folder, "in_30"))
+    until(lambda: len(kinds(terminal.folder)) >= 30)
+    process[0].kill()
+    assert all(ends_within(pid, 2) for pid in worker_pids(terminal.folder))
+    finished = set(kinds(terminal.folder))
+    (terminal.folder / "go").touch()
+    again = terminal.run(*RUN, "-j", 2)
+    assert f"{len(finished)} kept, {40 - len(finished)} to do" in again.stderr
+    assert all(count(terminal.folder, f"in_{seed}") == 1 for seed in finished)
+
+
+def test_killed_worker_of_a_batch_system_step_is_not_a_zombie(
+    terminal: Terminal, study: Study
+) -> None:
+    """No process of a run that has ended is left, not even as a zombie of its parent."""
+    study('@h5sweep.sweep(seed=range(9))\ndef f(seed): return {"x": seed}\n')
+    terminal.write(
+        "caller.py",
+        """
+        import os, pathlib, study
+        study.f.run("out.h5", workers=2, merge=False, start="forkserver", tasks_per_worker=3)
+        me = os.getpid()
+        stats = [p.read_text() for p in pathlib.Path("/proc").glob("[0-9]*/stat")]
+        print([s for s in stats if int(s.rpartition(")")[2].split()[1]) == me])
+        """,
+    )
+    done = subprocess.run(
+        [sys.executable, "caller.py"], cwd=terminal.folder, capture_output=True, text=True
+    )
+    assert done.stdout == "[]\n", done.stderr
