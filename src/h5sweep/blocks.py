@@ -1,0 +1,182 @@
+"""The rows of a new output, block by block, from record files and from the old output alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from .adopt import tasks_of_output
+from .columns import DataColumn, Layout, Variant
+from .errors import DamagedError
+from .output import OutputReader, OutputSource, verify_rows
+from .records import Kind
+from .sources import OLD_OUTPUT, Part, RecordSource, Rows, spans
+from .state import IN_OUTPUT, FolderState
+from .values import Array
+
+
+class Sources:
+    """All finished tasks of a run folder, in ascending order, and where their results are."""
+
+    def __init__(self, state: FolderState, old: OutputReader | None) -> None:
+        self._records = RecordSource(state.paths)
+        self._old = OutputSource(old) if old is not None else None
+        kinds = np.frombuffer(state.kinds, np.uint8)
+        tasks = np.flatnonzero((kinds == Kind.DONE) | (kinds == IN_OUTPUT))
+        self.rows = Rows.empty(tasks)
+        self._locate_records(state, np.flatnonzero(kinds[tasks] == Kind.DONE))
+        kept = np.flatnonzero(kinds[tasks] == IN_OUTPUT)
+        if old is not None and len(kept):
+            self._locate_kept(old, kept, tasks_of_output(old, state.plan))
+
+    def _locate_records(self, state: FolderState, recorded: Array) -> None:
+        tasks = self.rows.tasks[recorded]
+        files = np.frombuffer(state.files, np.int32)[tasks]
+        offsets = np.frombuffer(state.offsets, np.int64)[tasks]
+        order = np.argsort(files, kind="stable")
+        for chosen in np.split(order, np.flatnonzero(np.diff(files[order])) + 1):
+            if len(chosen):
+                file = int(files[chosen[0]])
+                self._records.locate(self.rows, recorded[chosen], file, offsets[chosen])
+
+    def _locate_kept(self, old: OutputReader, kept: Array, tasks_of_rows: Array) -> None:
+        failed = verify_rows(old.path)
+        if failed:
+            raise DamagedError(
+                f"{old.path} is damaged: the checksums of {len(failed):,} rows do not hold, first "
+                f"that of task {failed[0]}. Move it away and give the same command again: what is "
+                "in the records is merged, and the rest is run again"
+            )
+        order = np.argsort(tasks_of_rows)
+        places = order[np.searchsorted(tasks_of_rows, self.rows.tasks[kept], sorter=order)]
+        self.rows.position[kept] = places
+        self.rows.size_bytes[kept] = old.path.stat().st_size // len(tasks_of_rows)
+        self.rows.finished_at[kept] = old.whole("finished_at")[places]
+        self.rows.duration_s[kept] = old.whole("duration_s")[places]
+
+    def parts(self, block: slice) -> Iterator[Part]:
+        """All cells in the rows of a block."""
+        yield from self._records.parts(self.rows, block)
+        kept = np.flatnonzero(self.rows.source[block] == OLD_OUTPUT)
+        if self._old is not None and len(kept):
+            yield from self._old.parts(kept, self.rows.position[block][kept])
+
+    def blocks(self) -> Iterator[slice]:
+        """Cut the rows into blocks; the memory of those that were dealt with is given back."""
+        for block in self.rows.blocks():
+            yield block
+            self.forget(block)
+
+    def forget(self, block: slice) -> None:
+        """Give back the memory of a block that was dealt with."""
+        self._records.forget_pages(int(self.rows.size_bytes[block].sum()))
+
+    def variants(self) -> list[Variant]:
+        """Every name and dtype that occurs, in the order of the tasks that first returned it."""
+        found: dict[tuple[str, str], Variant] = {}
+        first_rows: dict[tuple[str, str], int] = {}
+        for block in self.blocks():
+            for part in self.parts(block):
+                cell = (part.name, part.dtype)
+                row = block.start + int(part.rows[0])
+                first_rows[cell] = min(first_rows.get(cell, row), row)
+                found.setdefault(cell, Variant(*cell)).add(part.axes)
+        return [found[cell] for cell in sorted(found, key=lambda cell: first_rows[cell])]
+
+    def counts(self, columns: Sequence[DataColumn]) -> dict[str, Array]:
+        """For each of these columns, how many elements along its first axis each row has."""
+        counts = {column.name: np.zeros(len(self.rows), np.int64) for column in columns}
+        for block in self.blocks() if columns else ():
+            parts = list(self.parts(block))
+            for column in columns:
+                for part in _parts_of(column, parts):
+                    is_ragged = column.layout is Layout.RAGGED
+                    sizes = part.axes[:, 0] if is_ragged else part.counts
+                    counts[column.name][block][part.rows] = sizes
+        return counts
+
+    def survives(self, variant: Variant, dtype: str) -> bool:
+        """Whether every value of a variant is the same after a conversion to `dtype` and back."""
+        return all(_survives(values, dtype) for values in self._values([variant]))
+
+    def values_among(self, variants: Sequence[Variant], candidates: Array) -> set[int]:
+        """Those of the candidates that occur as values."""
+        found: set[int] = set()
+        for values in self._values(variants):
+            found.update(values[np.isin(values, candidates)].tolist())
+        return found
+
+    def are_verbatim(self, block: slice, columns: Sequence[DataColumn]) -> bool:
+        """Whether each row was recorded with exactly these columns, in the dtypes stored."""
+        if (self.rows.source[block] == OLD_OUTPUT).any():
+            return False
+        return self._records.have_cells(
+            self.rows.form[block], [(column.source_name, column.dtype) for column in columns]
+        )
+
+    def _values(self, variants: Sequence[Variant]) -> Iterator[Array]:
+        wanted = {(variant.name, variant.dtype) for variant in variants}
+        for block in self.blocks():
+            for part in self.parts(block):
+                if (part.name, part.dtype) in wanted:
+                    yield part.load()
+
+
+def assemble(column: DataColumn, parts: Sequence[Part], rows: int) -> tuple[Array, Array]:
+    """The elements of one column for a block, as stored, and how many belong to each row."""
+    mine = _parts_of(column, parts)
+    if column.layout is Layout.FIXED:
+        counts = np.full(rows, column.row_elements)
+    else:
+        counts = np.zeros(rows, np.int64)
+        for part in mine:
+            counts[part.rows] = part.counts
+    if len(mine) == 1 and len(mine[0].rows) == rows:
+        return column.to_stored(mine[0].load()), counts
+    if column.layout is Layout.FIXED:
+        return _assemble_fixed(column, mine, rows), counts
+    return _assemble_ragged(column, mine, counts), counts
+
+
+def assemble_shapes(column: DataColumn, parts: Sequence[Part], rows: int) -> Array:
+    """The shape of each cell of a SHAPED column; -1 for axes that a cell does not have."""
+    shapes = np.full((rows, column.ndim), -1, np.int64)
+    for part in _parts_of(column, parts):
+        shapes[part.rows, : part.axes.shape[1]] = part.axes
+    return shapes
+
+
+def _assemble_fixed(column: DataColumn, parts: Sequence[Part], rows: int) -> Array:
+    width = column.row_elements
+    if sum(len(part.rows) for part in parts) == rows:
+        stored = np.empty((rows, width), column.stored)
+    else:
+        stored = np.full((rows, width), column.fill, column.stored)
+    for part in parts:
+        values = column.to_stored(part.load())
+        stored[part.rows] = values.reshape(len(part.rows), width)
+    return stored.reshape(-1)
+
+
+def _assemble_ragged(column: DataColumn, parts: Sequence[Part], counts: Array) -> Array:
+    starts = np.cumsum(counts) - counts
+    stored = np.empty(int(counts.sum()), column.stored)
+    for part in parts:
+        places = spans(starts[part.rows], part.counts)
+        stored[places] = column.to_stored(part.load())
+    return stored
+
+
+def _parts_of(column: DataColumn, parts: Sequence[Part]) -> list[Part]:
+    name, dtypes = column.source_name, column.source_dtypes
+    return [part for part in parts if part.name == name and part.dtype in dtypes]
+
+
+def _survives(values: Array, dtype: str) -> bool:
+    with np.errstate(invalid="ignore", over="ignore"):
+        try:
+            back = values.astype(dtype).astype(values.dtype)
+        except OverflowError:
+            return False
+    return back.tobytes() == values.tobytes()

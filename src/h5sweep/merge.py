@@ -1,0 +1,349 @@
+"""Records of a run folder, and rows of an earlier output → one output.
+
+Reading the headers decides the columns; then the bytes are moved block by block, synced, and read
+back from the new file before it takes the old one's place. Whoever calls holds the run folder's
+lock.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import durable
+from .adopt import merge_details, note_merged, read_numbered_state
+from .blocks import Sources, assemble, assemble_shapes
+from .columns import DataColumn, Layout, Questions, decide_columns
+from .dimensions import Dimensions
+from .errors import DamagedError, StorageError
+from .folder import RunFolder
+from .output import FORMAT, OutputReader, RowChecksums, StoredColumn
+from .output_writer import OutputWriter, key_column
+from .plan import RESERVED_NAMES
+from .sources import OLD_OUTPUT
+from .state import FolderState
+from .values import Array
+
+Progress = Callable[[int, int], None]
+THREADS = min(4, len(os.sched_getaffinity(0)))
+_TEXT_BYTES = 64  # what a text of a key column takes in HDF5, with room to spare
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What a merge did; `notes` are sentences for the user."""
+
+    output: Path
+    tasks_merged: int
+    tasks_planned: int
+    tasks_kept: int
+    failures: int
+    size_bytes: int
+    notes: tuple[str, ...]
+
+
+def merge_run(
+    folder: RunFolder, *, compress: bool = False, progress: Progress | None = None
+) -> MergeReport:
+    """Write every finished task into the output, verified and durable.
+
+    Rows of an existing output whose records are gone are kept. Killed at any moment, the old output
+    or the new one is there, whole, and the same call again finishes the job. Raises DamagedError,
+    and leaves the old output as it is, if the new one does not read back as it was written.
+    """
+    details = merge_details(folder)
+    state = read_numbered_state(folder)
+    old = OutputReader(folder.output) if folder.output.exists() else None
+    try:
+        merge = _Merge(folder, state, old, compress=compress, progress=progress)
+        merge.require_space()
+        with durable.replacing(folder.output) as temporary:
+            merge.write(temporary)
+            durable.sync_file(temporary)
+            merge.verify(temporary)
+    finally:
+        if old is not None:
+            old.close()
+    note_merged(folder, state.plan, merge.rows.tasks, **details)
+    return merge.report()
+
+
+class _Merge:
+    """One merge: what goes where, written and then verified."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        state: FolderState,
+        old: OutputReader | None,
+        *,
+        compress: bool,
+        progress: Progress | None,
+    ) -> None:
+        self.folder, self.state, self.plan, self.old = folder, state, state.plan, old
+        self.compress, self._progress = compress, progress
+        self._sweep = folder.load_sweep()
+        self._sources = Sources(state, old)
+        self.rows = self._sources.rows
+        self._failures = _failure_table(state)
+        self._provenance = _provenance_texts(self._sweep)
+        self._notes = _notes_on_records(state)
+        self._decide()
+        self._attributes = self._describe()
+
+    def _decide(self) -> None:
+        variants = self._sources.variants()
+        taken = RESERVED_NAMES | set(self.plan.names)
+        columns, notes = decide_columns(
+            variants,
+            len(self.rows),
+            Questions(self._sources.survives, self._sources.values_among),
+            units=self._sweep.get("units", {}),
+            taken=taken,
+        )
+        counts = self._sources.counts([c for c in columns if c.layout is not Layout.FIXED])
+        self._dimensions = Dimensions(len(self.rows), taken | {c.name for c in columns})
+        declared = self._sweep.get("dims", {})
+        self.columns = [
+            self._dimensions.name(c, counts.get(c.name), declared.get(c.source_name, ()))
+            for c in columns
+        ]
+        self._notes += notes + self._dimensions.notes
+        self._starts = {name: np.cumsum(sizes) - sizes for name, sizes in counts.items()}
+
+    def require_space(self) -> None:
+        """Raise StorageError if the output surely does not fit, before anything is written."""
+        row_bytes = 8 * (4 + len(self.columns)) + _TEXT_BYTES * len(self.plan.columns)
+        needed = int(self.rows.size_bytes.sum()) + len(self.rows) * row_bytes
+        if self.compress:
+            needed //= 2  # A guess; if it is too low, the disk says so while writing.
+        disk = os.statvfs(self.folder.output.absolute().parent)
+        free = disk.f_bavail * disk.f_frsize
+        if needed > free:
+            raise StorageError(
+                f"{self.folder.output} needs about {needed / 1e6:,.0f} MB and the disk has "
+                f"{free / 1e6:,.0f} MB free: make room and give the same command again"
+            )
+
+    def write(self, path: Path) -> None:
+        """Write the whole output to `path`; nothing is durable yet."""
+        with OutputWriter(path, self.columns, self._dimensions, compress=self.compress) as writer:
+            writer.write_attributes(self._attributes)
+            writer.create_columns(self.plan)
+            writer.allocate()
+            self._for_blocks(partial(self._write_block, writer), done=0)
+            for name, values in self._generated():
+                writer.write(name, 0, values)
+            writer.write_failures(self._failures)
+            writer.write_provenance(self._provenance)
+
+    def _write_block(self, writer: OutputWriter, block: slice) -> None:
+        """Write the data of some rows, and compute their checksums unless the records have them."""
+        parts = list(self._sources.parts(block))
+        is_verbatim = self._sources.are_verbatim(block, self.columns)
+        checksums = None if is_verbatim else RowChecksums(_size(block))
+        for column in self.columns:
+            stored, counts = assemble(column, parts, _size(block))
+            writer.write_column(column, self._first(column, block), stored)
+            if column.shape_name:
+                shapes = assemble_shapes(column, parts, _size(block))
+                writer.write(column.shape_name, block.start, shapes)
+            if checksums is not None:
+                checksums.add(stored, counts)
+        if checksums is not None:
+            self.rows.crc32[block] = checksums.values()
+
+    def verify(self, path: Path) -> None:
+        """Read `path` anew and compare everything in it with a fresh reading of the sources."""
+        with OutputReader(path) as reader:
+            stored_columns = reader.columns()
+            _require(reader.attributes == self._attributes, "what describes the output")
+            for name, values in self._generated():
+                _require(_equal(reader.whole(name), values), name)
+            self._for_blocks(
+                partial(self._verify_block, reader, stored_columns), done=len(self.rows)
+            )
+            for name, values in self._failures.items():
+                _require(_equal(reader.whole(f"failures/{name}"), values), f"failures/{name}")
+            for name, text in self._provenance.items():
+                _require(reader.whole(f"provenance/{name}") == text, f"provenance/{name}")
+
+    def _verify_block(
+        self, reader: OutputReader, stored_columns: Sequence[StoredColumn], block: slice
+    ) -> None:
+        parts = list(self._sources.parts(block))
+        for column, stored in zip(self.columns, stored_columns, strict=True):
+            expected, _ = assemble(column, parts, _size(block))
+            _require(_equal(stored.read(block.start, block.stop), expected), column.name)
+            if column.shape_name:
+                shapes = assemble_shapes(column, parts, _size(block))
+                found = reader.slab(column.shape_name, block.start, block.stop)
+                _require(_equal(found, shapes), column.shape_name)
+
+    def report(self) -> MergeReport:
+        return MergeReport(
+            self.folder.output,
+            tasks_merged=len(self.rows),
+            tasks_planned=len(self.plan),
+            tasks_kept=int((self.rows.source == OLD_OUTPUT).sum()),
+            failures=len(self._failures["task"]),
+            size_bytes=self.folder.output.stat().st_size,
+            notes=tuple(self._notes),
+        )
+
+    def _for_blocks(self, deal_with: Callable[[slice], None], *, done: int) -> None:
+        """Deal with all blocks of rows, some at a time; tell after each how far the merge is.
+
+        Threads, because moving bytes lets go of the interpreter's lock.
+        """
+
+        def deal(block: slice) -> int:
+            deal_with(block)
+            self._sources.forget(block)
+            return _size(block)
+
+        with ThreadPoolExecutor(THREADS) as executor:
+            try:
+                for rows in executor.map(deal, self.rows.blocks()):
+                    done += rows
+                    if self._progress is not None:
+                        self._progress(done, 2 * len(self.rows))
+            except BaseException:
+                executor.shutdown(cancel_futures=True)
+                raise
+
+    def _first(self, column: DataColumn, block: slice) -> int:
+        """Where the first row of the block lies along the first axis of the column."""
+        starts = self._starts.get(column.name)
+        return int(block.start if starts is None else starts[block.start])
+
+    def _generated(self) -> Iterator[tuple[str, Array]]:
+        """The columns that are not results: numbers, keys, counts, times, checksums."""
+        rows = self.rows
+        yield "task", rows.tasks
+        for name in self.plan.names:
+            yield name, key_column(self.plan, name, rows.tasks)
+        yield from self._dimensions.counts.values()
+        yield "duration_s", rows.duration_s
+        yield "finished_at", rows.finished_at
+        yield "row_crc32", rows.crc32
+
+    def _describe(self) -> dict[str, str | int]:
+        sweep, old = self._sweep, self.old.attributes if self.old is not None else {}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        name = sweep.get("name") or self.folder.output.stem
+        done, planned = len(self.rows), len(self.plan)
+        program = f"h5sweep {version('h5sweep')}"
+        history = f"{now}: {program} merged {done:,} of {planned:,} tasks"
+        return {
+            "Conventions": "CF-1.11, ACDD-1.3",
+            "title": str(name),
+            "summary": f"{done:,} of {planned:,} tasks of {name} over {', '.join(self.plan.names)}",
+            "history": "\n".join([history, *filter(None, [old.get("history")])]),
+            "source": _source_text(sweep, program),
+            "creator_name": str(sweep.get("user") or _user_name()),
+            "date_created": str(old.get("date_created", now)),
+            "date_modified": now,
+            "h5sweep_format": FORMAT,
+            "h5sweep_key": " ".join(self.plan.names),
+            "h5sweep_plan": self.plan.id,
+            "h5sweep_columns": " ".join(column.name for column in self.columns),
+            "tasks_done": done,
+            "tasks_planned": planned,
+        }
+
+
+def _source_text(sweep: Mapping[str, Any], program: str) -> str:
+    commit = sweep.get("git_commit")
+    if not commit:
+        return program
+    return f"{program}; git commit {commit}{', changed since' if sweep.get('git_dirty') else ''}"
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # A container may run under a user id without a name.
+        return f"user {os.getuid()}"
+
+
+def _failure_table(state: FolderState) -> dict[str, Array]:
+    """The columns of /failures: how each task ended that has no result."""
+    tasks = np.array(list(state.all_failures), np.int64)
+    failures = list(state.all_failures.values())
+    keys = {name: key_column(state.plan, name, tasks) for name in state.plan.names}
+    return {
+        "task": tasks,
+        **keys,
+        "outcome": _texts(failure.kind.words for failure in failures),
+        "error": _texts(failure.error for failure in failures),
+        "message": _texts(failure.message for failure in failures),
+        "where": _texts(failure.where for failure in failures),
+        "traceback": _texts(failure.traceback for failure in failures),
+        "finished_at": np.array([failure.finished_at for failure in failures], np.float64),
+        "duration_s": np.array([failure.duration_s for failure in failures], np.float64),
+    }
+
+
+def _provenance_texts(sweep: Mapping[str, Any]) -> dict[str, bytes]:
+    """What is known about the sweep, each thing as a text; JSON where it is no text already."""
+    known = {name: value for name, value in sweep.items() if value is not None}
+    texts = [v if isinstance(v, str) else json.dumps(v, indent=1) for v in known.values()]
+    return dict(zip(known, _texts(texts), strict=True))
+
+
+def _texts(texts: Iterable[str]) -> Array:
+    """Texts as HDF5 can hold them: a message may be anything, also a NUL or half a surrogate."""
+    encoded = [text.encode("utf-8", "replace").replace(b"\0", b"") for text in texts]
+    array = np.empty(len(encoded), object)
+    array[:] = encoded
+    return array
+
+
+def _notes_on_records(state: FolderState) -> list[str]:
+    notes = [f"{path.name} holds no record that can be read" for path in state.unreadable]
+    for damage in state.damages:
+        task = "" if damage.task is None else f", the result of task {damage.task}"
+        notes.append(
+            f"{damage.path.name}: {damage.size_bytes:,} bytes at {damage.offset:,} are damaged "
+            f"({damage.what}){task}"
+        )
+    if state.duplicates:
+        notes.append(f"{state.duplicates:,} results were there more than once: the newest is kept")
+    return notes
+
+
+def _size(block: slice) -> int:
+    return int(block.stop - block.start)
+
+
+def _equal(found: Array, expected: Array) -> bool:
+    """Whether two arrays are the same, bit by bit."""
+    if found.dtype != expected.dtype or found.size != expected.size:
+        return False
+    if found.dtype == object or not found.size:
+        return np.array_equal(found, expected)
+    # Long words, because the comparison makes an array of one byte for each of them.
+    word = np.uint8 if found.nbytes % 8 else np.uint64
+    first, second = (np.ascontiguousarray(a).reshape(-1).view(word) for a in (found, expected))
+    return np.array_equal(first, second)
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise DamagedError(
+            f"{what} does not read back as it was written: the disk or the memory of this machine "
+            "may be failing. The old output and the records are as they were; give the same "
+            "command again, perhaps on another disk"
+        )

@@ -1,0 +1,310 @@
+"""What the output looks like: read, and verify by itself. `output_writer` writes it.
+
+One row a task, one dataset a column; `h5sweep_columns` names the data columns in the order in which
+each row's checksum takes them in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from .columns import stored_dtype
+from .errors import DamagedError, WrongFolderError
+from .h5 import h5py
+from .sources import BLOCK_BYTES, Part, elements, spans
+from .values import STR, Array
+
+FORMAT = "h5sweep.output/1"
+
+
+@dataclass(frozen=True)
+class StoredColumn:
+    """A data column as it lies in an output."""
+
+    name: str
+    source_name: str
+    dtype: str
+    dataset: Any
+    starts: Array | None  # where each row starts and, behind the last, ends; None if FIXED
+    shapes: Any  # the dataset of shapes, if SHAPED
+    gap: Any  # stands where a task has no value; None if every row counts as one
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.dataset.shape[1:]
+        return shape
+
+    def read(self, first: int, last: int) -> Array:
+        """The stored elements of the rows from `first` to before `last`, one after the other."""
+        if self.starts is not None:
+            first, last = int(self.starts[first]), int(self.starts[last])
+        if last == first or not self.dataset.size:
+            return np.empty(0, stored_dtype(self.dtype))
+        values: Array = self.dataset[first:last]
+        return values.reshape(-1)
+
+    def axes(self, first: int, last: int) -> Array:
+        """The shapes of these rows; -1 for axes that a row does not have."""
+        count = last - first
+        if self.shapes is not None:
+            shapes: Array = self.shapes[first:last]
+            return shapes
+        if self.starts is None:
+            return np.tile(np.array(self.inner, np.int64), (count, 1))
+        counts = np.diff(self.starts[first : last + 1])
+        inner = np.tile(np.array(self.inner, np.int64), (count, 1))
+        return np.column_stack([counts, inner]).astype(np.int64)
+
+    def counts(self, first: int, last: int) -> Array:
+        """The number of stored elements of each of these rows."""
+        axes = self.axes(first, last)
+        return elements(np.where(axes < 0, 1, axes))
+
+
+class OutputReader:
+    """An output opened for reading."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = h5py.File(path, "r", locking=False)
+        except OSError as error:
+            raise DamagedError(
+                f"{path} cannot be opened as HDF5 ({error}). Move it away and give the same "
+                "command again: the records in the run folder are not touched by this"
+            ) from error
+        self.attributes = {name: _plain(value) for name, value in self._file.attrs.items()}
+        if self.attributes.get("h5sweep_format") != FORMAT:
+            self.close()
+            raise WrongFolderError(
+                f"{path} was not written by h5sweep and is not replaced: "
+                "choose another output with -o"
+            )
+
+    def __enter__(self) -> OutputReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    @property
+    def plan_id(self) -> str:
+        return str(self.attributes["h5sweep_plan"])
+
+    @property
+    def tasks(self) -> Array:
+        """The task number of every row."""
+        return self.whole("task")
+
+    def whole(self, name: str) -> Array:
+        """All of a dataset; the bytes of a single text."""
+        values: Array = self._file[name][()]
+        return values
+
+    def slab(self, name: str, first: int, last: int) -> Array:
+        """A stretch of any dataset along its first axis."""
+        values: Array = self._file[name][first:last]
+        return values
+
+    def keys(self) -> KeyTable:
+        """The key columns of all rows."""
+        names = str(self.attributes["h5sweep_key"]).split()
+        return KeyTable({name: self._key_column(name) for name in names})
+
+    def _key_column(self, name: str) -> Array:
+        dataset = self._file[name]
+        if h5py.check_string_dtype(dataset.dtype):
+            strings: Array = dataset.asstr()[...]
+            return strings
+        values: Array = dataset[...]
+        return values.astype(bool) if _plain(dataset.attrs.get("dtype")) == "bool" else values
+
+    def columns(self) -> list[StoredColumn]:
+        """The data columns, in the order in which rows are checksummed."""
+        return [self._column(name) for name in str(self.attributes["h5sweep_columns"]).split()]
+
+    def _column(self, name: str) -> StoredColumn:
+        dataset = self._file[name]
+        about = {key: _plain(value) for key, value in dataset.attrs.items()}
+        count_name, shape_name = about.get("h5sweep_count"), about.get("h5sweep_shape")
+        starts = None
+        if count_name:
+            starts = np.concatenate([[0], np.cumsum(self.whole(count_name), dtype=np.int64)])
+        is_text = h5py.check_string_dtype(dataset.dtype)
+        return StoredColumn(
+            name,
+            about.get("h5sweep_name", name),
+            about.get("h5sweep_dtype", STR if is_text else dataset.dtype.str),
+            dataset,
+            starts,
+            self._file[shape_name] if shape_name else None,
+            about.get("_FillValue") if dataset.dtype.kind in "iu" else None,
+        )
+
+
+class KeyTable:
+    """The key columns of an output; looks enough like a data frame for `plan_list`."""
+
+    def __init__(self, values: Mapping[str, Array]) -> None:
+        self._values = values
+        self.columns = list(values)
+
+    def __getitem__(self, name: str) -> Array:
+        return self._values[name]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The key of each row."""
+        lists = [values.tolist() for values in self._values.values()]
+        return (dict(zip(self.columns, row, strict=True)) for row in zip(*lists, strict=True))
+
+
+class OutputSource:
+    """Reads rows back from an output, to keep those whose records are gone."""
+
+    def __init__(self, reader: OutputReader) -> None:
+        columns = reader.columns()
+        uses = Counter(column.source_name for column in columns)
+        # A name with two columns has its value in one of them: gaps in the other are known.
+        self._columns = [
+            replace(column, gap=_usual_gap(column)) if uses[column.source_name] > 1 else column
+            for column in columns
+        ]
+
+    def parts(self, block_rows: Array, output_rows: Array) -> Iterator[Part]:
+        """The cells of `output_rows`, which stand at `block_rows` of a block."""
+        for column in self._columns:
+            for first, last, chosen in _stretches(output_rows):
+                yield from _stored_parts(
+                    column, first, last, output_rows[chosen], block_rows[chosen]
+                )
+
+
+def read_keys(path: Path) -> KeyTable:
+    """Read which tasks an output holds: the key columns of its rows."""
+    with OutputReader(path) as reader:
+        return reader.keys()
+
+
+def verify_rows(path: Path) -> list[int]:
+    """Recompute the checksum of every row; return the numbers of the tasks where it fails.
+
+    Needs nothing but the output. Only compares: nothing on disk changes.
+    """
+    failed: list[int] = []
+    with OutputReader(path) as reader:
+        tasks, expected = reader.tasks, reader.whole("row_crc32")
+        columns = reader.columns()
+        row_bytes = path.stat().st_size // max(len(tasks), 1)
+        step = max(BLOCK_BYTES // row_bytes, 1)
+        for first in range(0, len(tasks), step):
+            last = min(first + step, len(tasks))
+            checksums = RowChecksums(last - first)
+            for column in columns:
+                checksums.add(column.read(first, last), column.counts(first, last))
+            wrong = checksums.values() != expected[first:last]
+            failed += tasks[first:last][wrong].tolist()
+    return failed
+
+
+class RowChecksums:
+    """The CRC-32 of each row of a block, built up column by column."""
+
+    def __init__(self, rows: int) -> None:
+        self._values = [0] * rows
+
+    def add(self, stored: Array, counts: Array) -> None:
+        """Take in the elements of one column; `counts` says how many belong to each row."""
+        ends = np.cumsum(counts)
+        if stored.dtype == object:
+            self._add_text(stored, ends.tolist())
+            return
+        data = np.ascontiguousarray(stored).view(np.uint8).data
+        start = 0
+        for row, end in enumerate((ends * stored.itemsize).tolist()):
+            self._values[row] = crc32(data[start:end], self._values[row])
+            start = end
+
+    def _add_text(self, texts: Array, ends: list[int]) -> None:
+        start = 0
+        for row, end in enumerate(ends):
+            for text in texts[start:end]:
+                prefixed = len(text).to_bytes(4, "little") + text
+                self._values[row] = crc32(prefixed, self._values[row])
+            start = end
+
+    def values(self) -> Array:
+        return np.array(self._values, np.uint32)
+
+
+def _plain(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _stretches(rows: Array) -> Iterable[tuple[int, int, Array]]:
+    """Cut rows of an output into ranges worth reading whole, each with the rows wanted of it."""
+    if not len(rows):
+        return
+    first, last = int(rows.min()), int(rows.max()) + 1
+    if last - first <= 4 * len(rows):
+        yield first, last, np.arange(len(rows))
+        return
+    cuts = np.flatnonzero(np.diff(rows) != 1) + 1
+    for chosen in np.split(np.arange(len(rows)), cuts):
+        yield int(rows[chosen[0]]), int(rows[chosen[-1]]) + 1, chosen
+
+
+def _stored_parts(
+    column: StoredColumn, first: int, last: int, output_rows: Array, block_rows: Array
+) -> Iterator[Part]:
+    """The cells of `output_rows`, all between `first` and `last`, that have a value."""
+    axes = column.axes(first, last)[output_rows - first]
+    is_there = _has_value(column, first, last)[output_rows - first]
+    ndims = (axes >= 0).sum(axis=1)
+    for ndim in np.unique(ndims[is_there]).tolist():
+        chosen = np.flatnonzero(is_there & (ndims == ndim))
+        load = _StoredLoader(column, first, last, output_rows[chosen] - first)
+        yield Part(column.source_name, column.dtype, block_rows[chosen], axes[chosen, :ndim], load)
+
+
+def _usual_gap(column: StoredColumn) -> Any:
+    if column.gap is not None:
+        return column.gap
+    return b"" if column.dtype == STR else np.nan
+
+
+def _has_value(column: StoredColumn, first: int, last: int) -> Array:
+    """Which rows hold a value; where gaps cannot be told from values, all do."""
+    if column.gap is None or not column.dataset.size:
+        return np.ones(last - first, bool)
+    if column.starts is not None:
+        return np.diff(column.starts[first : last + 1]) > 0
+    stored = column.read(first, last).reshape(last - first, -1)
+    is_gap: Array = np.isnan(stored) if column.gap is np.nan else stored == column.gap
+    return np.logical_not(is_gap.all(axis=1))
+
+
+@dataclass(frozen=True)
+class _StoredLoader:
+    """Reads cells from an output, in the dtype that their values had in the results."""
+
+    column: StoredColumn
+    first: int
+    last: int
+    chosen: Array
+
+    def __call__(self) -> Array:
+        stored = self.column.read(self.first, self.last)
+        counts = self.column.counts(self.first, self.last)
+        starts = np.cumsum(counts) - counts
+        values = stored[spans(starts[self.chosen], counts[self.chosen])]
+        return values if self.column.dtype == STR else values.view(self.column.dtype)

@@ -1,0 +1,268 @@
+"""How an output is written: netCDF-4 and CF, so that every reader of HDF5 opens it.
+
+Bulk numbers are written by `os.pwrite` into space that HDF5 allocated, because h5py swallows errors
+of the library's own writes; whatever is written is read back before it counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .columns import NAT, TIME_WORDS, DataColumn, Layout, stored_dtype
+from .dimensions import Dimensions
+from .h5 import h5py
+from .plan import Plan
+from .values import STR, Array
+
+CHUNK_BYTES = 512 << 10
+WRITE_BYTES = 1 << 20
+ATTRIBUTE_BYTES = 60_000
+_BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
+_KEY_DTYPES = {"int": "<i8", "float": "<f8", "bool": "|b1", "str": STR}
+
+BOOKKEEPING: dict[str, tuple[str, dict[str, str]]] = {
+    "duration_s": ("<f8", {"units": "s", "long_name": "how long the task took"}),
+    "finished_at": (
+        "<f8",
+        {"units": "seconds since 1970-01-01T00:00:00Z", "calendar": "proleptic_gregorian"},
+    ),
+    "row_crc32": ("<u4", {"long_name": "CRC-32 of the row's data, columns as in h5sweep_columns"}),
+}
+
+
+class OutputWriter:
+    """A new output being written; it counts for nothing before it was synced and read back."""
+
+    def __init__(
+        self,
+        path: Path,
+        columns: Sequence[DataColumn],
+        dimensions: Dimensions,
+        *,
+        compress: bool,
+    ) -> None:
+        self.compress = compress
+        self._file = h5py.File(
+            path, "w", libver=("earliest", "v110"), track_order=True, locking=False
+        )
+        self._raw = os.open(path, os.O_RDWR)
+        self._dimensions = dimensions
+        self._raw_offsets: dict[str, int] = {}
+        self._datasets: dict[str, Any] = {}
+        self._scales: dict[str, Any] = {}
+        self._columns = columns
+        self._coordinates = ""
+
+    def __enter__(self) -> OutputWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        os.close(self._raw)
+        if kind is None:
+            # What h5py writes when it lets go of a dataset may fail without an exception.
+            for dataset in self._datasets.values():
+                dataset.flush()
+        self._file.close()
+
+    def write_attributes(self, attributes: Mapping[str, str | int]) -> None:
+        """Describe the whole output."""
+        _set_attributes(self._file, attributes)
+
+    def create_columns(self, plan: Plan) -> None:
+        """Lay out all columns: space is allocated, nothing is in it yet."""
+        self._coordinates = " ".join(plan.names)
+        self._create("task", "<i8", ("task",), {"long_name": "number of the task in the plan"})
+        for dimension, size in self._dimensions.sizes.items():
+            if dimension != "task":
+                self._create_dimension(dimension, size)
+        for key in plan.columns:
+            about = {"dtype": "bool"} if key.type == "bool" else {}
+            self._create(key.name, _KEY_DTYPES[key.type], ("task",), about)
+        for column in self._columns:
+            self._create_column(column)
+        for name, (dtype, about) in BOOKKEEPING.items():
+            self._create(name, dtype, ("task",), {**about, "coordinates": self._coordinates})
+
+    def allocate(self) -> None:
+        """Reserve the disk space of all columns, so that a full disk shows now."""
+        self._file.flush()
+        os.posix_fallocate(self._raw, 0, max(self._file.id.get_filesize(), 1))
+        for name, dataset in self._datasets.items():
+            offset = dataset.id.get_offset()
+            if offset is not None and not h5py.check_string_dtype(dataset.dtype):
+                self._raw_offsets[name] = offset
+
+    def write_column(self, column: DataColumn, first: int, stored: Array) -> None:
+        """Write elements of a data column, from the position `first` along its first axis on."""
+        if stored.size:
+            self.write(column.name, first, stored.reshape(-1, *column.inner))
+
+    def write(self, name: str, first: int, values: Array) -> None:
+        """Write `values` into a dataset, from the position `first` along its first axis on."""
+        if not values.size:
+            return
+        if name not in self._raw_offsets:
+            self._datasets[name][first : first + len(values)] = values
+            return
+        row_bytes = values.nbytes // len(values)
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+        offset = self._raw_offsets[name] + first * row_bytes
+        for start in range(0, len(data), WRITE_BYTES):
+            _write_all(self._raw, data[start : start + WRITE_BYTES], offset + start)
+
+    def write_failures(self, table: Mapping[str, Array]) -> None:
+        """Write the group /failures, one row a failed task."""
+        group = self._file.create_group("failures", track_order=True)
+        count = len(table["task"])
+        scale = group.create_dataset("failure", (count,), ">f4")
+        scale.make_scale(_BARE_DIMENSION.format(count))
+        for name, values in table.items():
+            dtype = h5py.string_dtype() if values.dtype == object else values.dtype
+            dataset = group.create_dataset(name, data=values, dtype=dtype)
+            dataset.dims[0].attach_scale(scale)
+            if values.dtype == np.int8:
+                _set_attributes(dataset, {"dtype": "bool"})
+        _set_attributes(group["finished_at"], BOOKKEEPING["finished_at"][1])
+        _set_attributes(group["duration_s"], BOOKKEEPING["duration_s"][1])
+
+    def write_provenance(self, texts: Mapping[str, bytes]) -> None:
+        """Write the group /provenance, one text for each thing known about the sweep."""
+        group = self._file.create_group("provenance", track_order=True)
+        for name, text in texts.items():
+            group.create_dataset(name, data=text, dtype=h5py.string_dtype())
+
+    def _create_dimension(self, name: str, size: int) -> None:
+        scale = self._file.create_dataset(name, (size,), ">f4")
+        scale.make_scale(_BARE_DIMENSION.format(size))
+        self._scales[name] = scale
+
+    def _create_column(self, column: DataColumn) -> None:
+        attributes = _column_attributes(column)
+        if column.layout is Layout.FIXED:
+            attributes["coordinates"] = self._coordinates
+            dims = ("task", *column.dims)
+        else:
+            dims = column.dims
+            self._create_counts(column)
+        self._create(column.name, column.dtype, dims, attributes)
+
+    def _create_counts(self, column: DataColumn) -> None:
+        if column.count_name not in self._file:
+            about = {"sample_dimension": column.dims[0], "coordinates": self._coordinates}
+            self._create(column.count_name, "<i8", ("task",), about)
+        if column.shape_name:
+            about = {"coordinates": self._coordinates}
+            self._create(column.shape_name, "<i8", ("task", column.axis_dim), about)
+
+    def _create(
+        self, name: str, dtype: str, dims: Sequence[str], attributes: Mapping[str, Any]
+    ) -> None:
+        shape = tuple(self._dimensions.sizes[dimension] for dimension in dims)
+        dataset = _create_dataset(self._file, name, dtype, shape, compress=self.compress)
+        self._datasets[name] = dataset
+        _set_attributes(dataset, attributes)
+        if name == "task":
+            dataset.make_scale("task")
+            self._scales[name] = dataset
+            return
+        for axis, dimension in enumerate(dims):
+            dataset.dims[axis].attach_scale(self._scales[dimension])
+
+
+def key_column(plan: Plan, name: str, tasks: Array) -> Array:
+    """The stored values of one key column for these tasks; text as bytes objects."""
+    column = next(column for column in plan.columns if column.name == name)
+    dtype = stored_dtype(_KEY_DTYPES[column.type])
+    distinct = np.empty(len(column.values), dtype)
+    distinct[:] = [v.encode() if isinstance(v, str) else v for v in column.values]
+    codes = np.frombuffer(column.codes, np.uint32) if len(column.codes) else np.empty(0, np.uint32)
+    return distinct[codes[tasks]]
+
+
+def _create_dataset(
+    group: Any, name: str, dtype: str, shape: tuple[int, ...], *, compress: bool
+) -> Any:
+    if dtype == STR:
+        return group.create_dataset(name, shape, h5py.string_dtype())
+    stored = stored_dtype(dtype)
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    fill = stored.type(np.nan) if stored.kind in "fc" else None
+    if compress and np.prod(shape):
+        return group.create_dataset(
+            name,
+            shape,
+            stored,
+            chunks=_chunks(shape, stored.itemsize),
+            compression="gzip",
+            compression_opts=4,
+            shuffle=True,
+            fletcher32=True,
+            fillvalue=fill,
+        )
+    # Every byte is written by us: filling the space first would write it twice.
+    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    return group.create_dataset(name, shape, stored, dcpl=properties, fillvalue=fill)
+
+
+def _chunks(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """About CHUNK_BYTES: as many whole rows as fit, or a piece of one."""
+    chunks = list(shape)
+    for axis in range(len(shape)):
+        rest_bytes = int(np.prod(chunks[axis + 1 :])) * itemsize
+        chunks[axis] = max(1, min(shape[axis], CHUNK_BYTES // rest_bytes))
+        if chunks[axis] > 1:
+            break
+    return tuple(chunks)
+
+
+def _column_attributes(column: DataColumn) -> dict[str, Any]:
+    """What readers need, and what a later merge needs to read the column back."""
+    attributes: dict[str, Any] = {"units": column.units} if column.units else {}
+    kind = "" if column.is_text else np.dtype(column.dtype).kind
+    if kind and kind in "mM":
+        attributes |= _time_attributes(np.dtype(column.dtype))
+        attributes["_FillValue"] = np.int64(NAT)
+    elif column.has_gaps and column.layout is Layout.FIXED and column.stored.kind in "iu":
+        attributes["_FillValue"] = column.stored.type(column.fill)
+    elif kind == "b":
+        attributes["dtype"] = "bool"
+    if column.source_name != column.name:
+        attributes["h5sweep_name"] = column.source_name
+    if column.stored != column.dtype and not column.is_text:
+        attributes["h5sweep_dtype"] = column.dtype
+    if column.count_name:
+        attributes["h5sweep_count"] = column.count_name
+    if column.shape_name:
+        attributes["h5sweep_shape"] = column.shape_name
+    return attributes
+
+
+def _time_attributes(dtype: np.dtype[Any]) -> dict[str, str]:
+    """How CF writes dates and durations; a unit that CF lacks stands as NumPy names it."""
+    unit, _ = np.datetime_data(dtype)
+    words = TIME_WORDS.get(unit, unit)
+    if dtype.kind == "m":
+        # xarray decodes durations for certain only if it is told the dtype.
+        return {"units": words} | ({"dtype": dtype.name} if unit in TIME_WORDS else {})
+    return {"units": f"{words} since 1970-01-01", "calendar": "proleptic_gregorian"}
+
+
+def _set_attributes(target: Any, attributes: Mapping[str, Any]) -> None:
+    """Text as fixed-length ASCII wherever it can be: netCDF-Fortran, NCO and MATLAB need that."""
+    for name, value in attributes.items():
+        if isinstance(value, str):
+            is_short = 0 < len(value) < ATTRIBUTE_BYTES
+            value = np.bytes_(value.encode()) if value.isascii() and is_short else value
+        target.attrs[name] = value
+
+
+def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, offset)
+        data, offset = data[written:], offset + written

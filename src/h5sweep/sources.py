@@ -1,0 +1,341 @@
+"""Where the rows of an output come from: the record files of a run, block by block.
+
+Record files are mapped, and cells are gathered by their offsets with NumPy. Rows, forms and offsets
+are kept as arrays, never as objects, so that a million tasks stay below a few hundred megabytes.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .records import FRAME_BYTES, RecordFile
+from .stretches import FRAME_DTYPE
+from .values import STR, Array, schema_from_header
+
+BLOCK_BYTES = 4 << 20
+BLOCK_ROWS = 1 << 16
+OLD_OUTPUT = -1  # stands where the number of a record file does
+
+_MAPPED_FILES = 256  # a mapped file costs a file descriptor, of which there are often only 1024
+_FORGET_BYTES = 64 << 20
+_FORMS_REMEMBERED = 1 << 15
+_FORMS_COMPARED = 4
+
+
+@dataclass
+class Rows:
+    """The rows of an output in order, and where each comes from.
+
+    `source` is the number of a record file or OLD_OUTPUT, `position` the offset of the data there,
+    or the row there. `form` says which dtypes and shapes the data of a record has.
+    """
+
+    tasks: Array
+    source: Array
+    position: Array
+    form: Array
+    size_bytes: Array
+    finished_at: Array
+    duration_s: Array
+    crc32: Array
+
+    @classmethod
+    def empty(cls, tasks: Array) -> Rows:
+        count = len(tasks)
+        return cls(
+            tasks,
+            source=np.full(count, OLD_OUTPUT, np.int32),
+            position=np.zeros(count, np.int64),
+            form=np.zeros(count, np.int32),
+            size_bytes=np.zeros(count, np.int64),
+            finished_at=np.zeros(count, np.float64),
+            duration_s=np.zeros(count, np.float64),
+            crc32=np.zeros(count, np.uint32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def blocks(self) -> Iterator[slice]:
+        """Cut the rows into stretches of about BLOCK_BYTES, one row at least."""
+        ends = np.cumsum(self.size_bytes)
+        start = 0
+        while start < len(self):
+            limit = (ends[start - 1] if start else 0) + BLOCK_BYTES
+            stop = int(np.searchsorted(ends, limit, "right"))
+            stop = min(max(stop, start + 1), start + BLOCK_ROWS)
+            yield slice(start, stop)
+            start = stop
+
+
+@dataclass(frozen=True)
+class Part:
+    """The cells of one name and dtype in some rows of a block.
+
+    `rows` are positions in the block, `axes` the shapes, one row a cell; `load` reads the elements
+    of all cells one after the other, text as bytes objects.
+    """
+
+    name: str
+    dtype: str
+    rows: Array
+    axes: Array
+    load: Callable[[], Array]
+
+    @property
+    def counts(self) -> Array:
+        """How many elements each cell has."""
+        return elements(self.axes)
+
+
+class Forms:
+    """The distinct schemas of records, by number.
+
+    A schema is split into its structure (names, dtypes, numbers of axes), of which there are few,
+    and its axes, of which there may be as many as tasks.
+    """
+
+    def __init__(self) -> None:
+        self.structures: list[tuple[tuple[str, str, int], ...]] = []
+        self._structure_numbers: dict[tuple[tuple[str, str, int], ...], int] = {}
+        self._axes: list[array[int]] = []
+        self._structure_of_form = array("i")
+        self._place_of_form = array("q")
+        self._known: dict[bytes, int] = {}
+
+    def number(self, head: bytes) -> int:
+        """The number of the schema in `head`, a record's header up to its key."""
+        known = self._known.get(head)
+        return self._add(head) if known is None else known
+
+    def _add(self, head: bytes) -> int:
+        is_whole = head.endswith(b"}")  # a header without a key
+        schema = schema_from_header(json.loads(head if is_whole else head + b"}"))
+        structure = tuple((cell.name, cell.dtype, len(cell.shape)) for cell in schema)
+        number = self._structure_numbers.setdefault(structure, len(self.structures))
+        if number == len(self.structures):
+            self.structures.append(structure)
+            self._axes.append(array("q"))
+        width = max(sum(ndim for _, _, ndim in structure), 1)
+        self._place_of_form.append(len(self._axes[number]) // width)
+        self._structure_of_form.append(number)
+        axes = [size for cell in schema for size in cell.shape]
+        self._axes[number].extend(axes or [0])
+        # Where every task has a shape of its own, remembering all would take more than the data.
+        if len(self._known) >= _FORMS_REMEMBERED:
+            self._known.clear()
+        form = self._known[head] = len(self._structure_of_form) - 1
+        return form
+
+    def structure_of(self, forms: Array) -> Array:
+        """The number of each form's structure."""
+        return np.frombuffer(self._structure_of_form, np.int32)[forms]
+
+    def axes_of(self, forms: Array, structure: int) -> Array:
+        """The axes of forms of one structure: all cells' side by side, one row a form."""
+        width = max(sum(ndim for _, _, ndim in self.structures[structure]), 1)
+        table = np.frombuffer(self._axes[structure], np.int64).reshape(-1, width)
+        places = np.frombuffer(self._place_of_form, np.int64)[forms]
+        return table[places]
+
+
+class RecordSource:
+    """Reads rows from record files that were scanned, so that their records are sound."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.forms = Forms()
+        self._paths = paths
+        self._file = lru_cache(_MAPPED_FILES)(self._open)
+        self._read_bytes = 0
+
+    def _open(self, number: int) -> RecordFile:
+        return RecordFile(self._paths[number])
+
+    def _buffer(self, number: int) -> Array:
+        return np.frombuffer(self._file(number).buffer, np.uint8)
+
+    def locate(self, rows: Rows, selected: Array, file: int, offsets: Array) -> None:
+        """Fill in `rows[selected]`, whose records have their frames at `offsets` of one file."""
+        for start in range(0, len(offsets), BLOCK_ROWS):
+            buffer = self._buffer(file)
+            block = slice(start, start + BLOCK_ROWS)
+            where = selected[block]
+            frames = gather(buffer, offsets[block], FRAME_BYTES).view(FRAME_DTYPE)
+            header_offsets = offsets[block] + FRAME_BYTES
+            header_bytes = frames["header_bytes"].astype(np.int64)
+            rows.source[where] = file
+            rows.position[where] = header_offsets + header_bytes + -header_bytes % 8
+            rows.size_bytes[where] = frames["data_bytes"]
+            rows.finished_at[where] = frames["finished_at"]
+            rows.duration_s[where] = frames["duration_s"]
+            rows.crc32[where] = frames["data_crc32"]
+            rows.form[where] = self._forms(buffer, header_offsets, header_bytes)
+            self.forget_pages(int(frames["data_bytes"].sum()))
+
+    def _forms(self, buffer: Array, offsets: Array, sizes: Array) -> Array:
+        """The form of each header; those like the first few are compared all at once."""
+        forms = np.full(len(offsets), -1, np.int32)
+        left = np.arange(len(offsets))
+        for _ in range(_FORMS_COMPARED):
+            if not len(left):
+                break
+            head = _head(buffer, offsets[left[0]], sizes[left[0]])
+            number = self.forms.number(head)
+            forms[left[0]] = number
+            like = _starts_with(buffer, offsets[left], sizes[left], head + _KEY_FOLLOWS)
+            forms[left[like]] = number
+            left = left[forms[left] < 0]
+        for index in left.tolist():
+            forms[index] = self.forms.number(_head(buffer, offsets[index], sizes[index]))
+        return forms
+
+    def have_cells(self, forms: Array, cells: list[tuple[str, str]]) -> bool:
+        """Whether records of these forms hold exactly these names and dtypes, in this order."""
+        alike = [
+            [(name, dtype) for name, dtype, _ in structure] == cells
+            for structure in self.forms.structures
+        ]
+        return bool(np.array(alike)[self.forms.structure_of(forms)].all())
+
+    def parts(self, rows: Rows, block: slice) -> Iterator[Part]:
+        """The cells in the rows of a block that come from record files."""
+        recorded = np.flatnonzero(rows.source[block] != OLD_OUTPUT)
+        if not len(recorded):
+            return
+        source, forms = rows.source[block][recorded], rows.form[block][recorded]
+        structures = self.forms.structure_of(forms)
+        for file in np.unique(source).tolist():
+            for structure in np.unique(structures[source == file]).tolist():
+                chosen = np.flatnonzero((source == file) & (structures == structure))
+                where = recorded[chosen]
+                axes = self.forms.axes_of(forms[chosen], structure)
+                offsets = rows.position[block][where]
+                yield from self._cells(file, self.forms.structures[structure], where, axes, offsets)
+
+    def _cells(
+        self, file: int, structure: tuple[Any, ...], where: Array, axes: Array, offsets: Array
+    ) -> Iterator[Part]:
+        """Walk through the cells of records of one structure, in the order they were written."""
+        buffer = self._buffer(file)
+        axis = 0
+        for name, dtype, ndim in structure:
+            shape = axes[:, axis : axis + ndim]
+            axis += ndim
+            counts = elements(shape)
+            if dtype == STR:
+                starts, sizes, offsets = _walk_text(buffer, offsets, counts)
+                yield Part(name, dtype, where, shape, _TextLoader(buffer, starts, sizes))
+            else:
+                yield Part(name, dtype, where, shape, _Loader(buffer, dtype, offsets, counts))
+                offsets = offsets + counts * np.dtype(dtype).itemsize
+
+    def forget_pages(self, just_read_bytes: int) -> None:
+        """Give back the memory of what was read, now and then; it can be read again."""
+        self._read_bytes += just_read_bytes
+        if self._read_bytes > _FORGET_BYTES:
+            self._read_bytes = 0
+            self._file.cache_clear()
+
+
+@dataclass(frozen=True)
+class _Loader:
+    """Gathers numbers from a mapped file."""
+
+    buffer: Array
+    dtype: str
+    offsets: Array
+    counts: Array
+
+    def __call__(self) -> Array:
+        dtype = np.dtype(self.dtype)
+        if len(self.counts) == 1:
+            count, offset = int(self.counts[0]), int(self.offsets[0])
+            # One cell is not copied: it may be as large as memory.
+            return np.frombuffer(self.buffer, dtype, count, offset) if count else _nothing(dtype)
+        if (self.counts == self.counts[0]).all():
+            size_bytes = int(self.counts[0]) * dtype.itemsize
+            return gather(self.buffer, self.offsets, size_bytes).view(dtype)
+        offsets = spans(self.offsets, self.counts, dtype.itemsize)
+        return gather(self.buffer, offsets, dtype.itemsize).view(dtype)
+
+
+@dataclass(frozen=True)
+class _TextLoader:
+    """Gathers texts from a mapped file, as bytes in UTF-8."""
+
+    buffer: Array
+    starts: Array
+    sizes: Array
+
+    def __call__(self) -> Array:
+        view = self.buffer.data
+        texts = np.empty(len(self.starts), object)
+        ends = self.starts + self.sizes
+        pairs = zip(self.starts.tolist(), ends.tolist(), strict=True)
+        texts[:] = [bytes(view[start:end]) for start, end in pairs]
+        return texts
+
+
+def gather(buffer: Array, offsets: Array, size_bytes: int) -> Array:
+    """Copy `size_bytes` from each offset, one after the other, as an array of raw bytes."""
+    if not size_bytes or not len(offsets):
+        return _nothing(np.dtype(np.uint8))
+    windows: Array = np.ndarray(
+        (len(buffer) - size_bytes + 1,), f"V{size_bytes}", buffer, strides=(1,)
+    )
+    return windows[offsets]
+
+
+def elements(axes: Array) -> Array:
+    """The number of elements for each shape; `axes` has one shape a row."""
+    counts: Array = axes.prod(axis=1, dtype=np.int64)
+    return counts
+
+
+def spans(starts: Array, counts: Array, step: int = 1) -> Array:
+    """`start, start + step, ...`, as many as `counts` says, for each start; one after the other."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(starts - (ends - counts) * step, counts) + np.arange(total) * step
+
+
+def _walk_text(buffer: Array, offsets: Array, counts: Array) -> tuple[Array, Array, Array]:
+    """Where each text of the cells at `offsets` starts, its size, and where the cells end."""
+    first = np.cumsum(counts) - counts
+    total = int(counts.sum())
+    starts, sizes = np.empty(total, np.int64), np.empty(total, np.int64)
+    offsets = offsets.copy()
+    for number in range(int(counts.max(initial=0))):
+        active = counts > number
+        lengths = gather(buffer, offsets[active], 4).view("<u4").astype(np.int64)
+        places = first[active] + number
+        starts[places] = offsets[active] + 4
+        sizes[places] = lengths
+        offsets[active] += 4 + lengths
+    return starts, sizes, offsets
+
+
+def _head(buffer: Array, offset: int, size: int) -> bytes:
+    """A record's header up to its key, which is the same for all records of one schema."""
+    return buffer[offset : offset + size].tobytes().partition(_KEY_FOLLOWS)[0]
+
+
+def _starts_with(buffer: Array, offsets: Array, sizes: Array, head: bytes) -> Array:
+    fits = sizes >= len(head)
+    fits[fits] = gather(buffer, offsets[fits], len(head)).view(f"S{len(head)}") == head
+    return fits
+
+
+def _nothing(dtype: np.dtype[Any]) -> Array:
+    return np.empty(0, dtype)
+
+
+_KEY_FOLLOWS = b',"key":'

@@ -1,0 +1,591 @@
+"""Records of a run folder become one output, whatever the results look like and whatever dies."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+from h5sweep import merge, sources
+from h5sweep.adopt import adopt_output
+from h5sweep.errors import DamagedError, StorageError, UsageError, WrongFolderError
+from h5sweep.folder import RunFolder
+from h5sweep.merge import merge_run
+from h5sweep.output import verify_rows
+from h5sweep.output_writer import OutputWriter
+from h5sweep.plan import Plan, key_json, plan_product
+from h5sweep.records import FRAME, Kind, RecordWriter
+from h5sweep.state import read_state
+from h5sweep.values import ResultEncoder, result_header
+from test_output import NOW, write_failure, write_records
+
+Result = dict[str, Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "out.h5")
+
+
+def seeds(count: int) -> Plan:
+    return plan_product({"seed": range(count)})
+
+
+def merged(folder: RunFolder, results: dict[int, Result], **options: Any) -> merge.MergeReport:
+    """Record the results in two files, merge, and check what holds for every output."""
+    plan = folder.load_plan() or seeds(max(results) + 1)
+    tasks = list(results)
+    write_records(folder, plan, {task: results[task] for task in tasks[::2]})
+    write_records(folder, plan, {task: results[task] for task in tasks[1::2]})
+    report = merge_run(folder, **options)
+    assert verify_rows(folder.output) == []
+    for engine in ("h5netcdf", "netcdf4"):
+        with xr.open_dataset(folder.output, engine=engine) as dataset:
+            dataset.load()
+    return report
+
+
+def rows_of(folder: RunFolder, name: str) -> list[Any]:
+    """The values of a column, one array a task, whatever its layout."""
+    with h5py.File(folder.output) as file:
+        data = file[name].asstr()[:] if h5py.check_string_dtype(file[name].dtype) else file[name][:]
+        about = dict(file[name].attrs)
+        if "h5sweep_count" not in about:
+            return list(data)
+        ends = np.cumsum(file[about["h5sweep_count"].decode()][:])
+        rows = np.split(data, ends[:-1])
+        if "h5sweep_shape" not in about:
+            return rows
+        shapes = file[about["h5sweep_shape"].decode()][:]
+        return [row.reshape(shape[shape >= 0]) for row, shape in zip(rows, shapes, strict=True)]
+
+
+def assert_rows(folder: RunFolder, name: str, expected: list[Any]) -> None:
+    rows = rows_of(folder, name)
+    assert len(rows) == len(expected)
+    for row, value in zip(rows, expected, strict=True):
+        assert np.shape(row) == np.shape(value)
+        np.testing.assert_array_equal(row, value)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("block_bytes", [64, 4 << 20])
+def test_rows_are_in_order_of_tasks(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, compress: bool, block_bytes: int
+) -> None:
+    """Whatever file and block a result lies in, its row is where its task's number says."""
+    monkeypatch.setattr(sources, "BLOCK_BYTES", block_bytes)
+    results = {t: {"x": np.arange(5.0) + t, "name": f"n{t}"} for t in [7, 1, 5, 2, 9, 4, 0]}
+    seen: list[tuple[int, int]] = []
+    report = merged(folder, results, compress=compress, progress=lambda *s: seen.append(s))
+    tasks = sorted(results)
+    assert (report.tasks_merged, report.tasks_planned, report.notes) == (7, 10, ())
+    assert_rows(folder, "task", tasks)
+    assert_rows(folder, "x", [results[t]["x"] for t in tasks])
+    assert_rows(folder, "name", [results[t]["name"] for t in tasks])
+    assert seen[-1] == (14, 14)
+    with h5py.File(folder.output) as file:
+        assert file["x"].fletcher32 == compress
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_ragged_results_are_contiguous_ragged_arrays(folder: RunFolder, compress: bool) -> None:
+    """Arrays whose first axis varies lie one after the other, with CF counts."""
+    sizes = [3, 0, 5, 1]
+    results = {
+        t: {"xy": np.arange(2.0 * n).reshape(n, 2) + t, "names": np.array(["ß"] * n, str), "e": t}
+        for t, n in enumerate(sizes)
+    }
+    folder.create()
+    folder.save_sweep({"dims": {"xy": ["turbine", "axis"], "names": ["turbine"]}})
+    merged(folder, results, compress=compress)
+    assert_rows(folder, "xy", [results[t]["xy"] for t in range(4)])
+    assert_rows(folder, "names", [results[t]["names"] for t in range(4)])
+    with xr.open_dataset(folder.output) as dataset:
+        assert dataset["n_turbine"].values.tolist() == sizes
+        assert dataset["n_turbine"].attrs["sample_dimension"] == "turbine"
+        assert dataset["xy"].dims == ("turbine", "axis")
+        assert dataset["names"].dims == ("turbine",)
+
+
+def test_ragged_columns_with_other_counts_have_their_own(folder: RunFolder) -> None:
+    """Two columns of one declared dimension share its counts only if these are equal."""
+    folder.create()
+    folder.save_sweep({"dims": {"a": ["row"], "b": ["row"]}})
+    merged(folder, {0: {"a": [1, 2], "b": [1]}, 1: {"a": [3], "b": [4, 5]}})
+    assert_rows(folder, "a", [[1, 2], [3]])
+    assert_rows(folder, "b", [[1], [4, 5]])
+
+
+def test_shapes_that_vary_otherwise_are_flat(folder: RunFolder) -> None:
+    """Arrays that vary in another axis or in their number of axes keep their shapes beside."""
+    values = [np.ones((2, 3)), np.zeros((3, 2)), np.arange(4.0), np.array(5.0), np.empty((0, 7))]
+    merged(folder, {t: {"x": value, "y": t} for t, value in enumerate(values)})
+    assert_rows(folder, "x", values)
+
+
+def test_results_without_elements(folder: RunFolder) -> None:
+    """Columns of no elements at all are there, and nothing trips over them."""
+    merged(folder, {t: {"none": np.empty((0, 3)), "x": 1.0} for t in range(3)})
+    assert_rows(folder, "none", [np.empty((0, 3))] * 3)
+
+
+def test_no_task_finished(folder: RunFolder) -> None:
+    """A sweep in which everything failed has an output with failures and no rows."""
+    plan = seeds(2)
+    folder.create()
+    folder.save_plan(plan)
+    write_failure(folder, plan, 1, message="no")
+    report = merge_run(folder)
+    assert (report.tasks_merged, report.failures) == (0, 1)
+    with xr.open_dataset(folder.output) as dataset:
+        assert dataset.sizes["task"] == 0
+    assert merge_run(folder).failures == 1
+
+
+GAPS = [
+    (1.5, np.nan),
+    (2 + 1j, complex(np.nan, np.nan)),
+    (5, -(2**63)),
+    (np.uint8(5), 255),
+    (True, -1),
+    ("a", ""),
+    (np.datetime64("2026-01-01", "s"), -(2**63)),
+]
+
+
+@pytest.mark.parametrize(("value", "fill"), GAPS)
+def test_a_column_that_is_missing_in_some_tasks_is_filled(
+    folder: RunFolder, value: Any, fill: Any
+) -> None:
+    """A task that did not return a value has the dtype's own gap, and a note says so."""
+    report = merged(folder, {0: {"x": value, "y": 1}, 1: {"y": 2}, 2: {"y": 3}})
+    with h5py.File(folder.output) as file:
+        column = file["x"].asstr()[:] if fill == "" else file["x"][:]
+        np.testing.assert_array_equal(column[1:], np.full(2, fill, column.dtype))
+        has_attribute = "_FillValue" in file["x"].attrs
+        assert has_attribute == (column.dtype.kind in "iu")
+    assert any("x is missing in 2 tasks: filled with" in note for note in report.notes)
+
+
+def test_a_ragged_column_that_is_missing_has_count_zero(folder: RunFolder) -> None:
+    """A task without a ragged value has no elements there."""
+    merged(folder, {0: {"x": [1.0, 2.0], "y": 1}, 1: {"y": 2}, 2: {"x": [3.0], "y": 1}})
+    assert_rows(folder, "x", [[1, 2], [], [3]])
+
+
+@pytest.mark.parametrize(("dtype", "fill"), [("i8", -(2**63) + 1), ("u2", 2**16 - 2)])
+def test_the_gap_is_never_a_value(folder: RunFolder, dtype: str, fill: int) -> None:
+    """If a task returned the outermost integer, another one marks the gaps."""
+    limits = np.iinfo(dtype)
+    outermost = np.array(limits.min or limits.max, dtype)
+    merged(folder, {0: {"x": outermost, "y": 1}, 1: {"y": 2}})
+    assert_rows(folder, "x", [int(outermost), fill])
+
+
+def test_a_full_byte_is_widened(folder: RunFolder) -> None:
+    """A byte column with gaps and with all values in use is stored in two bytes."""
+    values = np.arange(-128, 128, dtype=np.int8)
+    merged(folder, {0: {"x": values, "y": 1}, 1: {"y": 2}})
+    assert_rows(folder, "x", [values, np.full(256, -(2**15))])
+
+
+def test_integers_among_floats_are_widened_if_that_is_exact(folder: RunFolder) -> None:
+    """Integers that a float64 holds exactly share the column of the floats."""
+    report = merged(folder, {0: {"n": 1}, 1: {"n": 2.5}, 2: {"n": 2**53}})
+    assert_rows(folder, "n", [1.0, 2.5, 2.0**53])
+    assert report.notes == ("n: int64 in 2 tasks, float64 in 1 task; widened to float64",)
+
+
+def test_integers_that_a_float_would_round_have_their_own_column(folder: RunFolder) -> None:
+    """An integer that float64 cannot hold is kept as it is, beside."""
+    report = merged(
+        folder, {0: {"n": 1.5}, 1: {"n": 2.5}, 2: {"n": 2**53 + 1}, 3: {"n": 2**63 - 1}}
+    )
+    rows = rows_of(folder, "n")
+    assert rows[:2] == [1.5, 2.5]
+    assert np.isnan(rows[2:]).all()
+    assert_rows(folder, "n_int64", [-(2**63), -(2**63), 2**53 + 1, 2**63 - 1])
+    assert "int64 is in the column n_int64" in report.notes[0]
+
+
+def test_text_and_numbers_under_one_name_have_two_columns(folder: RunFolder) -> None:
+    """Values of kinds that cannot be one column are in two, and none is lost."""
+    when = np.datetime64("2026-01-01T00:00:00", "us")
+    report = merged(folder, {0: {"x": 1.5}, 1: {"x": "none"}, 2: {"x": 2.5}, 3: {"x": when}})
+    assert_rows(folder, "x_text", ["", "none", "", ""])
+    assert rows_of(folder, "x")[2] == 2.5
+    assert rows_of(folder, "x_time")[3] == when.astype(np.int64)
+    assert "text is in the column x_text" in report.notes[0]
+
+
+def test_time_units_are_joined_where_that_is_exact(folder: RunFolder) -> None:
+    """Dates in two units share the finer one; those beyond its range get a column of their own."""
+    early, late = np.datetime64("1900-01-01", "D"), np.datetime64("2026-01-01T01", "ns")
+    far = np.datetime64("9999-01-01", "s")
+    write_records(folder, seeds(3), {0: {"at": early}, 1: {"at": late}, 2: {"at": far}})
+    merge_run(folder)
+    with h5py.File(folder.output) as file:
+        found = {name: file[name][:] for name in file if name.startswith("at")}
+    assert len(found) == 2
+    assert sum((column != -(2**63)).sum() for column in found.values()) == 3
+
+
+def test_declared_dimensions_of_two_sizes_get_two_names(folder: RunFolder) -> None:
+    """The same declared name for two sizes gives two dimensions and a note."""
+    folder.create()
+    folder.save_sweep({"dims": {"a": ["point"], "b": ["point"], "c": ["seed"]}})
+    report = merged(folder, {0: {"a": [1, 2], "b": [1, 2, 3], "c": [1]}})
+    with xr.open_dataset(folder.output) as dataset:
+        assert dataset["a"].dims == ("task", "point")
+        assert dataset["b"].dims == ("task", "b_point")
+        assert dataset["c"].dims == ("task", "c_seed")
+    assert any("b_point" in note for note in report.notes)
+
+
+def kinds_of_columns(task: int) -> Result:
+    """A result with every layout, and with columns that some tasks lack."""
+    result: Result = {
+        "x": task / 7,
+        "flag": task % 2 == 0,
+        "at": np.datetime64(task, "ms"),
+        "name": f"ü{task}",
+        "ragged": np.arange(task % 4, dtype=np.int16),
+        "words": np.array(["w"] * (task % 3), str),
+        "shaped": np.full((task % 3, task % 2 + 1), task),
+        "mixed": f"text {task}" if task % 5 == 0 else task,
+    }
+    if task % 3:
+        result |= {"sometimes": task, "maybe": task % 2 == 0}
+    return result
+
+
+@pytest.mark.parametrize("tool", ["ncdump", "h5dump"])
+@pytest.mark.parametrize("tasks", [0, 20])
+@pytest.mark.parametrize("compress", [False, True])
+def test_command_line_tools_open_every_layout(
+    folder: RunFolder, tool: str, tasks: int, compress: bool
+) -> None:
+    """ncdump and h5dump print outputs with every layout, compressed or not, and without a row."""
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    write_records(folder, seeds(20), {task: kinds_of_columns(task) for task in range(tasks)})
+    merge_run(folder, compress=compress)
+    shown = subprocess.run([tool, folder.output], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert "row_crc32" in shown.stdout
+
+
+@pytest.mark.parametrize("forget", ["records", "folder"])
+@pytest.mark.parametrize("kept", [range(10), range(0, 20, 7), range(20)])
+def test_rows_whose_records_are_gone_are_kept(folder: RunFolder, forget: str, kept: range) -> None:
+    """A later merge keeps what the output holds, also when the whole run folder was removed."""
+    plan = seeds(20)
+    folder.create()
+    folder.save_plan(plan)
+    merged(folder, {task: kinds_of_columns(task) for task in kept})
+    if forget == "records":
+        for path in folder.record_paths():
+            path.unlink()
+    else:
+        subprocess.run(["rm", "-r", folder.path], check=True)
+        plan = plan_product({"seed": range(19, -1, -1)})
+        folder.create()
+        folder.save_plan(plan)
+    new = {task: kinds_of_columns(plan.key(task)["seed"]) for task in range(20)}
+    new = {task: result for task, result in new.items() if plan.key(task)["seed"] not in kept}
+    report = merged(folder, new) if new else merge_run(folder)
+    assert (report.tasks_merged, report.tasks_kept) == (20, len(kept))
+
+    whole = RunFolder(folder.output.with_name("whole.h5"))
+    whole.create()
+    whole.save_plan(plan)
+    merged(whole, {task: kinds_of_columns(plan.key(task)["seed"]) for task in range(20)})
+    with h5py.File(folder.output) as first, h5py.File(whole.output) as second:
+        assert set(first) == set(second)
+        for name, dataset in second.items():
+            if isinstance(dataset, h5py.Dataset) and name not in ("finished_at", "duration_s"):
+                np.testing.assert_array_equal(first[name][()], dataset[()], err_msg=name)
+        assert first.attrs["history"].count(b"merged") == 2
+        assert first.attrs["date_created"] <= first.attrs["date_modified"]
+
+
+def test_tasks_of_the_output_that_the_plan_lacks_are_appended(folder: RunFolder) -> None:
+    """A new, smaller sweep over an old output drops no row of it."""
+    merged(folder, {task: {"x": task} for task in range(4)})
+    subprocess.run(["rm", "-r", folder.path], check=True)
+    plan = plan_product({"seed": [2, 9]})
+    folder.create()
+    folder.save_plan(plan)
+    adopted = adopt_output(folder, plan)
+    assert adopted.columns[0].values == (2, 9, 0, 1, 3)
+    assert list(read_state(folder, adopted).missing_tasks()) == [1]
+    assert folder.load_plan() == adopted
+    assert adopt_output(folder, adopted) is adopted
+
+
+def test_an_output_of_another_sweep_is_refused(folder: RunFolder) -> None:
+    """An output over other parameters is neither adopted nor replaced."""
+    merged(folder, {0: {"x": 1}})
+    before = folder.output.read_bytes()
+    subprocess.run(["rm", "-r", folder.path], check=True)
+    plan = plan_product({"farm": ["a"]})
+    write_records(folder, plan, {0: {"x": 1}})
+    with pytest.raises(WrongFolderError, match="another sweep"):
+        merge_run(folder)
+    assert folder.output.read_bytes() == before
+
+
+def record_by_key(
+    folder: RunFolder, results: list[tuple[dict[str, Any], Result]], start: float = NOW
+) -> None:
+    """Record results as a recorder does, which knows keys and no plan."""
+    folder.create()
+    writer = RecordWriter(folder.new_record_path("recorder"))
+    encoder = ResultEncoder(["seed", "gain"])
+    for number, (key, result) in enumerate(results):
+        schema, data = encoder.encode(result)
+        header = result_header(schema, key_json(key).encode())
+        writer.append(Kind.DONE, 2**64 - 1, header, data, finished_at=start + number)
+    writer.close()
+
+
+def test_recorded_keys_without_a_plan_are_numbered(folder: RunFolder) -> None:
+    """Results that carry their keys are numbered in the order they were finished."""
+    keys = [{"seed": seed, "gain": gain} for seed in (5, 3) for gain in (0.5, float("inf"))]
+    record_by_key(folder, [(key, {"x": float(n)}) for n, key in enumerate(keys)])
+    assert merge_run(folder).tasks_merged == 4
+    plan = folder.load_plan()
+    assert plan is not None
+    assert list(plan.keys()) == keys
+    later = [(keys[0], {"x": 9.0}), ({"seed": 1, "gain": 2}, {"x": 7.0})]
+    record_by_key(folder, later, NOW + 10)
+    report = merge_run(folder)
+    assert (report.tasks_merged, report.tasks_planned) == (5, 5)
+    assert_rows(folder, "x", [9.0, 1.0, 2.0, 3.0, 7.0])
+    assert_rows(folder, "gain", [0.5, np.inf, 0.5, np.inf, 2.0])
+
+
+def test_recorded_keys_of_another_sweep_are_refused(folder: RunFolder) -> None:
+    """Results over other parameters than the plan's are an error that names them."""
+    write_records(folder, seeds(2), {0: {"x": 1.0}})
+    record_by_key(folder, [({"seed": 1, "gain": 2.0}, {"x": 7.0})])
+    with pytest.raises(WrongFolderError, match="gain=2"):
+        merge_run(folder)
+
+
+def test_nothing_to_merge(folder: RunFolder) -> None:
+    """A folder without plan, records and output is the caller's mistake."""
+    with pytest.raises(UsageError, match="nothing to merge"):
+        merge_run(folder)
+    assert not folder.output.exists()
+
+
+def test_a_damaged_output_is_not_replaced(folder: RunFolder) -> None:
+    """An output that HDF5 cannot open stays as it is, and the message says what to do."""
+    merged(folder, {0: {"x": 1.0}})
+    os.truncate(folder.output, 1000)
+    with pytest.raises(DamagedError, match="Move it away"):
+        merge_run(folder)
+    assert folder.output.stat().st_size == 1000
+
+
+def test_a_row_that_rotted_is_not_kept_as_sound(folder: RunFolder) -> None:
+    """If a row to be kept fails its checksum, nothing is merged and the output is named."""
+    merged(folder, {0: {"x": 1.0}, 1: {"x": 2.0}})
+    for path in folder.record_paths():
+        path.unlink()
+    with h5py.File(folder.output) as file:
+        offset = file["x"].id.get_offset()
+    identity = os.stat(folder.output)
+    with folder.output.open("r+b") as raw:
+        raw.seek(offset)
+        raw.write(b"\xff")
+    os.utime(folder.output, ns=(identity.st_atime_ns, identity.st_mtime_ns))
+    with pytest.raises(DamagedError, match="task 0"):
+        merge_run(folder)
+
+
+def test_damage_and_duplicates_are_noted(folder: RunFolder) -> None:
+    """A damaged record costs its own task only, and a second result of a task is counted."""
+    plan = seeds(3)
+    path = write_records(folder, plan, {0: {"x": 1.0}, 1: {"x": 12.34}, 2: {"x": 3.0}})
+    write_records(folder, plan, {2: {"x": 3.0}})
+    data = bytearray(path.read_bytes())
+    where = data.index(np.float64(12.34).tobytes())
+    data[where] ^= 0xFF
+    path.write_bytes(data)
+    report = merge_run(folder)
+    assert_rows(folder, "x", [1.0, 3.0])
+    assert any("damaged (content), the result of task 1" in note for note in report.notes)
+    assert any("more than once" in note for note in report.notes)
+
+
+def test_a_write_that_goes_wrong_is_noticed(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the new file does not read back as written, the old output stays."""
+    merged(folder, {0: {"x": 1.0}})
+    before = folder.output.read_bytes()
+    write_records(folder, seeds(1), {0: {"x": 1.0}})
+    write = OutputWriter.write
+
+    def lose_one(self: OutputWriter, name: str, first: int, values: Any) -> None:
+        if name != "x":
+            write(self, name, first, values)
+
+    monkeypatch.setattr(OutputWriter, "write", lose_one)
+    with pytest.raises(DamagedError, match="x does not read back"):
+        merge_run(folder)
+    assert folder.output.read_bytes() == before
+    assert sorted(p.name for p in folder.output.parent.iterdir()) == ["out.h5", "out.h5.run"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting a small file system needs root")
+@pytest.mark.parametrize("checks_space", [True, False])
+def test_a_full_disk_leaves_the_old_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checks_space: bool
+) -> None:
+    """Without room for the new output there is an error, the old output, and no left-over."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk])
+    if mounted.returncode:
+        pytest.skip("mount is not permitted here")
+    try:
+        folder = RunFolder(disk / "out.h5")
+        plan = seeds(20)
+        write_records(folder, plan, {0: {"x": np.zeros(1000)}})
+        merge_run(folder)
+        before = folder.output.read_bytes()
+        write_records(folder, plan, {t: {"x": np.zeros(10_000)} for t in range(1, 20)})
+        if not checks_space:
+            monkeypatch.setattr(merge._Merge, "require_space", lambda _: None)
+        with pytest.raises(StorageError, match="MB free" if checks_space else "No space left"):
+            merge_run(folder)
+        assert folder.output.read_bytes() == before
+        assert not list(disk.glob(".*"))
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+MERGE_CODE = """
+import resource, sys
+from h5sweep.folder import RunFolder
+from h5sweep.merge import merge_run
+merge_run(RunFolder.of(sys.argv[1]))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def test_memory_does_not_grow_with_the_data(folder: RunFolder) -> None:
+    """600 MB of records are merged in less than 300 MB of memory."""
+    plan = seeds(600)
+    folder.create()
+    folder.save_plan(plan)
+    block = np.random.default_rng(0).random(125_000)
+    write_records(folder, plan, {task: {"x": block, "n": task} for task in range(600)})
+    done = subprocess.run(
+        [sys.executable, "-c", MERGE_CODE, folder.output],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) < 300
+    with h5py.File(folder.output) as file:
+        assert np.array_equal(file["x"][599], block)
+
+
+def test_killed_at_any_moment_the_output_is_whole(folder: RunFolder) -> None:
+    """SIGKILL of a merge leaves the old output or the new one; the next merge finishes the job."""
+    plan = seeds(4000)
+    write_records(folder, plan, {t: {"x": np.full(300, float(t))} for t in range(2000)})
+    merge_run(folder)
+    write_records(folder, plan, {t: {"x": np.full(300, float(t))} for t in range(2000, 4000)})
+    chance = random.Random(7)
+    seen = set()
+    for _ in range(12):
+        merging = subprocess.Popen(
+            [sys.executable, "-c", MERGE_CODE, folder.output], stdout=subprocess.DEVNULL
+        )
+        time.sleep(chance.uniform(0.15, 0.6))
+        merging.send_signal(signal.SIGKILL)
+        merging.wait()
+        assert verify_rows(folder.output) == []
+        with h5py.File(folder.output) as file:
+            seen.add(len(file["task"]))
+    assert seen <= {2000, 4000}
+    assert merge_run(folder).tasks_merged == 4000
+    assert_rows(folder, "x", [np.full(300, float(t)) for t in range(4000)])
+    assert sorted(p.name for p in folder.output.parent.iterdir()) == ["out.h5", "out.h5.run"]
+
+
+KILL_CODE = """
+import os, signal, sys
+from h5sweep import durable, merge
+from h5sweep.folder import RunFolder
+from h5sweep.output_writer import OutputWriter
+
+owners = {"durable": durable, "merge": merge, "run": merge._Merge, "writer": OutputWriter}
+owner, _, function = sys.argv[2].partition(".")
+setattr(owners[owner], function, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+merge.merge_run(RunFolder.of(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "rows"),
+    [
+        ("writer.create_columns", 2),
+        ("writer.allocate", 2),
+        ("writer.write", 2),
+        ("writer.write_provenance", 2),
+        ("durable.sync_file", 2),
+        ("run.verify", 2),
+        ("durable.sync_folder", 4),
+        ("merge.note_merged", 4),
+    ],
+)
+def test_killed_between_any_two_steps_the_output_is_whole(
+    folder: RunFolder, moment: str, rows: int
+) -> None:
+    """Before the rename the old output is there, after it the new one; a merge then completes."""
+    plan = seeds(4)
+    write_records(folder, plan, {task: {"x": float(task)} for task in range(2)})
+    merge_run(folder)
+    write_records(folder, plan, {task: {"x": float(task)} for task in range(2, 4)})
+    killed = subprocess.run([sys.executable, "-c", KILL_CODE, folder.output, moment])
+    assert killed.returncode == -signal.SIGKILL
+    assert_rows(folder, "x", [float(task) for task in range(rows)])
+    assert verify_rows(folder.output) == []
+    assert merge_run(folder).tasks_merged == 4
+    assert_rows(folder, "x", [0.0, 1.0, 2.0, 3.0])
+    assert sorted(p.name for p in folder.output.parent.iterdir()) == ["out.h5", "out.h5.run"]
+
+
+def test_frame_fields_are_those_of_records() -> None:
+    """The fields that a merge reads from frames lie where records.py packs them."""
+    packed = FRAME.pack(b"\xabh5r", 7, 1, 2, 33, 44, 5.5, 6.5, b"mark", 88, 9)
+    frame = np.frombuffer(packed, sources.FRAME_DTYPE)[0]
+    assert frame.tolist() == (b"\xabh5r", 7, 1, 2, 33, 44, 5.5, 6.5, 0x6B72616D, 88)
+
+
+def test_many_shapes_are_forgotten_and_found_again(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More schemas than are remembered at once cost time, never a result."""
+    monkeypatch.setattr(sources, "_FORMS_REMEMBERED", 3)
+    values = [np.arange(float(task % 13)) for task in range(60)]
+    merged(folder, {task: {"x": value} for task, value in enumerate(values)})
+    assert_rows(folder, "x", values)
