@@ -1,1 +1,37 @@
-"""Run thousands of tasks in parallel, keep every finished result, get one HDF5 file."""
+"""Run thousands of tasks in parallel, keep every finished result, get one HDF5 file.
+
+@h5sweep.sweep declares a sweep, `h5sweep run study.py` runs it. `Recorder` keeps the results of
+programs that have a pool of their own. `open` gives the output as an xarray Dataset.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from . import errors
+
+if TYPE_CHECKING:
+    from .api import Sweep, sweep
+    from .api import open_output as open  # h5sweep.open reads well, and nothing here opens a file
+    from .recorder import Recorder
+
+__version__ = "0.1.0"
+
+__all__ = ["Recorder", "Sweep", "errors", "open", "sweep"]
+
+# Imported when first used: the command line starts without them.
+_PLACES = {
+    "Recorder": ("recorder", "Recorder"),
+    "Sweep": ("api", "Sweep"),
+    "open": ("api", "open_output"),
+    "sweep": ("api", "sweep"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _PLACES[name]
+    value = globals()[name] = getattr(import_module(f".{module}", __name__), attribute)
+    return value

@@ -1,0 +1,127 @@
+"""The Python face: `@h5sweep.sweep(...)` and what a sweep can be asked to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import UsageError
+from .folder import RunFolder
+from .study import Declaration, Function, end_reading
+
+if TYPE_CHECKING:
+    import xarray
+
+    from .report import Status
+    from .run import RunReport
+    from .state import FolderState, Missing
+
+PathLike = str | os.PathLike[str]
+
+
+class Sweep(Declaration):
+    """A function and the parameters it is run over. Calling it calls the function."""
+
+    def run(
+        self,
+        output: PathLike,
+        *,
+        workers: int | None = None,
+        timeout_s: float | None = None,
+        memory_bytes: int | None = None,
+        retries: int | None = None,
+        tasks_per_worker: int | None = None,
+        start: str = "spawn",
+        merge: bool = True,
+        compress: bool = False,
+    ) -> RunReport:
+        """Run what is missing and merge all results into `output`; the same call again resumes.
+
+        Needs no main guard: workers import this function's file by its path, and a file that is
+        imported for a worker ends at this line.
+        """
+        end_reading()
+        from .pool import PoolSettings, Retries
+        from .progress import choose_display
+        from .run import run_sweep
+
+        settings = PoolSettings(
+            workers=workers or default_workers(),
+            timeout_s=timeout_s,
+            memory_bytes=memory_bytes,
+            retries=Retries() if retries is None else Retries(retries, retries, retries, retries),
+            tasks_per_worker=tasks_per_worker,
+            start=start,
+        )
+        display = choose_display()
+        return run_sweep(self, Path(output), settings, display, merge=merge, compress=compress)
+
+    def status(self, output: PathLike) -> Status:
+        """What is done, failed and running, from the folder alone; right during a run."""
+        end_reading()
+        from .report import status_of
+
+        folder = RunFolder.of(output)
+        return status_of(self._state(folder), str(folder.output), folder.output.exists())
+
+    def missing(self, output: PathLike) -> list[Missing]:
+        """Every task without a result, with its key and the reason."""
+        end_reading()
+        return list(self._state(RunFolder.of(output)).missing())
+
+    def open(self, output: PathLike) -> xarray.Dataset:
+        """The output as an xarray Dataset."""
+        end_reading()
+        return open_output(output)
+
+    def _state(self, folder: RunFolder) -> FolderState:
+        from .state import read_state
+
+        plan = folder.load_plan() or self.plan
+        assert plan is not None  # only workers declare without a plan
+        return read_state(folder, plan)
+
+
+def sweep(
+    *,
+    tasks: object = None,
+    dims: Mapping[str, Iterable[str]] | None = None,
+    units: Mapping[str, str] | None = None,
+    **parameters: Iterable[object],
+) -> Callable[[Function], Sweep]:
+    """Declare that a function is to be run over all combinations of parameter values.
+
+        @h5sweep.sweep(farm_id=range(10), farm_type=["onshore", "floating"], seed=range(100))
+        def optimise(farm_id, farm_type, seed):
+            return {"layout": xy, "aep": aep}
+
+    Or over a list: `tasks=[{"farm_id": 3, "seed": 7}, ...]`, the path of a CSV, a DataFrame. `dims`
+    names the axes of results, `units` their units. The function stays an ordinary function.
+    """
+
+    def declare(function: Function) -> Sweep:
+        if not callable(function) or not hasattr(function, "__name__"):
+            raise UsageError("a sweep is declared above a function: @h5sweep.sweep(seed=range(10))")
+        return Sweep(
+            function, tasks=tasks, parameters=parameters, dims=dims or {}, units=units or {}
+        )
+
+    return declare
+
+
+def open_output(path: PathLike) -> xarray.Dataset:
+    """Open an output as an `xarray.Dataset`; ImportError says how to install xarray."""
+    end_reading()
+    try:
+        import h5netcdf  # noqa: F401  # xarray's own message would not say how to install it
+        import xarray
+    except ImportError as error:
+        raise ImportError("h5sweep.open needs xarray: pip install 'h5sweep[xarray]'") from error
+    return xarray.open_dataset(path, engine="h5netcdf")
+
+
+def default_workers() -> int:
+    """One for each core that this process may use."""
+    return len(os.sched_getaffinity(0))

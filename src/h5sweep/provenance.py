@@ -1,0 +1,65 @@
+"""Where results come from: code, versions, host, command. Kept in the run folder and the output."""
+
+from __future__ import annotations
+
+import getpass
+import importlib.metadata
+import platform
+import shlex
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .processes import host_name
+
+PACKAGES = ("h5sweep", "numpy", "h5py")
+
+
+def describe(study: Path) -> dict[str, Any]:
+    """What a reader of the output would want to know about its making."""
+    return {
+        "command": shlex.join(sys.argv),
+        "folder": str(Path.cwd()),
+        "host": host_name(),
+        "user": _user(),
+        "python": platform.python_version(),
+        "versions": _versions(),
+        **_git(study.parent),
+    }
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def _git(folder: Path) -> dict[str, Any]:
+    """The study's commit, and whether it was changed since; nothing where there is no git."""
+    if not any((above / ".git").exists() for above in (folder, *folder.parents)):
+        return {}
+    commit = _git_says(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return {}
+    return {"git_commit": commit, "git_dirty": bool(_git_says(folder, "status", "--porcelain"))}
+
+
+def _git_says(folder: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=5
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,408 @@
+"""Run what is missing: scan the folder, run, merge. The same call again finishes the job."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import inspect
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from . import provenance
+from .adopt import adopt_output, is_up_to_date
+from .errors import InterruptedRunError, StorageError, WrongFolderError
+from .folder import RunFolder
+from .launch import LaunchOrder
+from .lock import holding
+from .merge import MergeReport, merge_run
+from .plan import Plan, key_text
+from .pool import Current, Ended, Failed, Note, Pool, PoolSettings
+from .records import Damage, RecordFile, RecordWriter
+from .state import FolderState, read_state
+from .stretches import scan_stretches
+from .study import Declaration
+from .worker import failure_header
+
+ORPHANS_S = 3.0
+DEFAULT_GRACE_S = 20.0
+SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Display(Protocol):
+    """Where a run says what it does; the command line and notebooks each have one."""
+
+    def say(self, text: str) -> None: ...
+
+    def begin(self, *, tasks_total: int, tasks_done: int) -> None: ...
+
+    def update(self, *, done: int, failed: int, current: Callable[[], list[str]]) -> None: ...
+
+    def merging(self, rows: int, rows_total: int) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """How a run ended."""
+
+    output: Path
+    tasks_total: int
+    tasks_kept: int
+    tasks_done: int
+    tasks_failed: int
+    tasks_missing: int
+    merge: MergeReport | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every task has a result that is still declared."""
+        return self.tasks_missing == 0
+
+
+@dataclass
+class Tally:
+    """What this run has seen so far."""
+
+    done: int = 0
+    failed: set[int] = field(default_factory=set)
+
+
+def run_sweep(
+    declaration: Declaration,
+    output: Path,
+    settings: PoolSettings,
+    display: Display,
+    *,
+    merge: bool = True,
+    compress: bool = False,
+    grace_s: float = DEFAULT_GRACE_S,
+) -> RunReport:
+    """Run every task that has no result yet, then merge all results into `output`.
+
+    Killed at any moment, what was finished is kept and the same call runs the rest.
+    """
+    assert declaration.plan is not None  # only workers declare without a plan
+    folder = RunFolder.of(output)
+    reference = declaration.reference()
+    _check_belongs(folder, declaration)
+    order = LaunchOrder(str(folder.output.absolute()), reference, _threads_each(settings))
+    with _naming_next_step():
+        folder.create()
+        with holding(folder.lock_path, tell=display.say), Pool(order, settings) as pool:
+            if not folder.plan_path.exists() and not folder.output.exists():
+                pool.warm_up(len(declaration.plan))
+            plan = _prepare_plan(folder, declaration, display)
+            _wait_for_orphans(folder)
+            state = read_state(folder, plan, scan=scan_stretches)
+            _say_damage(state, display)
+            wanted = _wanted_tasks(state, declaration)
+            display.say(f"{state.tasks_done:,} kept, {len(wanted):,} to do")
+            tally = _run_tasks(pool, wanted, folder, state, display, grace_s)
+            merged = None
+            if merge and (compress or not is_up_to_date(folder, plan)):
+                merged = _merge(folder, compress, display)
+            return _report(folder, state, wanted, tally, merged)
+
+
+@contextmanager
+def _naming_next_step() -> Iterator[None]:
+    """Say what to do about a disk that refuses, unless somebody has said so already."""
+    try:
+        yield
+    except StorageError as error:
+        if error.errno is None:
+            raise
+        raise StorageError(
+            f"{error}. {_remedy(error)}, then give the same command again"
+        ) from error
+
+
+def _remedy(error: StorageError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Make space"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return "Choose another output with -o, or make that writable"
+    return "See to that"
+
+
+def _check_belongs(folder: RunFolder, declaration: Declaration) -> None:
+    """Raise WrongFolderError if the run folder is another sweep's."""
+    name = folder.load_sweep().get("name") if folder.exists() else None
+    if name is not None and name != declaration.name:
+        raise WrongFolderError(
+            f"{folder.path} belongs to the sweep {name!r}, not to {declaration.name!r}: choose "
+            f"another output with -o, or, if you renamed the function, write the new name "
+            f"into {folder.sweep_path}"
+        )
+
+
+def _prepare_plan(folder: RunFolder, declaration: Declaration, display: Display) -> Plan:
+    """Bring the plan on disk up to what is declared; its numbers stay as they are."""
+    declared = declaration.plan
+    assert declared is not None  # checked by run_sweep
+    stored = folder.load_plan()
+    plan, tasks_undeclared = (declared, 0) if stored is None else stored.extended(declared)
+    if stored is not None and len(plan) > len(stored):
+        display.say(f"the sweep has grown by {len(plan) - len(stored):,} tasks")
+    if tasks_undeclared:
+        display.say(
+            f"{tasks_undeclared:,} tasks of earlier runs are no longer declared; "
+            "their results stay, they are not run"
+        )
+    if plan is not stored:
+        folder.save_plan(plan)
+    _save_sweep(folder, declaration, display)
+    return adopt_output(folder, plan)
+
+
+def _save_sweep(folder: RunFolder, declaration: Declaration, display: Display) -> None:
+    """Note what is run, with what, by whom; say so if the code is not what it was."""
+    source = inspect.getsource(declaration.function)
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    known = folder.load_sweep().get("source_sha256")
+    if known not in (None, digest):
+        display.say(
+            f"{declaration.name} is not the code it was in earlier runs; their results are kept "
+            "(for a fresh start choose another output with -o)"
+        )
+    study = Path(declaration.reference().path)
+    about = provenance.describe(study)
+    folder.save_sweep(
+        {
+            "name": declaration.name,
+            "study": str(study),
+            "dims": declaration.dims,
+            "units": declaration.units,
+            "source": source,
+            "source_sha256": digest,
+            **about,
+        }
+    )
+
+
+def _wait_for_orphans(folder: RunFolder) -> None:
+    """Let the workers of a coordinator that was killed end, so that no task runs twice."""
+    deadline = time.monotonic() + ORPHANS_S
+    for path in folder.record_paths():
+        with RecordFile(path) as file:
+            about = file.about() or {}
+            owner = file.owner() if about.get("role") == "worker" else None
+        while owner is not None and owner.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.02)  # the kernel ends them; there is nothing to wait on across processes
+
+
+def _say_damage(state: FolderState, display: Display) -> None:
+    tasks: dict[Damage, list[int]] = {}
+    for task, damage in state.lost.items():
+        tasks.setdefault(damage, []).append(task)
+    is_incomplete = state.tasks_done < len(state.plan)
+    for damage in state.damages:
+        lost = tasks.get(damage, [])
+        if lost or (damage.task is None and is_incomplete):
+            what = key_text(state.plan.key(lost[0])) if len(lost) == 1 else "what it held"
+            display.say(
+                f"damaged record in {damage.path.name} at byte {damage.offset:,}: "
+                f"{what} is run again"
+            )
+
+
+def _wanted_tasks(state: FolderState, declaration: Declaration) -> list[int]:
+    """What is missing and still declared."""
+    plan, declared = state.plan, declaration.plan
+    assert declared is not None  # checked by run_sweep
+    if plan.columns == declared.columns:
+        return list(state.missing_tasks())
+    return [t for t in state.missing_tasks() if declared.number(plan.key(t)) is not None]
+
+
+def _threads_each(settings: PoolSettings) -> int:
+    return max(1, len(os.sched_getaffinity(0)) // settings.workers)
+
+
+def _run_tasks(
+    pool: Pool,
+    wanted: list[int],
+    folder: RunFolder,
+    state: FolderState,
+    display: Display,
+    grace_s: float,
+) -> Tally:
+    """Run the tasks; InterruptedRunError if a signal stopped it, StorageError if the disk did."""
+    tally = Tally()
+    if not wanted:
+        return tally
+    failures = FailureFile(folder, state.plan)
+    kept = state.tasks_done
+    display.begin(tasks_total=kept + len(wanted), tasks_done=kept)
+
+    def current() -> list[str]:
+        return [_describe_current(c, state.plan) for c in pool.current()]
+
+    try:
+        with _stopping(pool, display, grace_s) as interruption:
+            for event in pool.run(wanted):
+                interruption.check()
+                _take(event, tally, failures, state.plan, display)
+                display.update(done=tally.done, failed=len(tally.failed), current=current)
+    except StorageError as error:
+        done = read_state(folder, state.plan).tasks_done
+        raise StorageError(
+            f"{error}. The run has stopped; all {done:,} finished results are kept. "
+            f"{_remedy(error)}, then give the same command again"
+        ) from error
+    finally:
+        failures.close()
+        display.end()
+    if interruption.signal is not None:
+        # Counted anew: workers that were stopped had finished more than they could say.
+        interruption.raise_stopped(read_state(folder, state.plan).tasks_done)
+    return tally
+
+
+def _describe_current(current: Current, plan: Plan) -> str:
+    return f"{key_text(plan.key(current.task))}  {current.running_s:.0f} s  pid {current.pid}"
+
+
+def _take(event: object, tally: Tally, failures: FailureFile, plan: Plan, display: Display) -> None:
+    if isinstance(event, Ended):
+        tally.done += event.tasks_done
+    elif isinstance(event, Note):
+        display.say(event.text)
+    elif isinstance(event, Failed):
+        if not event.recorded:
+            failures.append(event)
+        if not event.will_retry:
+            if not tally.failed:
+                key = key_text(plan.key(event.task))
+                display.say(
+                    f"first failure: {key}: {event.error['type']}: {event.error['message']}"
+                )
+            tally.failed.add(event.task)
+
+
+class FailureFile:
+    """The coordinator's own record file: failures that no worker lived to record."""
+
+    def __init__(self, folder: RunFolder, plan: Plan) -> None:
+        self._folder = folder
+        self._plan = plan
+        self._records: RecordWriter | None = None
+
+    def append(self, failed: Failed) -> None:
+        if self._records is None:
+            path = self._folder.new_record_path("run")
+            self._records = RecordWriter(path, about={"role": "run", "plan": self._plan.id})
+        self._records.append(
+            failed.kind,
+            failed.task,
+            failure_header(self._plan.key(failed.task), failed.error),
+            finished_at=time.time(),
+            duration_s=failed.duration_s,
+        )
+
+    def close(self) -> None:
+        if self._records is not None:
+            self._records.close()
+
+
+class Interruption:
+    """What signals have asked of a run. Ctrl-C once: finish what runs; twice: stop now."""
+
+    def __init__(self, pool: Pool, display: Display, grace_s: float) -> None:
+        self._pool = pool
+        self._display = display
+        self._grace_s = grace_s
+        self._deadline: float | None = None
+        self._said = False
+        self.signal: int | None = None
+        self.count = 0
+
+    def handle(self, number: int, _: FrameType | None) -> None:
+        """Note the signal; everything that is not safe here is left to `check`."""
+        self.signal = number
+        self.count += 1
+        self._pool.drain()
+        if number != signal.SIGINT and self._deadline is None:
+            self._deadline = time.monotonic() + self._grace_s
+        if self.count > 1 and number == signal.SIGINT:
+            self._pool.stop()
+
+    def check(self) -> None:
+        if self.signal is not None and not self._said:
+            self._said = True
+            self._display.say(self._announcement())
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            self._pool.stop()
+
+    def _announcement(self) -> str:
+        running = len(self._pool.current())
+        if self.signal == signal.SIGINT:
+            return f"letting {running} running tasks finish; Ctrl-C again stops them now"
+        return f"told to end: letting {running} running tasks finish for {self._grace_s:g} s"
+
+    def raise_stopped(self, tasks_done: int) -> None:
+        assert self.signal is not None  # whoever calls has seen it
+        raise InterruptedRunError(
+            f"stopped; {tasks_done:,} finished results are kept. "
+            "Give the same command again to run the rest",
+            self.signal,
+        )
+
+
+@contextmanager
+def _stopping(pool: Pool, display: Display, grace_s: float) -> Iterator[Interruption]:
+    """Take the signals that end a run, while it runs."""
+    interruption = Interruption(pool, display, grace_s)
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            # Whoever started us with a signal ignored (nohup) wants it ignored.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, interruption.handle)
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _merge(folder: RunFolder, compress: bool, display: Display) -> MergeReport:
+    try:
+        return merge_run(folder, compress=compress, progress=display.merging)
+    finally:
+        display.end()
+
+
+def _report(
+    folder: RunFolder,
+    before: FolderState,
+    wanted: list[int],
+    tally: Tally,
+    merged: MergeReport | None,
+) -> RunReport:
+    if tally.done == len(wanted):
+        tasks_done = before.tasks_done + tally.done
+        tasks_failed = len(before.failures.keys() - set(wanted))
+        tasks_missing = 0
+    else:
+        after = read_state(folder, before.plan, scan=scan_stretches)
+        tasks_done, tasks_failed = after.tasks_done, after.tasks_failed
+        tasks_missing = sum(not after.is_done(task) for task in wanted)
+    return RunReport(
+        folder.output,
+        tasks_total=len(before.plan),
+        tasks_kept=before.tasks_done,
+        tasks_done=tasks_done,
+        tasks_failed=tasks_failed,
+        tasks_missing=tasks_missing,
+        merge=merged,
+    )

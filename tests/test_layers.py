@@ -1,0 +1,157 @@
+"""What may know what: imports point one way, and each kind of effect has its modules."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import h5sweep
+
+PACKAGE = Path(h5sweep.__file__).parent
+TREES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts): ast.parse(path.read_text())
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+KNOWS_HDF5 = {"h5", "output", "output_writer"}
+PRINTS = {"cli"}
+SYNCS_AND_RENAMES = {"durable"}
+
+
+def own_imports(name: str, *, at_start_only: bool = False) -> set[str]:
+    """The modules of h5sweep that a module imports, at its top or anywhere."""
+    tree = TREES[name]
+    found: set[str] = set()
+    nodes = tree.body if at_start_only else list(ast.walk(tree))
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.level or _is_ours(node.module)):
+            folder = name.split(".")[: -node.level] if node.level else []
+            stem = (node.module or "").removeprefix("h5sweep").strip(".")
+            base = ".".join([*folder, *filter(None, [stem])])
+            found |= {base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {a.name.partition(".")[2] for a in node.names if _is_ours(a.name)}
+    return {f for f in found if f in TREES and f != name}
+
+
+def _is_ours(module: str | None) -> bool:
+    return (module or "").split(".")[0] == "h5sweep"
+
+
+def foreign_imports(name: str) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "").split(".")[0])
+    return found
+
+
+def calls(name: str) -> set[str]:
+    """Every function that a module calls, as it is written: `os.fsync`, `print`, `.replace`."""
+    found = {ast.unparse(n.func) for n in ast.walk(TREES[name]) if isinstance(n, ast.Call)}
+    return {call.split("\n")[0] for call in found}
+
+
+def test_imports_point_one_way() -> None:
+    """The modules can be put into layers of which none imports from one above, even lazily."""
+    left = {name: own_imports(name) for name in TREES if name not in ("__init__", "__main__")}
+    while left:
+        ready = [name for name, needs in left.items() if not needs & left.keys()]
+        assert ready, f"these import each other in a circle: {sorted(left)}"
+        for name in ready:
+            del left[name]
+
+
+def test_only_modules_about_hdf5_import_h5py() -> None:
+    """One module imports h5py, without plug-ins; those about outputs have it from there."""
+    assert {name for name in TREES if "h5py" in foreign_imports(name)} == {"h5"}
+    assert {name for name in TREES if "h5" in own_imports(name)} <= KNOWS_HDF5
+
+
+def test_workers_know_no_hdf5() -> None:
+    """What a worker process imports never reaches h5py: it holds no HDF5 file open."""
+    reached: set[str] = set()
+    left = {"worker"}
+    while left:
+        name = left.pop()
+        reached.add(name)
+        left |= own_imports(name) - reached
+    assert not reached & KNOWS_HDF5
+
+
+def test_only_the_command_line_prints() -> None:
+    """print, click.echo and sys.stdout are the command line's; progress writes to its stream."""
+    for name in TREES.keys() - PRINTS:
+        assert not calls(name) & {"print", "click.echo", "click.secho", "sys.stdout.write"}, name
+        assert "click" not in foreign_imports(name), name
+
+
+def test_only_durable_syncs_and_renames() -> None:
+    """fsync, fdatasync, rename and replace of files are called in one module."""
+    wrong = {"fsync", "fdatasync", "rename", "renames", "link", "syncfs", "sync_file_range"}
+    for name in TREES.keys() - SYNCS_AND_RENAMES:
+        found = {call for call in calls(name) if call.rpartition(".")[2] in wrong}
+        found |= calls(name) & {"os.replace", "shutil.move"}
+        assert not found, f"{name} calls {sorted(found)}"
+        assert not _path_replacements(TREES[name]), name
+
+
+def _path_replacements(tree: ast.AST) -> list[str]:
+    """Calls of `x.replace(y)` with one argument: only paths have that, strings take two."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "replace"
+        and len(node.args) == 1
+        and not node.keywords
+    ]
+
+
+def test_reading_a_folder_needs_neither_numpy_nor_h5py() -> None:
+    """What `status` and `missing` import stays within the standard library and click."""
+    reached: set[str] = set()
+    left = {"cli", "report", "state"}
+    while left:
+        name = left.pop()
+        reached.add(name)
+        left |= own_imports(name, at_start_only=True) - reached
+    for name in reached:
+        tops = {
+            alias.name.split(".")[0]
+            for node in TREES[name].body
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
+        assert not tops & {"numpy", "h5py", "rich", "xarray"}, name
+
+
+def test_public_names_are_complete_and_sorted() -> None:
+    """Every name in __all__ exists, every public name imported is in it, and it is sorted."""
+    assert h5sweep.__all__ == sorted(h5sweep.__all__)
+    assert len(set(h5sweep.__all__)) == len(h5sweep.__all__)
+    for name in h5sweep.__all__:
+        assert getattr(h5sweep, name) is not None
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(TREES["__init__"])
+        if isinstance(node, ast.ImportFrom) and node.level
+        for alias in node.names
+    }
+    assert {name for name in imported if not name.startswith("_")} == set(h5sweep.__all__)
+
+
+def test_modules_that_list_their_names_list_what_they_have() -> None:
+    """Wherever a module has __all__, every name in it is there."""
+    for name, tree in TREES.items():
+        for node in tree.body:
+            is_all = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+            if not is_all or name == "__init__":
+                continue
+            assert isinstance(node, ast.Assign)
+            listed = ast.literal_eval(node.value)
+            module = importlib.import_module(f"h5sweep.{name}")
+            assert all(hasattr(module, entry) for entry in listed), name

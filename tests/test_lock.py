@@ -1,0 +1,204 @@
+"""One run at a time in a folder, and never a lock to remove by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from h5sweep import lock
+from h5sweep.errors import LockedError, StorageError
+from h5sweep.lock import holding, lock_owner
+from h5sweep.processes import this_process
+
+HOLDER = """
+import sys
+from pathlib import Path
+from h5sweep.lock import holding
+with holding(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    folder = tmp_path / "out.h5.run"
+    folder.mkdir()
+    return folder / "lock"
+
+
+@pytest.fixture
+def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock until its stdin is closed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def written(path: Path, **changes: Any) -> None:
+    """Write a lock file as if this process had left it, with changes."""
+    path.write_text(json.dumps({**this_process().as_json(), "beats": 3, **changes}))
+
+
+def test_held_lock_names_its_owner(path: Path) -> None:
+    """Whoever looks at the file sees who holds the lock; afterwards nobody does."""
+    with holding(path):
+        assert lock_owner(path) == this_process()
+    assert lock_owner(path) is None
+
+
+def test_live_owner_keeps_the_lock(path: Path, holder: subprocess.Popen[str]) -> None:
+    """A lock that a live process holds is refused, with its pid and the next step."""
+    with (
+        pytest.raises(LockedError, match=rf"pid {holder.pid} on .*h5sweep status .*out\.h5"),
+        holding(path),
+    ):
+        pass
+    assert LockedError.exit_code == 4
+
+
+def test_lock_is_free_after_its_owner_let_go(path: Path, holder: subprocess.Popen[str]) -> None:
+    """A lock that was released normally is taken without a word."""
+    holder.communicate("")
+    said: list[str] = []
+    with holding(path, tell=said.append):
+        assert lock_owner(path) == this_process()
+    assert said == []
+
+
+def test_lock_of_a_killed_owner_is_taken_over(path: Path, holder: subprocess.Popen[str]) -> None:
+    """A killed owner is seen at once, said, and taken over from."""
+    holder.kill()
+    holder.wait()
+    said: list[str] = []
+    with holding(path, tell=said.append):
+        assert lock_owner(path) == this_process()
+    assert said == [f"the last run (pid {holder.pid} on {os.uname().nodename}) ended without "
+                    "finishing; taking over"]  # fmt: skip
+
+
+def test_pid_that_is_used_again_is_not_its_owner(path: Path) -> None:
+    """The pid of a dead owner that another process has got by now does not hold the lock."""
+    written(path, pid=os.getppid(), start_ticks=1)
+    said: list[str] = []
+    with holding(path, tell=said.append):
+        pass
+    assert "taking over" in said[0]
+
+
+def test_owner_of_an_earlier_boot_is_dead(path: Path) -> None:
+    """After a restart of the machine every lock of before is void."""
+    written(path, pid=os.getppid(), boot="another")
+    with holding(path):
+        pass
+
+
+def test_live_owner_is_respected_where_there_is_no_flock(
+    path: Path, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file system without locks the name of a live owner is enough."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(38, "not here")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(LockedError, match=f"pid {holder.pid}"), holding(path):
+        pass
+
+
+def test_silent_owner_on_another_host_is_watched_then_taken_over(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An owner on another host whose heartbeat does not change for a while is dead."""
+    monkeypatch.setattr(lock, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(lock, "WATCH_S", 0.2)
+    written(path, host="node17")
+    said: list[str] = []
+    with holding(path, tell=said.append):
+        assert lock_owner(path) == this_process()
+    assert "a run on node17 may still be going on; watching for 0.2 s" in said[0]
+    assert "taking over" in said[1]
+
+
+def test_beating_owner_on_another_host_keeps_the_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An owner on another host whose heartbeat changes is alive."""
+    monkeypatch.setattr(lock, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(lock, "WATCH_S", 20.0)
+    written(path, host="node17")
+    refused = threading.Event()
+
+    def beat() -> None:
+        beats = 10
+        while not refused.wait(0.02):
+            beats += 1
+            written(path, host="node17", beats=beats)
+
+    beater = threading.Thread(target=beat)
+    beater.start()
+    try:
+        with pytest.raises(LockedError, match="on node17"), holding(path):
+            pass
+    finally:
+        refused.set()
+        beater.join()
+
+
+def test_heart_beats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file changes while the lock is held, so that other hosts see it is."""
+    monkeypatch.setattr(lock, "HEARTBEAT_S", 0.02)
+    with holding(path):
+        first = path.read_bytes()
+        descriptor = os.open(path, os.O_RDONLY)
+        assert lock._changes(descriptor)
+        os.close(descriptor)
+        assert lock_owner(path) == this_process()
+        assert path.read_bytes() != first
+
+
+def test_lock_is_let_go_after_an_error(path: Path) -> None:
+    """An exception inside lets go of the lock."""
+    with pytest.raises(RuntimeError), holding(path):
+        raise RuntimeError
+    with holding(path):
+        pass
+
+
+def test_one_process_holds_a_lock_once(path: Path) -> None:
+    """Two runs in one process, say of two threads of a notebook, exclude each other too."""
+    with holding(path), pytest.raises(LockedError), holding(path):
+        pass
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"[]", b"7", b"\xff\xff", b"{}", b'{"host": "a"}', bytes(512)]
+)
+def test_garbage_in_the_lock_file_is_nobody(path: Path, content: bytes) -> None:
+    """A lock file that names nobody is free."""
+    path.write_bytes(content)
+    assert lock_owner(path) is None
+    with holding(path):
+        pass
+
+
+def test_folder_that_is_gone_is_a_storage_error(tmp_path: Path) -> None:
+    """A lock that cannot be written names the file."""
+    with pytest.raises(StorageError, match="nowhere/lock"), holding(tmp_path / "nowhere" / "lock"):
+        pass
