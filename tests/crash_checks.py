@@ -6,7 +6,6 @@ output is whole, and whether anything finished was run again.
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections import Counter
@@ -72,8 +71,8 @@ def check_output(output: Path, least_tasks: int = 0) -> int:
         kinds = [kind.decode() for kind in file["kind"][:]]
         aep = file["aep"][:]
         names = [name.decode() for name in file["name"][:]]
-        counts = file[_count_name(file)][:]
-        layout = file["layout"][:]
+        counts = _counts(file, farms)
+        layout = file["layout"][:].reshape(-1, 2)
     numbers = 2 * farms + np.array(["ab".index(kind) for kind in kinds], int)
     assert len(set(tasks.tolist())) == len(tasks), "a task is there twice"
     assert aep.tolist() == (numbers * 1.5).tolist()
@@ -93,7 +92,8 @@ def started_in(trace: Path, round_name: str) -> set[int]:
     return {int(number) for name, word, number in words if name == round_name and word == "start"}
 
 
-def _count_name(file: h5py.File) -> str:
-    columns = [name for name, item in file.items() if "sample_dimension" in item.attrs]
-    assert len(columns) == 1, json.dumps(columns)
-    return columns[0]
+def _counts(file: h5py.File, farms: np.ndarray) -> np.ndarray:
+    """How many turbines each layout has: a column of its own, unless all have as many."""
+    ragged = [name for name, item in file.items() if "sample_dimension" in item.attrs]
+    assert len(ragged) == (len(set(farms % 2)) > 1), ragged
+    return file[ragged[0]][:] if ragged else np.full(len(farms), file["layout"].shape[1])
