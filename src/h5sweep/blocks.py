@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -14,6 +16,8 @@ from .records import Kind
 from .sources import OLD_OUTPUT, Part, RecordSource, Rows, spans
 from .state import IN_OUTPUT, FolderState
 from .values import Array
+
+THREADS = min(4, len(os.sched_getaffinity(0)))
 
 
 class Sources:
@@ -35,10 +39,16 @@ class Sources:
         files = np.frombuffer(state.files, np.int32)[tasks]
         offsets = np.frombuffer(state.offsets, np.int64)[tasks]
         order = np.argsort(files, kind="stable")
-        for chosen in np.split(order, np.flatnonzero(np.diff(files[order])) + 1):
+        by_file = np.split(order, np.flatnonzero(np.diff(files[order])) + 1)
+
+        def locate(chosen: Array) -> None:
             if len(chosen):
                 file = int(files[chosen[0]])
                 self._records.locate(self.rows, recorded[chosen], file, offsets[chosen])
+
+        with ThreadPoolExecutor(THREADS) as executor:
+            # list: an error of a thread is raised here.
+            list(executor.map(locate, by_file))
 
     def _locate_kept(self, old: OutputReader, kept: Array, tasks_of_rows: Array) -> None:
         failed = verify_rows(old.path)

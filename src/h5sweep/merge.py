@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -23,7 +24,7 @@ import numpy as np
 
 from . import durable
 from .adopt import merge_details, note_merged, read_numbered_state
-from .blocks import Sources, assemble, assemble_shapes
+from .blocks import THREADS, Sources, assemble, assemble_shapes
 from .columns import DataColumn, Layout, Questions, decide_columns
 from .dimensions import Dimensions
 from .errors import DamagedError, StorageError
@@ -36,7 +37,6 @@ from .state import FolderState
 from .values import Array
 
 Progress = Callable[[int, int], None]
-THREADS = min(4, len(os.sched_getaffinity(0)))
 _TEXT_BYTES = 64  # what a text of a key column takes in HDF5, with room to spare
 
 
@@ -142,9 +142,10 @@ class _Merge:
             writer.write_attributes(self._attributes)
             writer.create_columns(self.plan)
             writer.allocate()
-            self._for_blocks(partial(self._write_block, writer), done=0)
-            for name, values in self._generated():
-                writer.write(name, 0, values)
+            with self._dealing_with_blocks(partial(self._write_block, writer), done=0):
+                for name, values in self._generated():
+                    writer.write(name, 0, values)
+            writer.write("row_crc32", 0, self.rows.crc32)
             writer.write_failures(self._failures)
             writer.write_provenance(self._provenance)
 
@@ -169,11 +170,11 @@ class _Merge:
         with OutputReader(path) as reader:
             stored_columns = reader.columns()
             _require(reader.attributes == self._attributes, "what describes the output")
-            for name, values in self._generated():
-                _require(_equal(reader.whole(name), values), name)
-            self._for_blocks(
-                partial(self._verify_block, reader, stored_columns), done=len(self.rows)
-            )
+            verify = partial(self._verify_block, reader, stored_columns)
+            with self._dealing_with_blocks(verify, done=len(self.rows)):
+                for name, values in self._generated():
+                    _require(_equal(reader.whole(name), values), name)
+            _require(_equal(reader.whole("row_crc32"), self.rows.crc32), "row_crc32")
             for name, values in self._failures.items():
                 _require(_equal(reader.whole(f"failures/{name}"), values), f"failures/{name}")
             for name, text in self._provenance.items():
@@ -202,8 +203,11 @@ class _Merge:
             notes=tuple(self._notes),
         )
 
-    def _for_blocks(self, deal_with: Callable[[slice], None], *, done: int) -> None:
-        """Deal with all blocks of rows, some at a time; tell after each how far the merge is.
+    @contextmanager
+    def _dealing_with_blocks(
+        self, deal_with: Callable[[slice], None], *, done: int
+    ) -> Iterator[None]:
+        """Deal with all blocks of rows in threads, beside what the body does, and wait for all.
 
         Threads, because moving bytes lets go of the interpreter's lock.
         """
@@ -215,7 +219,9 @@ class _Merge:
 
         with ThreadPoolExecutor(THREADS) as executor:
             try:
-                for rows in executor.map(deal, self.rows.blocks()):
+                blocks = executor.map(deal, self.rows.blocks())
+                yield
+                for rows in blocks:
                     done += rows
                     if self._progress is not None:
                         self._progress(done, 2 * len(self.rows))
@@ -229,7 +235,7 @@ class _Merge:
         return int(block.start if starts is None else starts[block.start])
 
     def _generated(self) -> Iterator[tuple[str, Array]]:
-        """The columns that are not results: numbers, keys, counts, times, checksums."""
+        """The columns that are not results: numbers, keys, counts, times."""
         rows = self.rows
         yield "task", rows.tasks
         for name in self.plan.names:
@@ -237,7 +243,6 @@ class _Merge:
         yield from self._dimensions.counts.values()
         yield "duration_s", rows.duration_s
         yield "finished_at", rows.finished_at
-        yield "row_crc32", rows.crc32
 
     def _describe(self) -> dict[str, str | int]:
         sweep, old = self._sweep, self.old.attributes if self.old is not None else {}

@@ -7,6 +7,7 @@ are kept as arrays, never as objects, so that a million tasks stay below a few h
 from __future__ import annotations
 
 import json
+import threading
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -110,11 +111,13 @@ class Forms:
         self._structure_of_form = array("i")
         self._place_of_form = array("q")
         self._known: dict[bytes, int] = {}
+        self._lock = threading.Lock()
 
     def number(self, head: bytes) -> int:
         """The number of the schema in `head`, a record's header up to its key."""
-        known = self._known.get(head)
-        return self._add(head) if known is None else known
+        with self._lock:
+            known = self._known.get(head)
+            return self._add(head) if known is None else known
 
     def _add(self, head: bytes) -> int:
         is_whole = head.endswith(b"}")  # a header without a key
