@@ -22,15 +22,25 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from h5sweep.folder import RunFolder
-from h5sweep.plan import key_json, plan_product
-from h5sweep.records import Kind, RecordWriter
-from h5sweep.values import ResultEncoder, result_header
 
-FILES = 4
-BATCH = 25
+STUDY = """
+import numpy as np
+import h5sweep
+
+LAYOUTS = np.random.default_rng(0).random((4096, 50, 2))
+
+
+@h5sweep.sweep(
+    farm_id=range({farms}),
+    farm_type=["onshore", "offshore"],
+    seed=range({seeds}),
+    dims={{"layout": ("turbine", "xy")}},
+)
+def optimise(farm_id, farm_type, seed):
+    task = 1000 * farm_id + seed
+    return {{"layout": LAYOUTS[task % 4096], "aep": task / 7, "steps": task % 97, "ok": True}}
+"""
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 MERGE = (
     "import sys; from h5sweep.folder import RunFolder; from h5sweep.merge import merge_run; "
@@ -47,40 +57,20 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(prefix="scale-", dir=arguments.folder))
     try:
         folder = RunFolder(work / "layouts.h5")
-        write_s = generate(folder, arguments.tasks)
+        run_s = generate(folder, arguments.tasks)
         table = measure(folder, arguments.repetitions)
     finally:
         shutil.rmtree(work)
-    report(arguments.tasks, write_s, table)
+    report(arguments.tasks, run_s, table)
 
 
 def generate(folder: RunFolder, tasks: int) -> float:
-    """Record `tasks` results of 50 turbine positions and three scalars, in four files."""
-    plan = plan_product(
-        {
-            "farm_id": range(max(tasks // 1000, 1)),
-            "farm_type": ["onshore", "offshore"],
-            "seed": range(min(tasks, 1000) // 2),
-        }
-    )
-    folder.create()
-    folder.save_plan(plan)
-    folder.save_sweep({"name": "optimise", "dims": {"layout": ["turbine", "xy"]}})
-    writers = [
-        RecordWriter(folder.new_record_path("worker"), about={"plan": plan.id})
-        for _ in range(FILES)
-    ]
-    encoder = ResultEncoder(plan.names)
-    layouts = np.random.default_rng(0).random((4096, 50, 2))
+    """Run a real sweep of results of 1 kB, 50 turbine positions and three scalars, on 2 workers."""
+    study = folder.output.with_name("study.py")
+    study.write_text(STUDY.format(farms=max(tasks // 1000, 1), seeds=min(tasks, 1000) // 2))
+    words = ["run", str(study), "-o", str(folder.output), "--no-merge", "-j", "2"]
     start = time.perf_counter()
-    for task in range(len(plan)):
-        result = {"layout": layouts[task % 4096], "aep": task / 7, "steps": task % 97, "ok": True}
-        schema, data = encoder.encode(result)
-        header = result_header(schema, key_json(plan.key(task)).encode())
-        writer = writers[task // BATCH % FILES]
-        writer.append(Kind.DONE, task, header, data, finished_at=time.time(), duration_s=0.5)
-    for writer in writers:
-        writer.close()
+    subprocess.run([sys.executable, "-m", "h5sweep", *words], check=True)
     return time.perf_counter() - start
 
 
@@ -131,9 +121,9 @@ def medians(runs: list[dict[str, float]]) -> dict[str, float]:
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 
-def report(tasks: int, write_s: float, table: dict[str, dict[str, float]]) -> None:
+def report(tasks: int, run_s: float, table: dict[str, dict[str, float]]) -> None:
     floor = table["cat + fsync"]
-    print(f"{tasks:,} tasks, {floor['bytes'] / 1e6:,.0f} MB of records in {FILES} files")
+    print(f"{tasks:,} tasks, {floor['bytes'] / 1e6:,.0f} MB of records, run in {run_s:.1f} s")
     print(f"{'':12} {'wall s':>8} {'CPU s':>8} {'x cat':>7} {'MB/s':>7} {'peak MB':>8} {'exit':>5}")
     for name, row in table.items():
         ratio, rate = row["wall_s"] / floor["wall_s"], row["bytes"] / 1e6 / row["wall_s"]
@@ -144,7 +134,7 @@ def report(tasks: int, write_s: float, table: dict[str, dict[str, float]]) -> No
     RESULTS.parent.mkdir(exist_ok=True)
     about = {
         "tasks": tasks,
-        "record_s": write_s,
+        "run_s": run_s,
         "load": os.getloadavg(),
         "machine": platform.platform(),
         "cores": os.cpu_count(),
