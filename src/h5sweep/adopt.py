@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .errors import UsageError, WrongFolderError
 from .folder import RunFolder
@@ -65,7 +66,7 @@ def note_merged(folder: RunFolder, plan: Plan, tasks: Array, **details: object) 
         {
             "plan": plan.id,
             "output": output_identity(folder.output),
-            "tasks": _ranges(tasks),
+            "tasks": ranges_of(tasks),
             **details,
         }
     )
@@ -88,13 +89,14 @@ def is_up_to_date(folder: RunFolder, plan: Plan) -> bool:
     return current["output"] is not None and current.items() <= merged.items()
 
 
-def _ranges(tasks: Array) -> list[list[int]]:
+def ranges_of(tasks: npt.ArrayLike) -> list[list[int]]:
     """Ascending numbers as [first, last] pairs."""
-    if not len(tasks):
+    numbers = np.asarray(tasks, np.int64)
+    if not len(numbers):
         return []
-    gaps = np.flatnonzero(np.diff(tasks) != 1)
-    firsts, lasts = tasks[np.append(0, gaps + 1)], tasks[np.append(gaps, len(tasks) - 1)]
-    return np.column_stack([firsts, lasts]).tolist()  # type: ignore[no-any-return]  # ints
+    gaps = np.flatnonzero(np.diff(numbers) != 1)
+    firsts, lasts = numbers[np.append(0, gaps + 1)], numbers[np.append(gaps, len(numbers) - 1)]
+    return [list(pair) for pair in zip(firsts.tolist(), lasts.tolist(), strict=True)]
 
 
 def read_numbered_state(folder: RunFolder) -> FolderState:

@@ -325,7 +325,7 @@ def missing(
         _write_csv(state.plan.names, state.missing_of(tasks))
     else:
         _write_lines(missing_lines(state.missing_of(tasks)))
-    total = len(state.plan if expected is None else expected)
+    total = state.tasks_total if expected is None else len(expected)
     _tell(f"{len(tasks):,} of {total:,} missing" if tasks else "nothing is missing")
     return 1 if tasks else 0
 
@@ -385,7 +385,7 @@ def _load_state(output: Path, expected: Plan | None = None) -> tuple[RunFolder, 
     plan = folder.load_plan()
     if expected is not None:
         plan = expected if plan is None else _same_numbers(plan, expected)
-    return folder, read_state(folder, plan or Plan(()))
+    return folder, read_state(folder, plan or Plan(()), declared_only=expected is None)
 
 
 def _same_numbers(plan: Plan, expected: Plan) -> Plan:

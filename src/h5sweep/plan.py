@@ -134,6 +134,10 @@ class Plan:
         columns = tuple(_joined(mine, theirs, new_rows) for mine, theirs in pairs)
         return Plan(columns, self.id), len(self) - kept
 
+    def numbers_beyond(self, wanted: Plan) -> list[int]:
+        """The numbers of the tasks that `wanted` does not have."""
+        return [number for number, key in enumerate(self.keys()) if wanted.number(key) is None]
+
     def ordered(self, names: Sequence[str]) -> Plan:
         """The same tasks with the columns in another order."""
         by_name = {column.name: column for column in self.columns}

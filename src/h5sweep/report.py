@@ -61,7 +61,7 @@ def status_of(
     return Status(
         output=output,
         output_exists=output_exists,
-        tasks=len(state.plan) + len(state.beyond_plan),
+        tasks=state.tasks_total + len(state.beyond_plan),
         done=state.tasks_done + len(state.beyond_plan),
         failed=state.tasks_failed,
         running=running,

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from . import provenance
-from .adopt import adopt_output, is_up_to_date
+from .adopt import adopt_output, is_up_to_date, ranges_of
 from .errors import InterruptedRunError, StorageError, WrongFolderError
 from .folder import RunFolder
 from .launch import LaunchOrder
@@ -104,7 +104,7 @@ def run_sweep(
             _wait_for_orphans(folder)
             state = read_state(folder, plan, scan=scan_stretches)
             _say_damage(state, display)
-            wanted = _wanted_tasks(state, declaration)
+            wanted = list(state.missing_tasks())
             display.say(f"{state.tasks_done:,} kept, {len(wanted):,} to do")
             tally = _run_tasks(pool, wanted, folder, state, display, grace_s)
             merged = None
@@ -150,21 +150,25 @@ def _prepare_plan(folder: RunFolder, declaration: Declaration, display: Display)
     declared = declaration.plan
     assert declared is not None  # checked by run_sweep
     stored = folder.load_plan()
-    plan, tasks_undeclared = (declared, 0) if stored is None else stored.extended(declared)
+    plan = declared if stored is None else stored.extended(declared)[0]
     if stored is not None and len(plan) > len(stored):
         display.say(f"the sweep has grown by {len(plan) - len(stored):,} tasks")
-    if tasks_undeclared:
-        display.say(
-            f"{tasks_undeclared:,} tasks of earlier runs are no longer declared; "
-            "their results stay, they are not run"
-        )
     if plan is not stored:
         folder.save_plan(plan)
-    _save_sweep(folder, declaration, display)
-    return adopt_output(folder, plan)
+    plan = adopt_output(folder, plan)
+    undeclared = [] if len(plan) == len(declared) else plan.numbers_beyond(declared)
+    if undeclared:
+        display.say(
+            f"{len(undeclared):,} tasks of earlier runs are no longer declared; "
+            "their results stay, they are not run"
+        )
+    _save_sweep(folder, declaration, display, {"plan": plan.id, "tasks": ranges_of(undeclared)})
+    return plan
 
 
-def _save_sweep(folder: RunFolder, declaration: Declaration, display: Display) -> None:
+def _save_sweep(
+    folder: RunFolder, declaration: Declaration, display: Display, undeclared: dict[str, Any]
+) -> None:
     """Note what is run, with what, by whom; say so if the code is not what it was."""
     source = inspect.getsource(declaration.function)
     digest = hashlib.sha256(source.encode()).hexdigest()
@@ -184,6 +188,7 @@ def _save_sweep(folder: RunFolder, declaration: Declaration, display: Display) -
             "units": declaration.units,
             "source": source,
             "source_sha256": digest,
+            "undeclared": undeclared,
             **about,
         }
     )
@@ -204,7 +209,7 @@ def _say_damage(state: FolderState, display: Display) -> None:
     tasks: dict[Damage, list[int]] = {}
     for task, damage in state.lost.items():
         tasks.setdefault(damage, []).append(task)
-    is_incomplete = state.tasks_done < len(state.plan)
+    is_incomplete = state.tasks_done < state.tasks_total
     for damage in state.damages:
         lost = tasks.get(damage, [])
         if lost or (damage.task is None and is_incomplete):
@@ -213,15 +218,6 @@ def _say_damage(state: FolderState, display: Display) -> None:
                 f"damaged record in {damage.path.name} at byte {damage.offset:,}: "
                 f"{what} is run again"
             )
-
-
-def _wanted_tasks(state: FolderState, declaration: Declaration) -> list[int]:
-    """What is missing and still declared."""
-    plan, declared = state.plan, declaration.plan
-    assert declared is not None  # checked by run_sweep
-    if plan.columns == declared.columns:
-        return list(state.missing_tasks())
-    return [t for t in state.missing_tasks() if declared.number(plan.key(t)) is not None]
 
 
 def _threads_each(settings: PoolSettings) -> int:
@@ -399,7 +395,7 @@ def _report(
         tasks_missing = sum(not after.is_done(task) for task in wanted)
     return RunReport(
         folder.output,
-        tasks_total=len(before.plan),
+        tasks_total=before.tasks_total,
         tasks_kept=before.tasks_done,
         tasks_done=tasks_done,
         tasks_failed=tasks_failed,

@@ -93,8 +93,14 @@ class FolderState:
     lost: dict[int, Damage] = field(default_factory=dict)
     damages: list[Damage] = field(default_factory=list)
     beyond_plan: list[tuple[Key, Place]] = field(default_factory=list)
+    undeclared: set[int] = field(default_factory=set)  # unfinished, and no longer asked for
     duplicates: int = 0
     unreadable: list[Path] = field(default_factory=list)
+
+    @property
+    def tasks_total(self) -> int:
+        """All tasks but those that no declaration asks for any more and that have no result."""
+        return len(self.plan) - len(self.undeclared)
 
     @property
     def tasks_done(self) -> int:
@@ -109,7 +115,9 @@ class FolderState:
 
     def missing_tasks(self) -> Iterator[int]:
         """The numbers of all tasks without a result."""
-        return (task for task, kind in enumerate(self.kinds) if kind not in (Kind.DONE, IN_OUTPUT))
+        done, undeclared = (Kind.DONE, IN_OUTPUT), self.undeclared
+        missing = (task for task, kind in enumerate(self.kinds) if kind not in done)
+        return (task for task in missing if task not in undeclared) if undeclared else missing
 
     def missing(self) -> Iterator[Missing]:
         """Every task without a result, with its key and the reason."""
@@ -181,8 +189,18 @@ def _read_failure(file: RecordFile, place: Place) -> Failure:
     )
 
 
-def read_state(folder: RunFolder, plan: Plan, *, scan: Scanner = RecordFile.scan) -> FolderState:
-    """Scan every record file of the folder; `scan` may be a faster way through large ones."""
+def read_state(
+    folder: RunFolder,
+    plan: Plan,
+    *,
+    scan: Scanner = RecordFile.scan,
+    declared_only: bool = True,
+) -> FolderState:
+    """Scan every record file of the folder; `scan` may be a faster way through large ones.
+
+    Unfinished tasks that the last run did not declare any more are left out of account, unless
+    `declared_only` is False.
+    """
     size = len(plan)
     state = FolderState(
         plan=plan,
@@ -196,6 +214,8 @@ def read_state(folder: RunFolder, plan: Plan, *, scan: Scanner = RecordFile.scan
     for file_number in range(len(state.paths)):
         _take_file(state, file_number, scan)
     _forget_what_was_mended(state)
+    if declared_only:
+        _forget_undeclared(folder, state)
     return state
 
 
@@ -240,6 +260,19 @@ def _forget_what_was_mended(state: FolderState) -> None:
     for by_task in (state.failures, state.running, state.interrupted, state.lost):
         for task in [task for task in by_task if state.is_done(task)]:
             del by_task[task]
+
+
+def _forget_undeclared(folder: RunFolder, state: FolderState) -> None:
+    """Leave out unfinished tasks that the sweep, as it was last declared, no longer has."""
+    undeclared = folder.load_sweep().get("undeclared", {})
+    if undeclared.get("plan") != state.plan.id:
+        return
+    for first, last in undeclared["tasks"]:
+        for task in range(first, min(last + 1, len(state.plan))):
+            if not state.is_done(task):
+                state.undeclared.add(task)
+                state.kinds[task] = 0
+                state.failures.pop(task, None)
 
 
 class _FileReader:
