@@ -24,8 +24,9 @@ from pathlib import Path
 import pytest
 
 from conftest import H5SWEEP, Terminal
+from h5sweep.recorder import Recorder
 from h5sweep.records import Kind, read_records
-from running import kinds, record_files, run_folder, until
+from running import kinds, record_files, run_folder, until, worker_pids
 
 Study = Callable[[str], Path]
 RUN = ("run", "study.py", "-o", "out.h5", "--no-merge", "--backoff", "0s")
@@ -74,6 +75,8 @@ def test_version_is_printed(terminal: Terminal) -> None:
         (["run"], "Missing argument"),
         (["run", "study.py", "--workers", "0"], "--workers"),
         (["run", "study.py", "--timeout", "soon"], "write 90s, 20min or 1h30min"),
+        (["run", "study.py", "--timeout", "0"], "give more than 0, or no limit"),
+        (["run", "study.py", "--memory", "0MB"], "give more than 0, or no limit"),
         (["run", "study.py", "--memory", "lots"], "write 500MB, 2GB or 4GiB"),
         (["run", "study.py", "--retries", "often"], "died=3,timed-out=1,raised=0"),
         (["run", "study.py", "--retries", "slept=3"], "died=3,timed-out=1,raised=0"),
@@ -138,6 +141,7 @@ def test_status_as_json(mixed: Terminal) -> None:
         "tasks": 6,
         "done": 5,
         "failed": 1,
+        "run": {"alive": False, "pid": None, "host": None},
         "running": [],
         "missing": 1,
         "damaged_records": 0,
@@ -211,7 +215,8 @@ def test_infinite_keys_are_valid_json(terminal: Terminal, study: Study) -> None:
 
         status = terminal.run("status", "out.h5", "--json").stdout
         value = json.loads(status, parse_constant=refuse)
-        assert value["running"] == [{"task": 1, "key": {"speed": "inf"}}]
+        (running,) = value["running"]
+        assert (running["task"], running["key"]) == (1, {"speed": "inf"})
     finally:
         (terminal.folder / "go").touch()
         run.communicate(timeout=30)
@@ -293,11 +298,17 @@ def test_readers_are_right_during_a_run(terminal: Terminal, study: Study) -> Non
         status = terminal.json("status", "out.h5")
         assert (status["done"], status["missing"]) == (3, 3)
         assert [entry["key"] for entry in status["running"]] == [{"seed": 3}, {"seed": 4}]
+        pids = {entry["pid"] for entry in status["running"]}
+        assert pids == set(worker_pids(terminal.folder))
+        host = os.uname().nodename
+        assert {entry["host"] for entry in status["running"]} == {host}
+        assert status["run"] == {"alive": True, "pid": run.pid, "host": host}
         reasons = {task: reason for task, (reason, _) in _reasons(terminal).items()}
         assert reasons == {3: "running", 4: "running", 5: "never started"}
         text = terminal.run("status", "out.h5").stdout
         assert "3 of 6 done (50.0 %)\n  2 running, 1 waiting\n" in text
         assert re.search(r"running  seed=3  \(pid \d+ on ", text)
+        assert f"\na run is going on (pid {run.pid} on {host})\nnext: h5sweep missing" in text
     finally:
         (terminal.folder / "go").touch()
         run.communicate(timeout=30)
@@ -317,9 +328,9 @@ def test_expected_tasks_may_come_from_a_study_or_a_csv(mixed: Terminal) -> None:
     by_study = mixed.json("missing", "out.h5", "--expect", "larger.py", check=1)
     assert [m["key"]["seed"] for m in by_study["missing"]] == [1, 3, 3]
     mixed.write("other.csv", "turbine\n1\n")
-    assert "the plan on disk is over" in mixed.run(
-        "missing", "out.h5", "--expect", "other.csv", check=2
-    ).stderr  # fmt: skip
+    other = mixed.run("missing", "out.h5", "--expect", "other.csv", check=2).stderr
+    assert "the plan on disk is over farm (str), seed (int)" in other
+    assert "is over turbine (int): name a study or CSV of out.h5" in other
     mixed.run("missing", "out.h5", "--expect", "nowhere.csv", check=2)
 
 
@@ -328,8 +339,132 @@ def test_one_of_several_sweeps_is_expected(mixed: Terminal) -> None:
     text = (mixed.folder / "study.py").read_text()
     mixed.write("two.py", text + text.partition("import h5sweep")[2].replace("def f", "def g"))
     done = mixed.run("missing", "out.h5", "--expect", "two.py", check=2)
-    assert "choose one with --sweep f" in done.stderr
+    assert "--sweep f" in done.stderr
     mixed.run("missing", "out.h5", "--expect", "two.py", "--sweep", "f", check=1)
+
+
+# Nothing declared
+
+
+def test_empty_folder_is_not_complete(terminal: Terminal) -> None:
+    """Where nothing is recorded and nothing declared, nothing is complete or missing."""
+    (run_folder(terminal.folder) / "records").mkdir(parents=True)
+    done = terminal.run("status", "out.h5", "--exit-code", check=1)
+    assert done.stdout == "out.h5: nothing is recorded yet\n"
+    assert "cannot be known" in terminal.run("missing", "out.h5", check=2).stderr
+
+
+def test_recorded_results_alone_do_not_say_what_is_missing(terminal: Terminal) -> None:
+    """Without a declaration, before and after a merge, `missing` asks for --expect."""
+    with Recorder(terminal.folder / "out.h5") as recorder:
+        for seed in (1, 2, 2):
+            recorder.write({"seed": seed}, x=seed)
+    status = terminal.run("status", "out.h5").stdout
+    assert status.startswith("out.h5: 2 done; of how many, only a plan could say\n")
+    assert "  2 results not merged yet\nnext: h5sweep merge out.h5" in status
+    assert terminal.json("status", "out.h5")["tasks"] == 2
+    for _ in range(2):
+        said = terminal.run("missing", "out.h5", check=2)
+        assert "--expect study.py or --expect tasks.csv" in said.stderr
+        assert said.stdout == ""
+        terminal.run("merge", "out.h5")
+    assert terminal.run("status", "out.h5").stdout.endswith("complete\n")
+
+
+def test_expected_parameters_must_be_those_of_the_results(terminal: Terminal) -> None:
+    """--expect with other parameters than the recorded keys is a mistake that names both."""
+    with Recorder(terminal.folder / "out.h5") as recorder:
+        recorder.write({"farm": "a", "seed": 1}, x=1)
+    terminal.write("other.csv", "turbine\n1\n")
+    said = terminal.run("missing", "out.h5", "--expect", "other.csv", check=2).stderr
+    assert "recorded over farm, seed, what --expect names is over turbine: " in said
+    assert "-o" not in said.split()
+
+
+def test_output_without_its_run_folder_is_named(terminal: Terminal) -> None:
+    """If only the output is there, the message says so, and that a run goes on from it."""
+    (terminal.folder / "out.h5").touch()
+    for command in ("status", "missing", "merge"):
+        said = terminal.run(command, "out.h5", check=2).stderr
+        assert "out.h5 is there but its run folder out.h5.run is not" in said
+        assert "h5sweep run STUDY -o out.h5 goes on from the output" in said
+
+
+# What a run says at its end
+
+
+def test_run_without_anything_to_do_says_that_the_output_is_up_to_date(
+    terminal: Terminal, study: Study
+) -> None:
+    """The same command again says why it writes nothing; one task is `1 task`."""
+    study('@h5sweep.sweep(seed=[1])\ndef f(seed): return {"x": seed}\n')
+    assert "wrote out.h5 (1 task, " in terminal.run("run", "study.py", "-o", "out.h5").stderr
+    again = terminal.run("run", "study.py", "-o", "out.h5").stderr
+    assert again.endswith("1 of 1 done, 0 failed\nout.h5 is up to date\n")
+    assert "up to date" not in terminal.run(*RUN).stderr
+
+
+def test_tasks_that_died_name_the_logs(terminal: Terminal, study: Study) -> None:
+    """Where a task could not say why it ended, the folder of the logs is named, once."""
+    study("""
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            if seed == 0:
+                raise ValueError
+            os.kill(os.getpid(), signal.SIGSEGV if seed == 1 else signal.SIGABRT)
+    """)
+    said = terminal.run(*RUN, "--retries", 0, check=1).stderr
+    assert said.count("logs: out.h5.run/logs\n") == 1
+
+
+# Streams
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_bug(terminal: Terminal, study: Study, closed: str) -> None:
+    """A stream that the shell has closed is as /dev/null: no file of ours takes its place."""
+    study("""
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            print("printed by a task", flush=True)
+            os.write(2, b"and by its library")
+            return {"x": seed}
+    """)
+    for words in (RUN, ("status", "out.h5"), ("missing", "out.h5"), ("merge", "out.h5")):
+        command = " ".join([*H5SWEEP, *words, closed])
+        assert subprocess.run(command, shell=True, cwd=terminal.folder).returncode == 0, command
+    status = terminal.json("status", "out.h5")
+    assert (status["done"], status["damaged_records"], status["unreadable_files"]) == (3, 0, 0)
+
+
+@pytest.mark.parametrize("words", [["status", "out.h5"], ["missing", "out.h5"], ["--help"]])
+def test_full_disk_behind_stdout_is_told(mixed: Terminal, words: list[str]) -> None:
+    """If standard output cannot be written, a sentence says so and the exit code is 1."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*H5SWEEP, *words], cwd=mixed.folder, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("h5sweep: cannot write to standard output: No space left")
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_in_a_trial_says_what_is_left(terminal: Terminal, study: Study) -> None:
+    """Ctrl-C where no run is going on: exit code 130 and a sentence, no traceback."""
+    study("""
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            open("in", "w").close()
+            time.sleep(60)
+    """)
+    trial = terminal.start("run", "study.py", "--try", "1")
+    until(lambda: (terminal.folder / "in").exists())
+    trial.send_signal(signal.SIGINT)
+    _, said = trial.communicate(timeout=30)
+    assert trial.returncode == 130
+    assert "stopped; nothing finished is lost" in said
+    assert "give the same command again" in said
+    assert "Traceback" not in said
 
 
 # Lightness and pipes
@@ -374,7 +509,7 @@ def test_closed_pipe_gives_no_traceback(terminal: Terminal, tasks: int, words: l
     os.close(writer)
     assert "Traceback" not in done.stderr
     assert "Broken" not in done.stderr
-    assert done.returncode in (0, 1)
+    assert done.returncode == (1 if words[0] == "missing" else 0)
 
 
 def test_terminal_without_unicode_is_no_bug(mixed: Terminal) -> None:
@@ -526,6 +661,44 @@ def test_status_on_a_terminal_watches_until_all_is_done(
     screens.append(Screen(terminal.folder, "status", "out.h5", "--watch"))
     assert screens[0].read_to_end() == 0
     assert "3 of 3 done" in screens[0].text
+
+
+def test_watching_ends_with_the_run(
+    terminal: Terminal, study: Study, screens: list[Screen]
+) -> None:
+    """status --watch ends when the run is dead, after it has shown what that run left."""
+    study(WATCHED)
+    run = terminal.start(*RUN, "-j", 1)
+    try:
+        until(lambda: (terminal.folder / "in").exists())
+        screens.append(Screen(terminal.folder, "status", "out.h5", "--watch"))
+        screens[0].read_until("a run is going on (pid ")
+    finally:
+        run.kill()
+        run.communicate()
+    assert screens[0].read_to_end() == 0
+    last = screens[0].lines()
+    assert "no run is going on: give the run command again" in last
+    assert last.index("no run is going on: give the run command again") == len(last) - 3
+
+
+def test_ctrl_c_ends_watching_in_silence(
+    terminal: Terminal, study: Study, screens: list[Screen]
+) -> None:
+    """Whoever watches ends it with Ctrl-C; nothing is said about it."""
+    study(WATCHED)
+    run = terminal.start(*RUN, "-j", 1)
+    try:
+        until(lambda: (terminal.folder / "in").exists())
+        screens.append(Screen(terminal.folder, "status", "out.h5", "--watch"))
+        screens[0].read_until("next: h5sweep missing out.h5 lists what is missing, and why")
+        screens[0].process.send_signal(signal.SIGINT)
+        assert screens[0].read_to_end() == 130
+    finally:
+        (terminal.folder / "go").touch()
+        run.communicate(timeout=30)
+    assert screens[0].lines()[-2].startswith("next: h5sweep missing")
+    assert screens[0].lines()[-1] == ""
 
 
 # The reference

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -202,3 +203,18 @@ def test_folder_that_is_gone_is_a_storage_error(tmp_path: Path) -> None:
     """A lock that cannot be written names the file."""
     with pytest.raises(StorageError, match="nowhere/lock"), holding(tmp_path / "nowhere" / "lock"):
         pass
+
+
+def test_a_process_forked_meanwhile_does_not_keep_the_lock(path: Path) -> None:
+    """The lock is free after its holder let go, though a copy of its process lives on."""
+    with holding(path):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+    try:
+        with holding(path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

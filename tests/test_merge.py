@@ -377,12 +377,13 @@ def test_recorded_keys_without_a_plan_are_numbered(folder: RunFolder) -> None:
     assert_rows(folder, "gain", [0.5, np.inf, 0.5, np.inf, 2.0])
 
 
-def test_recorded_keys_of_another_sweep_are_refused(folder: RunFolder) -> None:
-    """Results over other parameters than the plan's are an error that names them."""
+def test_recorded_keys_of_another_sweep_are_left_out(folder: RunFolder) -> None:
+    """Results over other parameters than the plan's are named and do not stop the others."""
     write_records(folder, seeds(2), {0: {"x": 1.0}})
     record_by_key(folder, [({"seed": 1, "gain": 2.0}, {"x": 7.0})])
-    with pytest.raises(WrongFolderError, match="gain=2"):
-        merge_run(folder)
+    report = merge_run(folder)
+    assert (report.tasks_merged, report.tasks_left_out) == (1, 1)
+    assert "gain=2.0" in " ".join(report.notes)
 
 
 def test_nothing_to_merge(folder: RunFolder) -> None:
@@ -589,3 +590,55 @@ def test_many_shapes_are_forgotten_and_found_again(
     values = [np.arange(float(task % 13)) for task in range(60)]
     merged(folder, {task: {"x": value} for task, value in enumerate(values)})
     assert_rows(folder, "x", values)
+
+
+def test_gaps_in_a_column_of_many_shapes_are_kept(folder: RunFolder) -> None:
+    """Rows of an output whose column varies in shape, with gaps, are kept by the next merge."""
+    results: dict[int, Result] = {
+        0: {"x": np.ones((2, 3)), "n": 0},
+        1: {"n": 1},
+        2: {"x": np.full((1, 4), 2.0), "n": 2},
+        3: {"x": 5.0, "n": 3},
+        4: {"x": np.zeros((0, 2)), "n": 4},
+    }
+    folder.create()
+    folder.save_plan(seeds(6))
+    merged(folder, results)
+    for path in folder.record_paths():
+        path.unlink()
+    merged(folder, {5: {"x": np.full((3, 1), 7.0), "n": 5}})
+    with h5py.File(folder.output) as file:
+        assert file["n"][:].tolist() == [0, 1, 2, 3, 4, 5]
+        assert file["x"][:].tolist() == [1.0] * 6 + [2.0] * 4 + [5.0] + [7.0] * 3
+        assert file["x_shape"][:].tolist() == [[2, 3], [-1, -1], [1, 4], [-1, -1], [0, 2], [3, 1]]
+
+
+def test_stray_keys_do_not_keep_the_others_from_being_merged(folder: RunFolder) -> None:
+    """Results under other parameters than most are left out and named; the rest is merged."""
+    folder.create()
+    with RecordWriterOf(folder) as write:
+        for farm in range(5):
+            write({"farm": farm}, x=float(farm))
+        write({"farm": 6, "extra": 2}, x=1.0)
+        write({"farm": "7"}, x=1.0)
+    report = merge_run(folder)
+    assert (report.tasks_merged, report.tasks_left_out) == (5, 2)
+    assert "farm=6, extra=2" in " ".join(report.notes)
+
+
+class RecordWriterOf:
+    """Records under keys, as recorders do, but without their checks."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._writer = RecordWriter(folder.new_record_path("recorder"))
+
+    def __enter__(self) -> RecordWriterOf:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def __call__(self, key: dict[str, Any], **result: Any) -> None:
+        schema, data = ResultEncoder(key).encode(result)
+        header = result_header(schema, key_json(key).encode())
+        self._writer.append(Kind.DONE, 2**64 - 1, header, data, finished_at=NOW)

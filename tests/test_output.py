@@ -224,7 +224,8 @@ def test_row_checksum_is_the_one_of_the_record(tmp_path: Path) -> None:
 def test_keys_read_back(everything: Any) -> None:
     """The key columns of an output tell which tasks it holds."""
     folder, _ = everything
-    rows = list(output.read_keys(folder.output).rows())
+    with output.OutputReader(folder.output) as reader:
+        rows = list(reader.keys().rows())
     assert rows[0] == {"farm": "Øresund", "seed": 0}
     assert len(rows) == 7
 
@@ -235,7 +236,7 @@ def test_a_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["x"] = 1
     with pytest.raises(WrongFolderError, match="choose another output"):
-        output.read_keys(path)
+        output.OutputReader(path)
 
 
 def test_a_file_that_is_no_hdf5_is_damaged(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_a_file_that_is_no_hdf5_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "out.h5"
     path.write_bytes(b"\x89HDF\r\n\x1a\n" + b"\0" * 50)
     with pytest.raises(DamagedError, match=r"out\.h5.*Move it away"):
-        output.read_keys(path)
+        output.OutputReader(path)
 
 
 def test_plug_ins_are_off() -> None:

@@ -466,7 +466,7 @@ def test_an_extended_plan_keeps_every_number() -> None:
     assert (len(extended), gone) == (15, 0)
     assert keys_of(extended)[:6] == keys_of(plan)
     assert sorted(keys_of(extended)) == keys_of(wanted)
-    assert extended.id == plan.id
+    assert extended.tasks_shared_with(plan.id) == len(plan)
 
 
 def test_removed_values_leave_their_tasks() -> None:

@@ -17,7 +17,17 @@ from conftest import H5SWEEP, Terminal
 from h5sweep.errors import UsageError
 from h5sweep.pool import PoolSettings, Queue, Retries
 from h5sweep.records import Kind
-from running import count, ends_within, is_running, kinds, logs, records, until, worker_pids
+from running import (
+    count,
+    ends_within,
+    is_running,
+    kinds,
+    logs,
+    record_files,
+    records,
+    until,
+    worker_pids,
+)
 
 Study = Callable[[str], Path]
 RUN = ("run", "study.py", "-o", "out.h5", "--no-merge", "--backoff", "0s")
@@ -793,3 +803,99 @@ def test_killed_worker_of_a_batch_system_step_is_not_a_zombie(
         [sys.executable, "caller.py"], cwd=terminal.folder, capture_output=True, text=True
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+# Tasks that do what tasks should not do
+
+
+def test_task_that_forks_and_returns_twice_is_one_task(terminal: Terminal, study: Study) -> None:
+    """The copy of a worker that a task forked ends with the task and writes nothing."""
+    study("""
+        @h5sweep.sweep(seed=range(40))
+        def f(seed):
+            if seed % 10 == 3 and os.fork() == 0:
+                sys.exit(0)
+            return {"x": seed}
+    """)
+    terminal.run("run", "study.py", "-o", "out.h5", "--no-merge", "-j", "2")
+    assert kinds(terminal.folder) == {task: [Kind.DONE] for task in range(40)}
+
+
+def test_task_whose_error_cannot_be_worded_fails_alone(terminal: Terminal, study: Study) -> None:
+    """A chain of thousands of errors is too deep to be shown, and costs one task."""
+    study("""
+        @h5sweep.sweep(seed=range(5))
+        def f(seed):
+            if seed == 2:
+                error = None
+                for number in range(5000):
+                    later = ValueError(number)
+                    later.__cause__ = error
+                    error = later
+                raise error
+            return {"x": seed}
+    """)
+    terminal.run("run", "study.py", "-o", "out.h5", "--no-merge", check=1)
+    assert kinds(terminal.folder)[2] == [Kind.RAISED]
+    assert len(kinds(terminal.folder)) == 5
+
+
+def test_task_that_closes_stdout_costs_no_other(terminal: Terminal, study: Study) -> None:
+    """What one task does to sys.stdout is not the next one's trouble."""
+    study("""
+        @h5sweep.sweep(seed=range(6))
+        def f(seed):
+            print("hello from", seed)
+            sys.stdout.close()
+            return {"x": seed}
+    """)
+    terminal.run("run", "study.py", "-o", "out.h5", "--no-merge", "-j", "1")
+    assert "hello from 5" in logs(terminal.folder)
+
+
+def test_study_that_breaks_during_a_run_costs_no_running_task(
+    terminal: Terminal, study: Study
+) -> None:
+    """A half-edited study keeps new workers from starting, not the others from finishing."""
+    text = """
+        @h5sweep.sweep(seed=range(12))
+        def f(seed):
+            open(f"begun{seed}", "w").close()
+            while seed >= 2 and not os.path.exists("mended"):
+                time.sleep(0.01)
+            return {"x": seed}
+    """
+    path = study(text)
+    words = ("run", "study.py", "-o", "out.h5", "--no-merge", "-j", "2", "--tasks-per-worker", "1")
+    process = terminal.start(*words)
+    until(lambda: (terminal.folder / "begun3").exists())
+    sound = path.read_text()
+    path.write_text(sound + "\ndef broken(")
+    (terminal.folder / "mended").touch()
+    until(lambda: len(kinds(terminal.folder)) >= 4)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "SyntaxError" in said
+    path.write_text(sound)
+    again = terminal.run(*words)
+    assert "4 kept, 8 to do" in again.stderr
+
+
+def test_results_of_a_first_batch_are_synced(terminal: Terminal, study: Study) -> None:
+    """The file of a worker that dies in its first batch is synced all the same."""
+    study("""
+        @h5sweep.sweep(seed=range(4000))
+        def f(seed):
+            if seed % 400 == 399:
+                os.kill(os.getpid(), 9)
+            return {"x": seed}
+    """)
+    log = terminal.folder / "trace"
+    words = ["run", "study.py", "-o", "out.h5", "--no-merge", "-j", "1", "--retries", "0"]
+    strace = ["strace", "-f", "-b", "execve", "-y", "-o", str(log), "-e", "trace=fdatasync"]
+    subprocess.run([*strace, *H5SWEEP, *words], cwd=terminal.folder, capture_output=True)
+    files = [path.name for path in record_files(terminal.folder) if "worker" in path.name]
+    assert len(files) > 5
+    trace = log.read_text()
+    # The last one ended by itself and synced its file on the way out.
+    assert len([name for name in files if name not in trace]) <= 1

@@ -87,7 +87,9 @@ def test_one_of_several_sweeps_is_chosen(terminal: Terminal) -> None:
     """Several sweeps in a file: the message says how to choose, and --sweep chooses."""
     body = '@h5sweep.sweep(seed=range(2))\ndef {name}(seed): return {{"{name}": seed}}\n'
     terminal.write("study.py", "import h5sweep\n" + body.format(name="a") + body.format(name="b"))
-    assert "choose one with --sweep a" in only_message(terminal.run(*RUN, check=2))
+    assert "several sweeps (a, b): choose with --sweep a" in only_message(
+        terminal.run(*RUN, check=2)
+    )
     assert "it has: a, b" in only_message(terminal.run(*RUN, "--sweep", "c", check=2))
     terminal.run("run", "study.py", "-o", "out.h5", "--sweep", "b")
     with h5py.File(terminal.folder / "out.h5") as file:
@@ -441,9 +443,9 @@ def test_plan_that_is_something_else_is_damaged(terminal: Terminal, content: byt
     only_message(terminal.run("status", "out.h5", check=3))
 
 
-@pytest.mark.parametrize("name", ["sweep.json", "merged.json"])
+@pytest.mark.parametrize("name", ["sweep.json"])
 def test_other_damaged_files_of_ours_are_named(terminal: Terminal, name: str) -> None:
-    """A spoilt sweep.json or merged.json: exit code 3, its name, and moving it away mends it."""
+    """A spoilt sweep.json: exit code 3, its name, and moving it away mends it."""
     counted(terminal, 3)
     terminal.run("run", "study.py", "-o", "out.h5")
     path = run_folder(terminal.folder) / name
@@ -669,3 +671,93 @@ def test_study_named_like_a_module_of_python_works(terminal: Terminal) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+# Copies of a run folder that grew apart
+
+
+def test_copies_that_grew_apart_are_joined_by_key(terminal: Terminal) -> None:
+    """Two copies of a run folder, extended differently: joined, every key has its own result."""
+    text = """
+        import h5sweep
+
+        @h5sweep.sweep(seed={seeds})
+        def f(seed):
+            return {{"x": float(seed)}}
+    """
+
+    def run(seeds: list[int], output: str) -> None:
+        terminal.write("study.py", text.format(seeds=seeds))
+        terminal.run("run", "study.py", "-o", output, "-j", "1")
+
+    run([0, 1], "out.h5")
+    shutil.copytree(terminal.folder / "out.h5.run", terminal.folder / "other.h5.run")
+    run([0, 1, 2, 3], "out.h5")
+    run([0, 1, 100, 101], "other.h5")
+    for path in record_files(terminal.folder, "other.h5"):
+        if not (terminal.folder / "out.h5.run" / "records" / path.name).exists():
+            shutil.copy(path, terminal.folder / "out.h5.run" / "records")
+    run([0, 1, 2, 3, 100, 101], "out.h5")
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert sorted(file["seed"][:].tolist()) == [0, 1, 2, 3, 100, 101]
+        assert file["x"][:].tolist() == file["seed"][:].tolist()
+
+
+def test_output_behind_a_link_stays_behind_it(terminal: Terminal, tmp_path: Path) -> None:
+    """An output that is a symbolic link is written where the link leads."""
+    counted(terminal, 3)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (terminal.folder / "out.h5").symlink_to(scratch / "real.h5")
+    terminal.run("run", "study.py", "-o", "out.h5")
+    assert (terminal.folder / "out.h5").is_symlink()
+    with h5py.File(scratch / "real.h5") as file:
+        assert len(file["task"]) == 3
+
+
+def test_a_grown_sweep_is_no_changed_code(terminal: Terminal) -> None:
+    """Only the function counts as code, not the values above it."""
+    counted(terminal, 3)
+    terminal.run(*RUN)
+    counted(terminal, 4)
+    assert "not the code it was" not in terminal.run(*RUN).stderr
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ('dims={"x": (5, "xy")}', "5 is no name for an axis of x"),
+        ('dims={"x": ("a/b", "xy")}', "'a/b' is no name for an axis of x"),
+        ('dims={"x": ("xy", "xy")}', "two axes of x have the same name"),
+        ('units={"x": 3}', "that of x is 3"),
+    ],
+)
+def test_dims_and_units_are_checked_when_declared(
+    terminal: Terminal, keywords: str, message: str
+) -> None:
+    """What could not be written in the morning is refused in the evening."""
+    study = "import h5sweep\n@h5sweep.sweep(seed=range(2), {})\ndef f(seed): return {{'x': 1}}\n"
+    terminal.write("study.py", study.format(keywords))
+    assert message in only_message(terminal.run(*RUN, check=2))
+
+
+def test_study_that_changes_the_folder_leaves_the_output_where_it_was_named(
+    terminal: Terminal,
+) -> None:
+    """A relative output is taken from where the command was given."""
+    (terminal.folder / "sub").mkdir()
+    terminal.write(
+        "sub/study.py",
+        """
+        import os
+        import h5sweep
+        os.chdir(os.path.dirname(__file__))
+
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed}
+        """,
+    )
+    terminal.run("run", "sub/study.py", "-o", "out.h5")
+    assert (terminal.folder / "out.h5").exists()
+    assert not (terminal.folder / "sub" / "out.h5").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -120,7 +121,7 @@ def test_a_failed_task_is_missing_with_how_it_ended(folder: RunFolder, kind: Kin
     HandMade(folder).started(2).failed(2, kind, message="layout is empty")
     state = state_of(folder)
     assert state.tasks_failed == 1
-    failure = state.failure(2)
+    failure = state.all_failures[2]
     assert (failure.kind, failure.error, failure.message) == (kind, "ValueError", "layout is empty")
     assert (failure.where, failure.traceback, failure.duration_s) == ("a.py:1", "T", 0.5)
     (missing,) = [m for m in state.missing() if m.task == 2]
@@ -137,10 +138,15 @@ def test_the_task_of_a_live_process_is_running(folder: RunFolder) -> None:
     assert reasons(folder)[2] is Reason.RUNNING
 
 
-def test_a_task_of_another_host_is_running_as_far_as_anybody_knows(folder: RunFolder) -> None:
-    """Nobody can say that a process of another host is dead."""
+@pytest.mark.parametrize(("silent_s", "reason"), [(1, Reason.RUNNING), (600, Reason.INTERRUPTED)])
+def test_a_task_of_another_host_runs_as_long_as_its_run_beats(
+    folder: RunFolder, silent_s: int, reason: Reason
+) -> None:
+    """Of a process of another host only the heartbeat of its run can be seen."""
     HandMade(folder, owner=ELSEWHERE).started(4)
-    assert reasons(folder)[4] is Reason.RUNNING
+    folder.lock_path.touch()
+    os.utime(folder.lock_path, (time.time() - silent_s,) * 2)
+    assert reasons(folder)[4] is reason
 
 
 def test_the_task_of_a_dead_process_was_interrupted(folder: RunFolder) -> None:
@@ -200,7 +206,7 @@ def test_the_newest_failure_is_told(folder: RunFolder) -> None:
     """Of several failures the last in time counts, whatever the order of the files."""
     HandMade(folder, "worker_1").failed(0, Kind.TIMED_OUT, finished_at=9.0)
     HandMade(folder, "worker_2").failed(0, Kind.DIED, finished_at=5.0)
-    assert state_of(folder).failure(0).kind is Kind.TIMED_OUT
+    assert state_of(folder).all_failures[0].kind is Kind.TIMED_OUT
     assert state_of(folder).kinds[0] == Kind.TIMED_OUT
 
 
@@ -404,11 +410,46 @@ def test_a_note_beyond_the_plan_adds_no_task(folder: RunFolder) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{", "\udcff"], ids=repr)
 def test_damaged_notes_are_told(folder: RunFolder, text: str) -> None:
     """A plan or note that is not what it should be is damage, and the message names it."""
-    for path in (folder.plan_path, folder.merged_path, folder.sweep_path):
+    for path in (folder.plan_path, folder.sweep_path):
         path.write_bytes(text.encode(errors="surrogateescape"))
-    for load in (folder.load_plan, folder.load_merged, folder.load_sweep):
-        with pytest.raises(DamagedError, match=r"(plan|merged|sweep)\.json"):
+    for load in (folder.load_plan, folder.load_sweep):
+        with pytest.raises(DamagedError, match=r"(plan|sweep)\.json"):
             load()
+
+
+def test_folders_in_place_of_notes_are_told(folder: RunFolder) -> None:
+    """A folder where the plan or the sweep's note should be is damage, and no bug."""
+    folder.plan_path.unlink()
+    for path in (folder.plan_path, folder.sweep_path):
+        path.mkdir()
+    for load in (folder.load_plan, folder.load_sweep):
+        with pytest.raises(DamagedError, match=r"(plan|sweep)\.json"):
+            load()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", "\udcff", "{}", '{"plan": "a", "output": [1, 2], "tasks": [[1]]}', None],
+    ids=repr,
+)
+def test_a_damaged_note_about_the_output_is_none(folder: RunFolder, text: str | None) -> None:
+    """merged.json only spares work: damaged, or a folder, it is as if it were not there."""
+    if text is None:
+        folder.merged_path.mkdir()
+    else:
+        folder.merged_path.write_bytes(text.encode(errors="surrogateescape"))
+    assert folder.load_merged() == {}
+    assert state_of(folder).tasks_done == 0
+
+
+def test_only_files_are_record_files(folder: RunFolder) -> None:
+    """A folder, a dangling link or a pipe that is named as a record file is passed over."""
+    path = HandMade(folder).done(0).path
+    (folder.records_path / "a.records").mkdir()
+    (folder.records_path / "b.records").symlink_to("nowhere")
+    os.mkfifo(folder.records_path / "c.records")
+    assert folder.record_paths() == [path]
+    assert state_of(folder).tasks_done == 1
 
 
 def test_every_damaged_byte_of_a_plan_is_told_as_damage(folder: RunFolder) -> None:

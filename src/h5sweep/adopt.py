@@ -6,8 +6,8 @@ there are appended to the plan, because results are never dropped.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,9 @@ import numpy.typing as npt
 from .errors import UsageError, WrongFolderError
 from .folder import RunFolder
 from .output import OutputReader
-from .plan import TYPES, Key, Plan, key_text, plan_list
-from .state import FolderState, output_identity, read_state
+from .plan import Key, Plan, Value, plan_list
+from .records import FINISHED_AT
+from .state import FolderState, Place, output_identity, read_state
 from .stretches import scan_stretches
 from .values import Array
 
@@ -31,7 +32,7 @@ def adopt_output(folder: RunFolder, plan: Plan) -> Plan:
     if identity is None:
         return plan
     merged = folder.load_merged()
-    if merged.get("plan") == plan.id and merged.get("output") == identity:
+    if plan.tasks_shared_with(merged.get("plan")) and merged.get("output") == identity:
         return plan
     with OutputReader(folder.output) as reader:
         extended = _plan_with_output(folder, plan, reader)
@@ -50,7 +51,7 @@ def _plan_with_output(folder: RunFolder, plan: Plan, reader: OutputReader) -> Pl
 
 
 def _has_same_numbers(reader: OutputReader, plan: Plan) -> bool:
-    return reader.plan_id == plan.id and int(reader.tasks.max(initial=-1)) < len(plan)
+    return int(reader.tasks.max(initial=-1)) < plan.tasks_shared_with(reader.plan_id)
 
 
 def tasks_of_output(reader: OutputReader, plan: Plan) -> Array:
@@ -104,39 +105,57 @@ def read_numbered_state(folder: RunFolder) -> FolderState:
     plan = adopt_output(folder, folder.load_plan() or Plan(()))
     state = read_state(folder, plan, scan=scan_stretches)
     if state.beyond_plan:
-        found = sorted(state.beyond_plan, key=lambda it: (it[1].frame[6], it[1].file, it[1].offset))
-        plan = _extended(plan, _plan_of_keys([key for key, _ in found], plan), folder.path)
-        folder.save_plan(plan)
-        state = read_state(folder, plan, scan=scan_stretches)
+        found = sorted(
+            state.beyond_plan, key=lambda it: (it[1].frame[FINISHED_AT], it[1].file, it[1].offset)
+        )
+        unplanned = _plan_of_keys([key for key, _ in found], plan)
+        if unplanned is not None:
+            plan = _extended(plan, unplanned, folder.path)
+            folder.save_plan(plan)
+            state = read_state(folder, plan, scan=scan_stretches)
     if not len(state.plan):
         raise UsageError(f"there is nothing to merge in {folder.path}: run the sweep first")
     return state
 
 
-def _plan_of_keys(keys: list[Key], plan: Plan) -> Plan:
-    """A plan of the keys that records carry, each once, typed as in `plan` if it has columns."""
-    names = plan.names or tuple(keys[0])
-    for key in keys:
-        if set(key) != set(names):
-            raise WrongFolderError(
-                f"a result was recorded for {key_text(key)}, but this sweep is over "
-                f"{', '.join(names)}: record it into another output"
-            )
-    columns = {name: _typed([key[name] for key in keys], name, plan) for name in names}
-    rows = dict.fromkeys(zip(*columns.values(), strict=True))
-    return plan_list([dict(zip(names, row, strict=True)) for row in rows])
+def _time_and_place(place: Place) -> tuple[float, int, int]:
+    return place.frame[FINISHED_AT], place.file, place.offset
 
 
-def _typed(values: list[Any], name: str, plan: Plan) -> list[Any]:
-    """Values from JSON, where infinity is a text, in the type of the plan's column."""
-    column = next((column for column in plan.columns if column.name == name), None)
-    if column is None:
-        is_number = any(isinstance(value, float) for value in values)
-        return [float(v) if is_number and v in ("inf", "-inf") else v for v in values]
-    parsed = [column.parsed(value) for value in values]
-    converted = [TYPES[column.type](v) if type(v) in (int, float) else v for v in parsed]
-    # Where conversion changes a value, the plan says what is wrong with it.
-    return converted if converted == parsed else parsed
+def _plan_of_keys(keys: list[Key], plan: Plan) -> Plan | None:
+    """A plan of the keys that records carry, each once; None if none fits.
+
+    What fits is what `plan` has columns for or, if it has none, what most of the keys are like. One
+    process that forgot a parameter must not keep the results of all others from being merged.
+    """
+    types = {column.name: column.type for column in plan.columns} or _commonest_types(keys)
+    rows = [
+        [_typed(key[name], types[name]) for name in types] for key in keys if set(key) == set(types)
+    ]
+    fitting = dict.fromkeys(tuple(row) for row in rows if None not in row)
+    return plan_list([dict(zip(types, row, strict=True)) for row in fitting]) if fitting else None
+
+
+def _commonest_types(keys: list[Key]) -> dict[str, str]:
+    """The parameters that most keys have, and of each the type that most of its values have."""
+    names = Counter(tuple(key) for key in keys).most_common(1)[0][0]
+    alike = [key for key in keys if set(key) == set(names)]
+    types = {}
+    for name in names:
+        counts = Counter(type(key[name]).__name__ for key in alike)
+        numbers = counts["int"] + counts["float"]
+        has_floats = counts["float"] > 0 and numbers >= counts["str"]
+        types[name] = "float" if has_floats else counts.most_common(1)[0][0]
+    return types
+
+
+def _typed(value: Value, type_name: str) -> Value | None:
+    """A value from JSON, where infinity is a text, in this type; None if it is of another."""
+    if type(value).__name__ == type_name:
+        return value
+    if type_name == "float" and (type(value) is int or value in ("inf", "-inf")):
+        return float(value)
+    return None
 
 
 def _extended(plan: Plan, wanted: Plan, where: Path) -> Plan:

@@ -61,10 +61,12 @@ class Sweep(Declaration):
     def status(self, output: PathLike) -> Status:
         """What is done, failed and running, from the folder alone; right during a run."""
         end_reading()
-        from .report import status_of
+        from .lock import lock_owner
+        from .report import Run, status_of
 
         folder = RunFolder.of(output)
-        return status_of(self._state(folder), str(folder.output), folder.output.exists())
+        run = Run.of(lock_owner(folder.lock_path))
+        return status_of(self._state(folder), str(folder.output), folder.output.exists(), run=run)
 
     def missing(self, output: PathLike) -> list[Missing]:
         """Every task without a result, with its key and the reason."""
@@ -114,6 +116,8 @@ def sweep(
 def open_output(path: PathLike) -> xarray.Dataset:
     """Open an output as an `xarray.Dataset`; ImportError says how to install xarray."""
     end_reading()
+    from . import h5  # noqa: F401  # before anybody else loads the HDF5 library: no plug-ins
+
     try:
         import h5netcdf  # noqa: F401  # xarray's own message would not say how to install it
         import xarray

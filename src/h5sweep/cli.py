@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
@@ -13,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .errors import SweepError, UsageError
+from .errors import StorageError, SweepError, UsageError
 from .folder import RunFolder
-from .units import parse_duration, parse_size, size_text
+from .units import count_text, parse_duration, parse_size, size_text
 
 if TYPE_CHECKING:
     from .merge import MergeReport
     from .plan import Plan
     from .pool import Retries
+    from .report import Status
     from .run import RunReport
     from .state import FolderState, Missing
     from .study import Declaration
@@ -38,6 +40,18 @@ def parsed_by(parse: Callable[[str], Any]) -> Callable[..., Any]:
             raise click.BadParameter(str(error), ctx, param) from error
 
     return callback
+
+
+def parse_limit(parse: Callable[[str], float]) -> Callable[[str], float]:
+    """The same parser for a limit, which must leave something to use."""
+
+    def parse_above_zero(text: str) -> float:
+        value = parse(text)
+        if value <= 0:
+            raise UsageError(f"{text!r} leaves a task nothing: give more than 0, or no limit")
+        return value
+
+    return parse_above_zero
 
 
 def parse_retries(text: str) -> Retries:
@@ -63,40 +77,82 @@ class Commands(click.Group):
 
 def main() -> None:
     """Run the command line and exit with the code that DESIGN and `errors` promise."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    code = _run_command()
     try:
-        code = cli(standalone_mode=False, prog_name="h5sweep")
         sys.stdout.flush()
+    except OSError as error:
+        _give_up_stdout()
+        if not isinstance(error, BrokenPipeError):
+            _tell(f"h5sweep: {_refused_text(error)}")
+            code = code or 1
+    sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null as what the shell has closed (`2>&-`).
+
+    Otherwise the next file that we open, such as a record file, would be standard output.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number is free
+        if getattr(sys, name) is None:
+            stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115 (it stays)
+            setattr(sys, name, stream)
+
+
+def _run_command() -> int:
+    try:
+        return cli(standalone_mode=False, prog_name="h5sweep") or 0
     except click.exceptions.Exit as error:
-        code = error.exit_code
+        return error.exit_code
     except click.ClickException as error:
-        error.show()
-        code = error.exit_code
+        with suppress(OSError):
+            error.show()
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        code = 130
-    except BrokenPipeError:
-        # Whoever read our output has seen enough (`| head`).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        _tell(
+            "h5sweep: stopped; nothing finished is lost, and an output that was there is as it "
+            "was: give the same command again"
+        )
+        return 130
     except SweepError as error:
         _tell(f"h5sweep: {error}")
-        code = error.exit_code
+        return error.exit_code
     except PermissionError as error:
         _tell(f"h5sweep: cannot read {error.filename}: {error.strerror}; ask its owner")
-        code = 1
+        return 1
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _tell(f"h5sweep: {_refused_text(error)}")
+            return 1
+        return _say_bug()
     except Exception:
-        _say_bug()
-        code = INTERNAL_ERROR
-    sys.exit(code or 0)
+        return _say_bug()
 
 
-def _say_bug() -> None:
+def _say_bug() -> int:
     import traceback
 
-    traceback.print_exc()
-    click.echo("h5sweep: this is a bug in h5sweep; nothing finished is lost.", err=True)
+    _tell(traceback.format_exc() + "h5sweep: this is a bug in h5sweep; nothing finished is lost.")
+    return INTERNAL_ERROR
+
+
+def _refused_text(error: OSError) -> str:
+    where = error.filename or "standard output"
+    return f"cannot write to {where}: {error.strerror}; see to that and give the command again"
+
+
+def _give_up_stdout() -> None:
+    """Let what is left in the buffer of standard output go nowhere."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -122,13 +178,13 @@ def cli() -> None:
 @click.option(
     "--timeout",
     metavar="DURATION",
-    callback=parsed_by(parse_duration),
+    callback=parsed_by(parse_limit(parse_duration)),
     help="Longest time for one task, e.g. 20min.",
 )
 @click.option(
     "--memory",
     metavar="SIZE",
-    callback=parsed_by(parse_size),
+    callback=parsed_by(parse_limit(parse_size)),
     help="Most memory for one task, e.g. 2GB.",
 )
 @click.option(
@@ -197,10 +253,13 @@ def run(
     """
     from .study import load_study
 
+    here = Path.cwd()
     declaration = load_study(study, name)
-    output = output or Path(study.stem + ".h5")
     if try_count is not None:
         return _try(declaration, try_count, workers)
+    # A study may change the folder when it is imported; the output was named from here.
+    os.chdir(here)
+    output = output or Path(study.stem + ".h5")
     from .api import default_workers
     from .pool import PoolSettings
     from .progress import choose_display
@@ -224,16 +283,18 @@ def run(
         compress=compress,
         grace_s=grace,
     )
-    return _conclude_run(report)
+    return _conclude_run(report, merge=merge)
 
 
-def _conclude_run(report: RunReport) -> int:
+def _conclude_run(report: RunReport, *, merge: bool) -> int:
     _say_merge_notes(report.merge)
     if report.tasks_failed:
         _say_failures(report.output)
     _tell(f"{report.tasks_done:,} of {report.tasks_total:,} done, {report.tasks_failed:,} failed")
     if report.merge is not None:
         _say_wrote(report.merge)
+    elif merge and report.output.exists():
+        _tell(f"{report.output} is up to date")
     if report.is_complete:
         return 0
     _tell(f"next: h5sweep missing {report.output}; the same command again runs what is missing")
@@ -243,8 +304,8 @@ def _conclude_run(report: RunReport) -> int:
 def _say_failures(output: Path) -> None:
     from .report import failures_text, group_failures
 
-    _, state = _load_state(output)
-    _tell(failures_text(state, group_failures(state.all_failures)))
+    folder, state = _load_state(output)
+    _tell(failures_text(state, group_failures(state.all_failures), folder.logs_path))
 
 
 def _try(declaration: Declaration, count: int, workers: int | None) -> int:
@@ -268,30 +329,60 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @cli.command()
 @reading_options
-@click.option("--watch", is_flag=True, help="Show it again every 2 s until all is done.")
-@click.option("--exit-code", is_flag=True, help="Exit with 1 while anything is missing.")
+@click.option("--watch", is_flag=True, help="Show it again every 2 s until the run has ended.")
+@click.option(
+    "--exit-code", is_flag=True, help="Exit with 1 while anything is missing or nothing recorded."
+)
 def status(output: Path, as_json: bool, watch: bool, exit_code: bool) -> int:
-    """Say how far the sweep of OUTPUT is: counts by key column, rate, time left.
+    """Say how far the sweep of OUTPUT is: counts by key column, rate, time left, who runs it.
 
     Reads the run folder only, from any terminal, also during a run.
 
     \b
     h5sweep status layouts.h5
     """
-    from .report import MOST_VALUES_COUNTED, status_json, status_of, status_text
+    try:
+        found = _show_status(output, as_json)
+        while watch and found is not None and _may_change(found):
+            _pause(2.0)
+            found = _show_status(output, as_json, clear=sys.stdout.isatty())
+    except KeyboardInterrupt:
+        if not watch:
+            raise
+        return 130  # Whoever watches ends it so: there is nothing to say.
+    return 1 if exit_code and found is not None and not found.is_complete else 0
 
-    while True:
-        folder, state = _load_state(output)
-        most_values = None if as_json else MOST_VALUES_COUNTED
-        found = status_of(
-            state, str(folder.output), folder.output.exists(), most_values=most_values
-        )
-        if watch and sys.stdout.isatty():
-            click.clear()
-        click.echo(status_json(found) if as_json else status_text(found), nl=False)
-        if not watch or not found.missing:
-            return 1 if exit_code and found.missing else 0
-        _pause(2.0)
+
+def _show_status(output: Path, as_json: bool, *, clear: bool = False) -> Status | None:
+    """Print the state as it is now; None if nobody reads it any more."""
+    from .report import status_json, status_text
+
+    found = _status_now(output, all_values=as_json)
+    if clear:
+        click.clear()
+    is_read = _print([status_json(found) if as_json else status_text(found)])
+    return found if is_read else None
+
+
+def _status_now(output: Path, *, all_values: bool) -> Status:
+    from .lock import lock_owner
+    from .report import MOST_VALUES_COUNTED, Run, status_of
+
+    # Before the state: what is read after a run has ended is what it left.
+    run = Run.of(lock_owner(_existing_folder(output).lock_path))
+    folder, state = _load_state(output)
+    return status_of(
+        state,
+        str(folder.output),
+        folder.output.exists(),
+        most_values=None if all_values else MOST_VALUES_COUNTED,
+        run=run,
+    )
+
+
+def _may_change(status: Status) -> bool:
+    """Whether there is more to watch; a run on another host counts while anything is missing."""
+    return bool(status.run.alive) or (status.run.alive is None and not status.is_complete)
 
 
 @cli.command()
@@ -309,7 +400,8 @@ def missing(
     """List every task of OUTPUT without a result, and why.
 
     Never started, running, failed (how), lost with a damaged record, interrupted. Exit code 0 if
-    nothing is missing, else 1.
+    nothing is missing, else 1. Where only a Recorder has written, nobody has said which tasks there
+    should be: say it with --expect, or the exit code is 2.
 
     \b
     h5sweep missing layouts.h5 --csv > todo.csv
@@ -319,12 +411,16 @@ def missing(
     expected = _expected_plan(expect, name) if expect else None
     folder, state = _load_state(output, expected)
     tasks = _expected_among(state, expected)
-    if as_json:
-        click.echo(missing_json(state.missing_of(tasks), str(folder.output)), nl=False)
-    elif as_csv:
-        _write_csv(state.plan.names, state.missing_of(tasks))
+    if expected is None:
+        _check_can_be_known(folder, tasks)
     else:
-        _write_lines(missing_lines(state.missing_of(tasks)))
+        _check_same_names(state, expected)
+    if as_json:
+        _print([missing_json(state.missing_of(tasks), str(folder.output))])
+    elif as_csv:
+        _print(_csv_lines(state.plan.names, state.missing_of(tasks)))
+    else:
+        _print(missing_lines(state.missing_of(tasks)))
     total = state.tasks_total if expected is None else len(expected)
     _tell(f"{len(tasks):,} of {total:,} missing" if tasks else "nothing is missing")
     return 1 if tasks else 0
@@ -355,7 +451,7 @@ def merge(output: Path, compress: bool) -> int:
             display.end()
     _say_merge_notes(report)
     _say_wrote(report)
-    return 0
+    return 1 if report.tasks_left_out else 0
 
 
 def _say_merge_notes(report: MergeReport | None) -> None:
@@ -365,11 +461,16 @@ def _say_merge_notes(report: MergeReport | None) -> None:
 
 def _say_wrote(report: MergeReport) -> None:
     size = size_text(report.output.stat().st_size)
-    _tell(f"wrote {report.output} ({report.tasks_merged:,} tasks, {size})")
+    _tell(f"wrote {report.output} ({count_text(report.tasks_merged, 'task')}, {size})")
 
 
 def _existing_folder(output: Path) -> RunFolder:
     folder = RunFolder.of(output)
+    if not folder.exists() and folder.output.exists():
+        raise UsageError(
+            f"{folder.output} is there but its run folder {folder.path} is not: "
+            f"h5sweep run STUDY -o {folder.output} goes on from the output"
+        )
     if not folder.exists():
         raise UsageError(
             f"there is no run folder {folder.path}: name the output that a run was given with -o"
@@ -384,13 +485,48 @@ def _load_state(output: Path, expected: Plan | None = None) -> tuple[RunFolder, 
     folder = _existing_folder(output)
     plan = folder.load_plan()
     if expected is not None:
-        plan = expected if plan is None else _same_numbers(plan, expected)
+        plan = expected if plan is None else _same_numbers(plan, expected, folder)
     return folder, read_state(folder, plan or Plan(()), declared_only=expected is None)
 
 
-def _same_numbers(plan: Plan, expected: Plan) -> Plan:
+def _same_numbers(plan: Plan, expected: Plan, folder: RunFolder) -> Plan:
     """The plan on disk, whose numbers stay, and behind it what else is expected."""
+    if _types(plan) != _types(expected):
+        raise UsageError(
+            f"the plan on disk is over {_types_text(plan)}, what --expect names is over "
+            f"{_types_text(expected)}: name a study or CSV of {folder.output}"
+        )
     return plan.extended(expected)[0]
+
+
+def _types(plan: Plan) -> dict[str, str]:
+    return {column.name: column.type for column in plan.columns}
+
+
+def _types_text(plan: Plan) -> str:
+    return ", ".join(f"{name} ({type_name})" for name, type_name in _types(plan).items())
+
+
+def _check_can_be_known(folder: RunFolder, tasks: list[int]) -> None:
+    """Raise UsageError if nothing is missing only because nobody has declared what should be."""
+    if tasks or (folder.plan_path.exists() and folder.sweep_path.exists()):
+        return
+    raise UsageError(
+        f"what is missing in {folder.output} cannot be known, because no run has said which tasks "
+        "there should be: say it with --expect study.py or --expect tasks.csv"
+    )
+
+
+def _check_same_names(state: FolderState, expected: Plan) -> None:
+    """Raise UsageError if results were recorded, but none under keys as they are expected."""
+    if state.tasks_done or not state.beyond_plan:
+        return
+    recorded = state.beyond_plan[0][0]
+    if set(recorded) != set(expected.names):
+        raise UsageError(
+            f"the results are recorded over {', '.join(recorded)}, what --expect names is over "
+            f"{', '.join(expected.names)}: name a study or CSV with the same parameters"
+        )
 
 
 def _expected_among(state: FolderState, expected: Plan | None) -> list[int]:
@@ -413,19 +549,33 @@ def _expected_plan(path: Path, name: str | None) -> Plan:
     return plan_list(path)
 
 
-def _write_csv(names: Iterable[str], missing: Iterable[Missing]) -> None:
+def _csv_lines(names: Iterable[str], missing: Iterable[Missing]) -> Iterator[str]:
     import csv
 
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    line = io.StringIO()
+    writer = csv.writer(line, lineterminator="\n")
     writer.writerow([*names, "reason", "detail"])
     for task in missing:
         writer.writerow([*task.key.values(), task.reason.value, task.detail])
+        yield line.getvalue()
+        line.seek(0)
+        line.truncate()
+    yield line.getvalue()
 
 
-def _write_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        sys.stdout.write(line)
-    sys.stdout.flush()
+def _print(texts: Iterable[str]) -> bool:
+    """Write to standard output; False if whoever read it has seen enough (`| head`)."""
+    try:
+        for text in texts:
+            sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up_stdout()
+        return False
+    except OSError as error:
+        _give_up_stdout()
+        raise StorageError(_refused_text(error)) from error
+    return True
 
 
 def _tell(text: str) -> None:

@@ -104,10 +104,6 @@ class DataColumn:
         """How many elements a row of a FIXED column has."""
         return math.prod(self.inner)
 
-    def takes_verbatim(self, name: str, dtype: str) -> bool:
-        """Whether cells of this name and dtype are stored byte by byte as they come."""
-        return name == self.source_name and dtype == self.dtype and dtype in self.source_dtypes
-
     def to_stored(self, values: Array) -> Array:
         """Convert values of one of the source dtypes to what is stored."""
         if self.is_text:

@@ -8,7 +8,7 @@
     ├── StorageError (OSError)          1   the disk refused: full, read-only, failing
     ├── DamagedError                    3   a file of ours is not what it should be
     ├── LockedError                     4   another live run holds the folder
-    └── InterruptedRunError             130, 143   stopped by a signal: give the command again
+    └── InterruptedRunError             128 + n   stopped by signal n: give the command again
 
 A message says what is wrong and ends with the next step. Exit code 70 is not here: it is for
 what we did not foresee.

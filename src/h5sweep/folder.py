@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ class RunFolder:
         path = Path(path)
         if path.name.endswith(SUFFIX) and path.is_dir():
             return cls(path.with_name(path.name.removesuffix(SUFFIX)))
+        if path.is_symlink():
+            # The output is replaced by rename: that must not cut a link to another disk.
+            path = path.resolve()
         if path.is_dir():
             raise UsageError(f"{path} is a folder: name an output, such as {path / 'layouts.h5'}")
         return cls(path)
@@ -94,9 +98,9 @@ class RunFolder:
         """Make the folder and what belongs in it, durably; harmless if it is there."""
         for path in (self.path, self.records_path, self.logs_path):
             durable.make_folder(path)
-        readme = self.path / "README.txt"
-        if not readme.exists():
-            durable.replace_text(readme, README.format(output=self.output.name))
+        # Many processes may come here at once, and this file is for people only: the first writes.
+        with suppress(FileExistsError), (self.path / "README.txt").open("x") as readme:
+            readme.write(README.format(output=self.output.name))
 
     def new_record_path(self, role: str) -> Path:
         """A name no record file has had, for `role`: worker, run, recorder."""
@@ -107,11 +111,13 @@ class RunFolder:
         return self.logs_path / f"{record_path.stem}.log"
 
     def record_paths(self) -> list[Path]:
-        """Every record file, in a fixed order."""
+        """Every record file, in a fixed order; a folder or pipe of such a name is none."""
         # A listing, not a test for each name: network file systems cache "no such file".
         if not self.records_path.is_dir():
             return []
-        return sorted(p for p in self.records_path.iterdir() if p.suffix == RECORDS_SUFFIX)
+        with os.scandir(self.records_path) as entries:
+            names = [e.name for e in entries if e.name.endswith(RECORDS_SUFFIX) and e.is_file()]
+        return [self.records_path / name for name in sorted(names)]
 
     def load_plan(self) -> Plan | None:
         """The plan, or None if none was made yet."""
@@ -119,7 +125,7 @@ class RunFolder:
             return Plan.from_json(self.plan_path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, IsADirectoryError) as error:
             raise DamagedError(
                 f"{self.plan_path} is damaged ({error}); the records are not touched by this. "
                 "Move the plan away and give the same command again: keys are in the records too"
@@ -137,8 +143,15 @@ class RunFolder:
         durable.replace_text(self.sweep_path, json.dumps(about, indent=1) + "\n")
 
     def load_merged(self) -> dict[str, Any]:
-        """What the last merge noted about the output it wrote; empty if there was none."""
-        return _load_json(self.merged_path)
+        """What the last merge noted about the output it wrote; empty if there was none.
+
+        Empty as well if the note is damaged: the output and the records say all that it says.
+        """
+        try:
+            merged = _load_json(self.merged_path)
+        except DamagedError:
+            return {}
+        return merged if _is_note(merged) else {}
 
     def save_merged(self, about: dict[str, Any]) -> None:
         durable.replace_text(self.merged_path, json.dumps(about) + "\n")
@@ -149,8 +162,20 @@ def _load_json(path: Path) -> dict[str, Any]:
         loaded = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except ValueError as error:
+    except (ValueError, IsADirectoryError) as error:
         raise DamagedError(f"{path} is damaged ({error}): move it away") from error
     if not isinstance(loaded, dict):
         raise DamagedError(f"{path} is damaged (it is no JSON object): move it away")
     return loaded
+
+
+def _is_note(merged: dict[str, Any]) -> bool:
+    """Whether this is what `save_merged` was given."""
+    ranges = merged.get("tasks")
+    return (
+        isinstance(merged.get("plan"), str)
+        and "output" in merged
+        and isinstance(ranges, list)
+        and all(isinstance(pair, list) and len(pair) == 2 for pair in ranges)
+        and all(type(number) is int and number >= 0 for pair in ranges for number in pair)
+    )

@@ -22,6 +22,7 @@ from .processes import ProcessId, this_process
 
 HEARTBEAT_S = 5.0
 WATCH_S = 4 * HEARTBEAT_S
+ORPHAN_S = 2.0
 
 
 @contextmanager
@@ -36,6 +37,9 @@ def holding(path: Path, *, tell: Callable[[str], None] = lambda _: None) -> Iter
         with _beating(descriptor, path):
             yield
     finally:
+        with suppress(OSError):
+            # Closing is not enough: a process that was forked meanwhile has the file open too.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
@@ -47,16 +51,32 @@ def lock_owner(path: Path) -> ProcessId | None:
 
 
 def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
-    owner = _owner(_read(descriptor))
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise _locked(path, _owner(_read(descriptor))) from error
+        if not _is_held_by_orphan(descriptor):
+            raise _locked(path, _owner(_read(descriptor))) from error
     except OSError:
         pass  # A file system without locks: the owner's name and heartbeat decide.
+    owner = _owner(_read(descriptor))
     if owner is not None and owner != this_process():
         _check_dead(owner, descriptor, path, tell)
         tell(f"the last run ({owner}) ended without finishing; taking over")
+
+
+def _is_held_by_orphan(descriptor: int) -> bool:
+    """Whether the owner is dead and only a process that it forked still has the file open.
+
+    A new owner writes its name at once, so a dead one's name that stays is nobody's.
+    """
+    deadline = time.monotonic() + ORPHAN_S
+    while True:
+        owner = _owner(_read(descriptor))
+        if owner is None or owner.is_alive() is not False:
+            return False
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.05)  # not synchronisation: there is nothing to wait on
 
 
 def _check_dead(owner: ProcessId, descriptor: int, path: Path, tell: Callable[[str], None]) -> None:

@@ -31,7 +31,7 @@ from .errors import DamagedError, StorageError
 from .folder import RunFolder
 from .output import FORMAT, OutputReader, RowChecksums, StoredColumn
 from .output_writer import OutputWriter, key_column
-from .plan import RESERVED_NAMES
+from .plan import RESERVED_NAMES, key_text
 from .sources import OLD_OUTPUT
 from .state import FolderState
 from .values import Array
@@ -48,6 +48,7 @@ class MergeReport:
     tasks_merged: int
     tasks_planned: int
     tasks_kept: int
+    tasks_left_out: int
     failures: int
     size_bytes: int
     notes: tuple[str, ...]
@@ -198,6 +199,7 @@ class _Merge:
             tasks_merged=len(self.rows),
             tasks_planned=len(self.plan),
             tasks_kept=int((self.rows.source == OLD_OUTPUT).sum()),
+            tasks_left_out=len(self.state.beyond_plan),
             failures=len(self._failures["task"]),
             size_bytes=self.folder.output.stat().st_size,
             notes=tuple(self._notes),
@@ -326,6 +328,12 @@ def _notes_on_records(state: FolderState) -> list[str]:
         )
     if state.duplicates:
         notes.append(f"{state.duplicates:,} results were there more than once: the newest is kept")
+    if state.beyond_plan:
+        key, place = state.beyond_plan[0]
+        notes.append(
+            f"{len(state.beyond_plan):,} recorded under other parameters than the rest and left "
+            f"out, first {key_text(key)} in {state.paths[place.file].name}"
+        )
     return notes
 
 

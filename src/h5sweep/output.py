@@ -6,6 +6,7 @@ each row's checksum takes them in.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ import numpy as np
 from .columns import stored_dtype
 from .errors import DamagedError, WrongFolderError
 from .h5 import h5py
-from .sources import BLOCK_BYTES, Part, elements, spans
+from .sources import BLOCK_BYTES, Part, spans
 from .values import STR, Array
 
 FORMAT = "h5sweep.output/1"
@@ -64,8 +65,10 @@ class StoredColumn:
 
     def counts(self, first: int, last: int) -> Array:
         """The number of stored elements of each of these rows."""
-        axes = self.axes(first, last)
-        return elements(np.where(axes < 0, 1, axes))
+        if self.starts is None:
+            return np.full(last - first, math.prod(self.inner))
+        counts: Array = np.diff(self.starts[first : last + 1]) * math.prod(self.inner)
+        return counts
 
 
 class OutputReader:
@@ -189,12 +192,6 @@ class OutputSource:
                 )
 
 
-def read_keys(path: Path) -> KeyTable:
-    """Read which tasks an output holds: the key columns of its rows."""
-    with OutputReader(path) as reader:
-        return reader.keys()
-
-
 def verify_rows(path: Path) -> list[int]:
     """Recompute the checksum of every row; return the numbers of the tasks where it fails.
 
@@ -284,6 +281,10 @@ def _usual_gap(column: StoredColumn) -> Any:
 
 def _has_value(column: StoredColumn, first: int, last: int) -> Array:
     """Which rows hold a value; where gaps cannot be told from values, all do."""
+    if column.shapes is not None:
+        # A shape without axes is that of a number, if there is an element, or of a gap.
+        has_axes = (column.axes(first, last) >= 0).any(axis=1)
+        return np.asarray(has_axes | (column.counts(first, last) > 0))
     if column.gap is None or not column.dataset.size:
         return np.ones(last - first, bool)
     if column.starts is not None:

@@ -74,12 +74,14 @@ class Column:
 class Plan:
     """All tasks of a sweep, by number.
 
-    `id` is drawn once and stays when tasks are appended: numbers mean something only together
-    with the plan that gave them.
+    Numbers mean something only together with the plan that gave them, so each version has an `id`,
+    drawn at random when tasks are appended. `earlier` are the ids of the versions before and how
+    many tasks each had: copies of a plan that grew apart share these and no more.
     """
 
     columns: tuple[Column, ...]
     id: str = field(default_factory=lambda: os.urandom(8).hex(), compare=False)
+    earlier: tuple[tuple[str, int], ...] = field(default=(), compare=False)
 
     def __len__(self) -> int:
         return len(self.columns[0].codes) if self.columns else 0
@@ -87,6 +89,10 @@ class Plan:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
+
+    def tasks_shared_with(self, plan_id: object) -> int:
+        """How many tasks have the same numbers in the plan with this id; 0 if it is no relative."""
+        return len(self) if plan_id == self.id else dict[object, int](self.earlier).get(plan_id, 0)
 
     def key(self, number: int) -> Key:
         """The parameter values of one task."""
@@ -132,7 +138,7 @@ class Plan:
             return self, len(self) - kept
         pairs = zip(self.columns, wanted.columns, strict=True)
         columns = tuple(_joined(mine, theirs, new_rows) for mine, theirs in pairs)
-        return Plan(columns, self.id), len(self) - kept
+        return Plan(columns, earlier=(*self.earlier, (self.id, len(self)))), len(self) - kept
 
     def numbers_beyond(self, wanted: Plan) -> list[int]:
         """The numbers of the tasks that `wanted` does not have."""
@@ -141,7 +147,7 @@ class Plan:
     def ordered(self, names: Sequence[str]) -> Plan:
         """The same tasks with the columns in another order."""
         by_name = {column.name: column for column in self.columns}
-        return Plan(tuple(by_name[name] for name in names), self.id)
+        return Plan(tuple(by_name[name] for name in names), self.id, self.earlier)
 
     def _check_same_parameters(self, wanted: Plan) -> None:
         mine = {column.name: column.type for column in self.columns}
@@ -157,7 +163,13 @@ class Plan:
         """The plan as the text of its file."""
         lines = [json.dumps(column.as_json(), allow_nan=False) for column in self.columns]
         body = "".join(line + "\n" for line in lines)
-        head = {"format": FORMAT, "id": self.id, "tasks": len(self), "crc32": _crc32(body)}
+        head = {
+            "format": FORMAT,
+            "id": self.id,
+            "tasks": len(self),
+            "earlier": self.earlier,
+            "crc32": _crc32(body),
+        }
         return json.dumps(head) + "\n" + body
 
     @classmethod
@@ -170,7 +182,9 @@ class Plan:
         if head["crc32"] != _crc32(body):
             raise ValueError("its checksum is wrong")
         plan = cls(
-            tuple(Column.from_json(json.loads(line)) for line in body.splitlines()), head["id"]
+            tuple(Column.from_json(json.loads(line)) for line in body.splitlines()),
+            head["id"],
+            tuple((plan_id, tasks) for plan_id, tasks in head["earlier"]),
         )
         if any(len(column.codes) != head["tasks"] for column in plan.columns):
             raise ValueError(f"its columns are not of {head['tasks']} tasks")

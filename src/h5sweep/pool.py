@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 import json
 import os
+import resource
 import select
 import selectors
 import time
@@ -40,7 +41,7 @@ from .launch import (
     signal_name,
     start_worker,
 )
-from .records import FAILURES, Kind, RecordFile, Scan
+from .records import FAILURES, KIND, TASK, Kind, RecordFile, Scan
 from .slot import NO_END, Slot
 
 BATCH_S = 0.2
@@ -52,6 +53,8 @@ CLOSING_S = 0.5
 TICK_S = 0.1
 LONGEST_BACKOFF_S = 60.0
 STARTS_WITHOUT_SUCCESS = 3
+DESCRIPTORS_EACH = 5
+DESCRIPTORS_ELSE = 200
 
 
 @dataclass(frozen=True)
@@ -202,6 +205,7 @@ class _Member:
     seen_position: tuple[int, int] | None = None
     taken_back_at: int | None = None
     killed_for: tuple[Kind, dict[str, str]] | None = None
+    is_synced: bool = False
 
     @property
     def is_idle(self) -> bool:
@@ -242,10 +246,13 @@ class Pool:
         self._members: dict[int, _Member] = {}
         self._leaving: dict[int, _Member] = {}
         self._failed_starts = 0
+        self._has_started = False
+        self._start_error = ""
         self._draining = False
         self._stopping = False
         self._trouble: StorageError | None = None
         self._oom_kills = _oom_kills()
+        _allow_descriptors(DESCRIPTORS_EACH * settings.workers)
         self._queue = Queue((), settings)
         self._launcher: Launcher = Spawner(order)
         self._syncer = Syncer(self._set_trouble)
@@ -355,8 +362,15 @@ class Pool:
 
     def _close(self, member: _Member) -> None:
         member.close()
+        self._sync(member)
         if member.record_path is not None:
             self._syncer.remove(member.record_path)
+
+    def _sync(self, member: _Member) -> None:
+        """Have a worker's record file synced from now on, as soon as it is there."""
+        if not member.is_synced and member.record_path is not None and member.record_path.exists():
+            member.is_synced = True
+            self._syncer.add(member.record_path)
 
     def _start(self) -> None:
         process, connection, slot = start_worker(self._launcher)
@@ -386,7 +400,7 @@ class Pool:
     def _hear(self, member: _Member) -> Iterator[Event]:
         try:
             message = json.loads(member.connection.recv_bytes())
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):
             self._end_deaf(member)
         else:
             yield from self._take_message(member, message)
@@ -395,6 +409,10 @@ class Pool:
         if "ready" in message:
             member.record_path = Path(message["ready"])
             self._failed_starts = 0
+            self._has_started = True
+        elif "broken" in message and member.record_path is None and self._has_started:
+            # The study could be imported before: perhaps it is being edited, and is mended soon.
+            self._start_error = message["broken"]["message"]
         elif "broken" in message:
             self._break(message["broken"])
         else:
@@ -419,7 +437,6 @@ class Pool:
         batch, ended = member.batch, answer["ended"]
         member.batch = []
         assert member.record_path is not None  # it said so before it was given a batch
-        self._syncer.add(member.record_path)
         member.scan_from = member.record_path.stat().st_size
         member.tasks_run += ended
         left = batch[ended : member.taken_back_at]
@@ -444,7 +461,7 @@ class Pool:
             # It may have answered just before it ended.
             try:
                 message = json.loads(member.connection.recv_bytes())
-            except (EOFError, ConnectionError):
+            except (EOFError, OSError):
                 break
             yield from self._take_message(member, message)
         self._forget(member)
@@ -462,6 +479,7 @@ class Pool:
             raise StudyError(
                 f"{self._failed_starts} workers in a row {describe_exit(exit_code)} before their "
                 f"first task: look into {self._order.logs_path}"
+                + (f"\n{self._start_error}" if self._start_error else "")
             )
 
     def _settle_batch(
@@ -500,6 +518,7 @@ class Pool:
     def _watch(self) -> None:
         """Enforce the limits on running tasks; take back what is stuck behind a long one."""
         for member in self._members.values():
+            self._sync(member)
             position = member.slot.position()
             settled, member.seen_position = position == member.seen_position, position
             # Only what two looks agree on counts: the two numbers are not written as one.
@@ -564,11 +583,24 @@ def _outcomes_on_disk(path: Path, start: int) -> dict[int, tuple[Kind, dict[str,
         return outcomes
     with RecordFile(path) as file:
         for offset, frame in file.scan(Scan(), start=start):
-            if frame[3] == Kind.DONE:
-                outcomes[frame[2]] = (Kind.DONE, {})
-            elif frame[3] in FAILURES:
-                outcomes[frame[2]] = (Kind(frame[3]), file.header(offset, frame)["error"])
+            if frame[KIND] == Kind.DONE:
+                outcomes[frame[TASK]] = (Kind.DONE, {})
+            elif frame[KIND] in FAILURES:
+                outcomes[frame[TASK]] = (Kind(frame[KIND]), file.header(offset, frame)["error"])
     return outcomes
+
+
+def _allow_descriptors(wanted: int) -> None:
+    """Raise the limit of open files if so many workers would meet it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + DESCRIPTORS_ELSE
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise UsageError(
+            f"so many workers need {needed:,} open files, and {hard:,} are allowed: "
+            "ask for fewer with --workers, or raise the limit (ulimit -n)"
+        )
+    if needed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _error(kind: str, message: str) -> dict[str, str]:

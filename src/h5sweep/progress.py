@@ -12,12 +12,15 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 from .units import duration_text
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.live import Live
     from rich.progress import Progress
 
 LINE_EVERY_S = 60.0
 REDRAW_EVERY_S = 0.25
 MOST_CURRENT = 8
+MOST_SAID = 400  # characters of one message; a task's error may be of any length
+KEYS_TYPED = 8  # columns left free for what the terminal echoes, such as ^C
 
 
 class Pace:
@@ -51,7 +54,7 @@ class PlainDisplay:
         self._last_line = time.monotonic()
 
     def say(self, text: str) -> None:
-        self._stream.write(f"h5sweep: {text}\n")
+        self._stream.write(f"h5sweep: {_one_line(text)}\n")
         self._stream.flush()
 
     def begin(self, *, tasks_total: int, tasks_done: int) -> None:
@@ -66,7 +69,7 @@ class PlainDisplay:
     def merging(self, rows: int, rows_total: int) -> None:
         if time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
-            self.say(f"{time.strftime('%H:%M:%S')} merging: {rows:,} of {rows_total:,}")
+            self.say(f"{time.strftime('%H:%M:%S')} {_merging_text(rows, rows_total)}")
 
     def end(self) -> None:
         """Nothing to take down."""
@@ -85,7 +88,13 @@ class TerminalDisplay:
         self._last_draw = 0.0
 
     def say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        # Taken down and put up again below the text, so that no part of it stays above.
+        live = self._live
+        if live is not None:
+            live.stop()
+        self._console.print(_one_line(text), highlight=False, markup=False, soft_wrap=True)
+        if live is not None:
+            self._show(live.renderable)
 
     def begin(self, *, tasks_total: int, tasks_done: int) -> None:
         self._pace = Pace(tasks_total, tasks_done)
@@ -95,15 +104,16 @@ class TerminalDisplay:
         if self._is_early():
             return
         lines = current()
+        shown = [fit_current(line, self._width()) for line in lines[:MOST_CURRENT]]
         more = [f"… and {len(lines) - MOST_CURRENT} more"] if len(lines) > MOST_CURRENT else []
         completed = self._pace.kept + done + failed
-        self._draw(completed, [self._pace.describe(done, failed), *lines[:MOST_CURRENT], *more])
+        self._draw(completed, [self._pace.describe(done, failed), *shown, *more])
 
     def merging(self, rows: int, rows_total: int) -> None:
         if self._live is None:
             self._open(rows_total, 0)
         if not self._is_early():
-            self._draw(rows, [f"merging: {rows:,} of {rows_total:,}"])
+            self._draw(rows, [_merging_text(rows, rows_total)])
 
     def end(self) -> None:
         if self._live is not None:
@@ -111,14 +121,28 @@ class TerminalDisplay:
             self._live = None
 
     def _open(self, total: int, completed: int) -> None:
-        from rich.live import Live
         from rich.progress import BarColumn, Progress, TaskProgressColumn
 
         self._bar = Progress(BarColumn(bar_width=None), TaskProgressColumn(), expand=True)
         self._bar.add_task("", total=total, completed=completed)
-        self._live = Live(self._bar, console=self._console, auto_refresh=False, transient=True)
-        self._live.start()
         self._last_draw = 0.0
+        self._show(self._narrowed(self._bar))
+
+    def _show(self, content: RenderableType) -> None:
+        from rich.live import Live
+
+        self._live = Live(content, console=self._console, auto_refresh=False, transient=True)
+        self._live.start(refresh=True)
+
+    def _width(self) -> int:
+        return max(self._console.width - KEYS_TYPED, 1)
+
+    def _narrowed(self, content: RenderableType) -> RenderableType:
+        from rich.constrain import Constrain
+
+        # What is typed stands behind the last line; if that were full, it would take another one,
+        # and the view would be taken down from the wrong place.
+        return Constrain(content, self._width())
 
     def _is_early(self) -> bool:
         early = time.monotonic() - self._last_draw < REDRAW_EVERY_S
@@ -134,7 +158,7 @@ class TerminalDisplay:
             return
         self._bar.update(self._bar.task_ids[0], completed=completed)
         texts = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
-        self._live.update(Group(self._bar, *texts), refresh=True)
+        self._live.update(self._narrowed(Group(self._bar, *texts)), refresh=True)
 
 
 class _Forgiving:
@@ -161,6 +185,31 @@ def choose_display() -> PlainDisplay | TerminalDisplay:
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return TerminalDisplay()
     return PlainDisplay()
+
+
+def fit_current(line: str, width: int) -> str:
+    """A current task's line, `KEY  12 s  pid 4711`, with its key cut so that the rest is seen."""
+    key, *rest = line.rsplit("  ", 2)
+    room = width - len("  ".join(["", *rest]))
+    return "  ".join([cut_middle(key, room), *rest]) if room > 0 else line
+
+
+def cut_middle(text: str, width: int) -> str:
+    """`text` in at most `width` characters: its beginning, …, its end."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return text[: width - 1 - tail] + "…" + text[len(text) - tail :]
+
+
+def _one_line(text: str) -> str:
+    """A message as one line of bearable length; its end, which says what to do next, stays."""
+    return cut_middle(" ".join(text.split()), MOST_SAID)
+
+
+def _merging_text(rows: int, rows_total: int) -> str:
+    # Rows count twice, when written and when read back: a share says more.
+    return f"merging: {100 * rows // max(rows_total, 1)} %"
 
 
 def _rate_text(rate: float) -> str:

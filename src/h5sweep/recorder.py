@@ -32,6 +32,8 @@ class Recorder:
     its own, also one that was forked from a process with an open recorder; threads may share one.
     """
 
+    _names: frozenset[str] | None
+
     def __init__(self, output: str | os.PathLike[str]) -> None:
         self._folder = RunFolder.of(Path(output).absolute())
         self._folder.create()
@@ -39,7 +41,7 @@ class Recorder:
         self._begin()
         with self._lock:
             self._open_file()
-        _forget_after_fork(self)
+        _open_recorders.add(self)
 
     def __enter__(self) -> Recorder:
         return self
@@ -59,6 +61,7 @@ class Recorder:
                 raise UsageError("this recorder is closed: open a new one")
             if self._trouble is not None:
                 raise self._trouble
+            self._check_alike(checked)
             schema, data = self._encoder(checked).encode(result)
             (self._records or self._open_file()).append(
                 Kind.DONE,
@@ -68,6 +71,17 @@ class Recorder:
                 finished_at=time.time(),
             )
             self._is_dirty = True
+
+    def _check_alike(self, key: dict[str, Value]) -> None:
+        """Refuse a key over other parameters than the plan, or than this recorder's first key."""
+        if self._names is None:
+            plan = self._folder.load_plan()
+            self._names = frozenset(plan.names if plan is not None else key)
+        if self._names != key.keys():
+            raise UsageError(
+                f"the key has {', '.join(key)}, and results here are under "
+                f"{', '.join(sorted(self._names))}: record it into another output"
+            )
 
     def close(self) -> None:
         """Make everything durable and let go of the file."""
@@ -84,6 +98,7 @@ class Recorder:
         self._records: RecordWriter | None = None
         self._encoders: dict[tuple[str, ...], ResultEncoder] = {}
         self._trouble: StorageError | None = None
+        self._names = None
         self._is_dirty = False
 
     def _open_file(self) -> RecordWriter:
@@ -112,15 +127,14 @@ class Recorder:
         return self._encoders[names]
 
 
-def _forget_after_fork(recorder: Recorder) -> None:
-    """A forked process gets a file and a lock of its own; its parent's may be in use."""
-    reference = weakref.ref(recorder)
+def _forget_in_child() -> None:
+    """A forked process gets files and locks of its own; its parent's may be in use."""
+    for recorder in _open_recorders:
+        recorder._begin()
 
-    def forget() -> None:
-        if (copy := reference()) is not None:
-            copy._begin()
 
-    os.register_at_fork(after_in_child=forget)
+_open_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def _checked_key(key: dict[str, Any]) -> dict[str, Value]:

@@ -23,7 +23,6 @@ from typing import Any
 from zlib import crc32
 
 from . import durable
-from .errors import DamagedError
 from .processes import ProcessId, this_process
 
 MAGIC = b"\xabh5r"
@@ -32,6 +31,7 @@ NO_TASK = 2**64 - 1
 
 FRAME = struct.Struct("<4sIQB3xIQdd4sI4xI")
 FRAME_BYTES = FRAME.size
+TASK, KIND, FINISHED_AT, DURATION_S = 2, 3, 6, 7  # places in the tuple that FRAME unpacks
 _FIELDS = struct.Struct("<QB3xIQdd4sI4x")  # a frame between its two checksums
 _FIELDS_START = 8
 _FIELDS_END = _FIELDS_START + _FIELDS.size
@@ -316,13 +316,6 @@ def record_of(offset: int, frame: tuple[Any, ...]) -> Record:
     return Record(
         offset, Kind(kind), task, header_bytes, data_bytes, finished_at, duration_s, data_crc
     )
-
-
-def require_records(path: Path) -> None:
-    """Raise DamagedError unless `path` holds at least one sound record."""
-    with RecordFile(path) as file:
-        if not any(True for _ in file.scan(Scan())):
-            raise DamagedError(f"{path} holds no record of h5sweep")
 
 
 def json_bytes(value: dict[str, Any]) -> bytes:

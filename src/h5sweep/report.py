@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .plan import Key, key_text
+from .processes import ProcessId
+from .records import Kind
 from .state import Failure, FolderState, Missing
-from .units import duration_text
+from .units import count_text, duration_text
 
 STATUS_SCHEMA = "h5sweep.status/1"
 MISSING_SCHEMA = "h5sweep.missing/1"
 MOST_VALUES = 12
 MOST_VALUES_COUNTED = 50
 RECENT_S = 600.0
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Failures of one cause: the same error at the same place."""
+    """Failures of one cause: the same error at the same place, or in the same words."""
 
     kind: str
     error: str
@@ -33,15 +39,39 @@ class FailureGroup:
 
 
 @dataclass(frozen=True)
+class Running:
+    """A task that a process is working on, and when it began its batch."""
+
+    task: int
+    key: Key
+    process: ProcessId
+    since: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """Who holds the run folder's lock; `alive` is None if that cannot be seen from here."""
+
+    alive: bool | None = False
+    process: ProcessId | None = None
+
+    @classmethod
+    def of(cls, owner: ProcessId | None) -> Run:
+        return cls() if owner is None else cls(owner.is_alive(), owner)
+
+
+@dataclass(frozen=True)
 class Status:
     """What `status` answers."""
 
     output: str
     output_exists: bool
+    has_plan: bool
+    run: Run
     tasks: int
     done: int
     failed: int
-    running: tuple[Missing, ...]
+    running: tuple[Running, ...]
     damaged_records: int
     unreadable_files: int
     beyond_plan: int
@@ -52,25 +82,51 @@ class Status:
     def missing(self) -> int:
         return self.tasks - self.done
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is recorded, nor said what should be."""
+        return not self.has_plan and not self.tasks
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every task that is known has a result."""
+        return not self.missing and not self.is_empty
+
 
 def status_of(
-    state: FolderState, output: str, output_exists: bool, *, most_values: int | None = None
+    state: FolderState,
+    output: str,
+    output_exists: bool,
+    *,
+    most_values: int | None = None,
+    run: Run | None = None,
 ) -> Status:
     """Sum a state up; key columns of more than `most_values` values are left out."""
-    running = tuple(m for m in state.missing_of(sorted(state.running)))
+    beyond_plan = _count_keys(key for key, _ in state.beyond_plan)
+    running = tuple(
+        Running(task, state.plan.key(task), process, since)
+        for task, (process, since) in sorted(state.running.items())
+    )
     return Status(
         output=output,
         output_exists=output_exists,
-        tasks=state.tasks_total + len(state.beyond_plan),
-        done=state.tasks_done + len(state.beyond_plan),
+        has_plan=bool(state.plan.names),
+        run=run or Run(),
+        tasks=state.tasks_total + beyond_plan,
+        done=state.tasks_done + beyond_plan,
         failed=state.tasks_failed,
         running=running,
         damaged_records=len(state.damages),
         unreadable_files=len(state.unreadable),
-        beyond_plan=len(state.beyond_plan),
+        beyond_plan=beyond_plan,
         per_hour=_recent_rate(state),
         columns=state.counts_by_column(most_values),
     )
+
+
+def _count_keys(keys: Iterable[Key]) -> int:
+    """How many tasks these are: one that was recorded twice is one."""
+    return len({frozenset((n, type(v), v) for n, v in key.items()) for key in keys})
 
 
 def status_text(status: Status) -> str:
@@ -79,8 +135,7 @@ def status_text(status: Status) -> str:
 
 
 def _status_lines(status: Status) -> Iterator[str]:
-    share = 100 * status.done / max(status.tasks, 1)
-    yield f"{status.output}: {status.done:,} of {status.tasks:,} done ({share:.1f} %)"
+    yield _head_line(status)
     parts = []
     if status.failed:
         parts.append(f"{status.failed:,} failed")
@@ -95,14 +150,29 @@ def _status_lines(status: Status) -> Iterator[str]:
         left = duration_text(3600 * status.missing / status.per_hour)
         yield f"  {status.per_hour:,.0f} an hour, {left} left"
     if status.damaged_records and status.missing:
-        yield f"  {status.damaged_records:,} damaged records: `run` runs their tasks again"
+        them = "its task" if status.damaged_records == 1 else "their tasks"
+        damaged = count_text(status.damaged_records, "damaged record")
+        yield f"  {damaged}: `run` runs {them} again"
     if status.unreadable_files:
-        yield f"  {status.unreadable_files:,} record files whose beginning cannot be read"
+        files = count_text(status.unreadable_files, "record file")
+        yield f"  {files} whose beginning cannot be read"
     if status.beyond_plan:
-        yield f"  {status.beyond_plan:,} results are under keys that are in no plan yet"
+        beyond = " beyond the plan" if status.has_plan else ""
+        yield f"  {count_text(status.beyond_plan, 'result')}{beyond} not merged yet"
     yield from _column_lines(status)
-    yield from (f"  running  {key_text(m.key)}  ({m.detail})" for m in status.running[:MOST_VALUES])
-    yield _next_step(status)
+    yield from (
+        f"  running  {key_text(r.key)}  ({r.process})" for r in status.running[:MOST_VALUES]
+    )
+    yield from _closing_lines(status)
+
+
+def _head_line(status: Status) -> str:
+    if status.is_empty:
+        return f"{status.output}: nothing is recorded yet"
+    if not status.has_plan:
+        return f"{status.output}: {status.done:,} done; of how many, only a plan could say"
+    share = 100 * status.done / max(status.tasks, 1)
+    return f"{status.output}: {status.done:,} of {status.tasks:,} done ({share:.1f} %)"
 
 
 def _column_lines(status: Status) -> Iterator[str]:
@@ -110,12 +180,23 @@ def _column_lines(status: Status) -> Iterator[str]:
         if len(counts) < 2:
             continue
         yield f"  {name}"
-        shown = sorted(counts, key=lambda c: c[1] / c[2])[:MOST_VALUES]
-        order = {id(c): i for i, c in enumerate(counts)}
-        for value, done, total in sorted(shown, key=lambda c: order[id(c)]):
+        by_share = sorted(range(len(counts)), key=lambda place: _share(counts[place]))
+        for value, done, total in (counts[place] for place in sorted(by_share[:MOST_VALUES])):
             yield f"    {value!s:>16}  {done:>9,} of {total:<9,} {_bar(done, total)}"
-        if len(counts) > MOST_VALUES:
-            yield f"    {'…':>16}  {len(counts) - MOST_VALUES} more, with a larger share done"
+        if rest := [_share(counts[place]) for place in by_share[MOST_VALUES:]]:
+            yield f"    {'…':>16}  {len(rest):,} more, {_share_words(rest)}"
+
+
+def _share(count: tuple[object, int, int]) -> float:
+    _, done, total = count
+    return done / max(total, 1)
+
+
+def _share_words(ascending: list[float]) -> str:
+    """How far those values are that are not shown because others are less far."""
+    if ascending[0] == 1:
+        return "all done"
+    return "with as large or a larger share done" if ascending[-1] else "with nothing done"
 
 
 def _bar(done: int, total: int, width: int = 20) -> str:
@@ -123,12 +204,21 @@ def _bar(done: int, total: int, width: int = 20) -> str:
     return "█" * filled + "·" * (width - filled)
 
 
-def _next_step(status: Status) -> str:
+def _closing_lines(status: Status) -> Iterator[str]:
+    """Whether a run is going on, and what to do next."""
+    run = status.run
+    if run.alive:
+        yield f"a run is going on ({run.process})"
+    elif run.alive is None:
+        yield f"a run may be going on ({run.process}); that cannot be seen from here"
+    elif status.missing:
+        yield "no run is going on: give the run command again"
     if status.missing:
-        return f"next: h5sweep missing {status.output} lists what is missing, and why"
-    if not status.output_exists:
-        return f"next: h5sweep merge {status.output} makes the output"
-    return "complete"
+        yield f"next: h5sweep missing {status.output} lists what is missing, and why"
+    elif run.alive is False and not status.is_empty:
+        is_merged = status.output_exists and not status.beyond_plan
+        merge = f"next: h5sweep merge {status.output} makes the output"
+        yield "complete" if is_merged else merge
 
 
 def status_json(status: Status) -> str:
@@ -140,7 +230,11 @@ def status_json(status: Status) -> str:
         "tasks": status.tasks,
         "done": status.done,
         "failed": status.failed,
-        "running": [{"task": m.task, "key": _plain_key(m.key)} for m in status.running],
+        "run": {"alive": status.run.alive, **_plain_process(status.run.process)},
+        "running": [
+            {"task": r.task, "key": _plain_key(r.key), **_plain_process(r.process)}
+            for r in status.running
+        ],
         "missing": status.missing,
         "damaged_records": status.damaged_records,
         "unreadable_files": status.unreadable_files,
@@ -178,12 +272,13 @@ def missing_json(missing: Iterable[Missing], output: str) -> str:
 
 def group_failures(failures: dict[int, Failure]) -> list[FailureGroup]:
     """Failures by cause, the commonest first."""
-    groups: dict[tuple[str, str, str], list[int]] = {}
+    groups: dict[tuple[str, str, str, str], list[int]] = {}
     for task, failure in failures.items():
-        cause = (failure.kind.words, failure.error, failure.where)
+        shape = "" if failure.where else _shape(failure.message)
+        cause = (failure.kind.words, failure.error, failure.where, shape)
         groups.setdefault(cause, []).append(task)
     found = []
-    for (kind, error, where), tasks in groups.items():
+    for (kind, error, where, _), tasks in groups.items():
         example = failures[tasks[0]]
         found.append(
             FailureGroup(kind, error, where, example.message, example.traceback, tuple(tasks))
@@ -191,15 +286,23 @@ def group_failures(failures: dict[int, Failure]) -> list[FailureGroup]:
     return sorted(found, key=lambda group: -len(group.tasks))
 
 
-def failures_text(state: FolderState, groups: list[FailureGroup]) -> str:
-    """What failed, a paragraph a cause, with one traceback each."""
-    return "\n".join(line for group in groups for line in _group_lines(state, group))
+def _shape(message: str) -> str:
+    """A message without what differs from task to task: numbers, and what stands in quotes."""
+    return _NUMBERS.sub("0", _QUOTED.sub("''", message))
+
+
+def failures_text(state: FolderState, groups: list[FailureGroup], logs: Path | None = None) -> str:
+    """What failed, a paragraph a cause, with one traceback each; where the logs are, if needed."""
+    lines = [line for group in groups for line in _group_lines(state, group)]
+    if logs is not None and any(group.kind != Kind.RAISED.words for group in groups):
+        lines += [f"logs: {logs}", ""]
+    return "\n".join(lines)
 
 
 def _group_lines(state: FolderState, group: FailureGroup) -> Iterator[str]:
     where = f" at {group.where}" if group.where else ""
-    count = f"{len(group.tasks):,} task" + ("s" if len(group.tasks) > 1 else "")
-    yield f"{count} {group.kind}: {group.error}{where}: {group.message}"
+    count = count_text(len(group.tasks), "task")
+    yield f"{count} {group.kind}: {group.error}{where}: {' '.join(group.message.split())}"
     yield f"  for example {key_text(state.plan.key(group.tasks[0]))}"
     yield from (f"  | {line}" for line in group.traceback.rstrip().splitlines())
     yield ""
@@ -213,6 +316,13 @@ def _recent_rate(state: FolderState) -> float | None:
     recent = [t for t in state.finished_at if t > last - RECENT_S]
     span_s = last - min(recent)
     return 3600 * (len(recent) - 1) / span_s if span_s > 0 else None
+
+
+def _plain_process(process: ProcessId | None) -> dict[str, Any]:
+    return {
+        "pid": None if process is None else process.pid,
+        "host": None if process is None else process.host,
+    }
 
 
 def _plain_key(key: Key) -> dict[str, Any]:

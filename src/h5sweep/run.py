@@ -28,7 +28,7 @@ from .pool import Current, Ended, Failed, Note, Pool, PoolSettings
 from .records import Damage, RecordFile, RecordWriter
 from .state import FolderState, read_state
 from .stretches import scan_stretches
-from .study import Declaration
+from .study import Declaration, source_of
 from .worker import failure_header
 
 ORPHANS_S = 3.0
@@ -171,7 +171,7 @@ def _save_sweep(
 ) -> None:
     """Note what is run, with what, by whom; say so if the code is not what it was."""
     source = inspect.getsource(declaration.function)
-    digest = hashlib.sha256(source.encode()).hexdigest()
+    digest = hashlib.sha256(source_of(declaration.function).encode()).hexdigest()
     known = folder.load_sweep().get("source_sha256")
     if known not in (None, digest):
         display.say(

@@ -24,7 +24,7 @@ NO_END = 2**63
 
 
 class Slot:
-    """Shared memory for one worker; the coordinator creates it, the worker attaches to it."""
+    """Shared memory for one worker; the coordinator creates it, the worker opens it."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, _SIZE)
@@ -32,7 +32,7 @@ class Slot:
     @classmethod
     @contextmanager
     def create(cls) -> Iterator[tuple[Slot, int]]:
-        """A new slot, and the descriptor by which a worker attaches to it, open for the while."""
+        """A new slot, and the descriptor by which a worker opens it, valid for the while."""
         # In memory, not in a temporary folder: that may be full, or not there.
         descriptor = os.memfd_create("h5sweep-slot")
         try:
@@ -42,10 +42,6 @@ class Slot:
             yield slot, descriptor
         finally:
             os.close(descriptor)
-
-    @classmethod
-    def attach(cls, descriptor: int) -> Slot:
-        return cls(descriptor)
 
     def begin(self, index: int) -> None:
         """Say: now in task `index` of the batch."""

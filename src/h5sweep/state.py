@@ -7,12 +7,14 @@ second and 300 MB.
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress, groupby
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,18 +22,35 @@ from typing import Any, Protocol
 from .folder import RunFolder
 from .plan import Key, Plan
 from .processes import ProcessId
-from .records import FAILURES, NO_TASK, Damage, Kind, RecordFile, Scan
+from .records import (
+    DURATION_S,
+    FAILURES,
+    FINISHED_AT,
+    KIND,
+    NO_TASK,
+    TASK,
+    Damage,
+    Kind,
+    RecordFile,
+    Scan,
+)
 
 
 class RecordsTaken(Protocol):
     """Many records that a scanner took at a time."""
 
-    def take_new(self, state: FolderState, file_number: int) -> Iterator[tuple[Any, ...]]:
-        """Take over results of tasks that had none; yield the others, and the last, singly."""
+    def take_new(
+        self, state: FolderState, file_number: int, size: int
+    ) -> Iterator[tuple[Any, ...]]:
+        """Take over results of tasks that had none; yield the others, and the last, singly.
+
+        Numbers from `size` on are not those of the state's plan.
+        """
 
 
 Scanner = Callable[[RecordFile, Scan], Iterator[RecordsTaken | tuple[Any, ...]]]
 
+LOCK_SILENT_S = 60.0  # twelve heartbeats of a run, and room for clocks that differ
 IN_OUTPUT = 255  # stands where a Kind does, for a task whose record is gone but whose row is there
 
 
@@ -93,6 +112,7 @@ class FolderState:
     lost: dict[int, Damage] = field(default_factory=dict)
     damages: list[Damage] = field(default_factory=list)
     beyond_plan: list[tuple[Key, Place]] = field(default_factory=list)
+    heartbeat: float = 0.0  # when the lock was last written
     undeclared: set[int] = field(default_factory=set)  # unfinished, and no longer asked for
     duplicates: int = 0
     unreadable: list[Path] = field(default_factory=list)
@@ -141,10 +161,6 @@ class FolderState:
             return Reason.INTERRUPTED, f"its process ended: {self.interrupted[task]}"
         return Reason.NEVER_STARTED, ""
 
-    def failure(self, task: int) -> Failure:
-        """How a failed task ended."""
-        return self.all_failures[task]
-
     @cached_property
     def all_failures(self) -> dict[int, Failure]:
         """How each failed task ended; read from its record once, file by file."""
@@ -179,13 +195,13 @@ class FolderState:
 def _read_failure(file: RecordFile, place: Place) -> Failure:
     error = file.header(place.offset, place.frame)["error"]
     return Failure(
-        Kind(place.frame[3]),
+        Kind(place.frame[KIND]),
         error["type"],
         error["message"],
         error["where"],
         error["traceback"],
-        place.frame[6],
-        place.frame[7],
+        place.frame[FINISHED_AT],
+        place.frame[DURATION_S],
     )
 
 
@@ -210,6 +226,8 @@ def read_state(
         offsets=array("q", bytes(8 * size)),
         finished_at=array("d", bytes(8 * size)),
     )
+    with suppress(OSError):
+        state.heartbeat = folder.lock_path.stat().st_mtime
     _take_merged(folder, state)
     for file_number in range(len(state.paths)):
         _take_file(state, file_number, scan)
@@ -231,7 +249,7 @@ def output_identity(output: Path) -> list[int] | None:
 def _take_merged(folder: RunFolder, state: FolderState) -> None:
     """Count what is in the output, so that a task stays done when its record file is gone."""
     merged = folder.load_merged()
-    if not merged or merged["plan"] != state.plan.id:
+    if not merged or not state.plan.tasks_shared_with(merged["plan"]):
         return
     if merged["output"] != output_identity(folder.output):
         return
@@ -265,7 +283,7 @@ def _forget_what_was_mended(state: FolderState) -> None:
 def _forget_undeclared(folder: RunFolder, state: FolderState) -> None:
     """Leave out unfinished tasks that the sweep, as it was last declared, no longer has."""
     undeclared = folder.load_sweep().get("undeclared", {})
-    if undeclared.get("plan") != state.plan.id:
+    if not state.plan.tasks_shared_with(undeclared.get("plan")):
         return
     for first, last in undeclared["tasks"]:
         for task in range(first, min(last + 1, len(state.plan))):
@@ -291,11 +309,10 @@ class _FileReader:
         about = self.file.about()
         if about is None and self.file.size_bytes:
             self.state.unreadable.append(self.file.path)
-        numbered = about is not None and about.get("plan") == self.state.plan.id
-        is_plain = self.scan is RecordFile.scan or not numbered
-        scan = self.file.scan if is_plain else self._scan_stretches
+        size = self.state.plan.tasks_shared_with(about.get("plan")) if about is not None else 0
+        is_plain = self.scan is RecordFile.scan or not size
+        scan = self.file.scan if is_plain else partial(self._scan_stretches, size)
         state, number = self.state, self.file_number
-        size = len(state.plan) if numbered else 0
         kinds, files, offsets = state.kinds, state.files, state.offsets
         finished_at, last_ended = state.finished_at, NO_TASK
         for offset, frame in scan(found):
@@ -309,51 +326,51 @@ class _FileReader:
                 last_ended = task
             elif kind >= 2:
                 last_ended = task
-                self._take_outcome(offset, frame, numbered)
+                self._take_outcome(offset, frame, size)
             elif kind == 1:
                 last_ended = NO_TASK
                 self.starts.append((offset, frame))
-        if about is not None and numbered:
+        if about is not None and size:
             self._take_end(about, found, last_ended)
 
-    def _scan_stretches(self, found: Scan) -> Iterator[tuple[Any, ...]]:
+    def _scan_stretches(self, size: int, found: Scan) -> Iterator[tuple[Any, ...]]:
         """The records one by one, without those that were taken in stretches."""
         for record in self.scan(self.file, found):
             if isinstance(record, tuple):
                 yield record
             else:
-                yield from record.take_new(self.state, self.file_number)
+                yield from record.take_new(self.state, self.file_number, size)
 
-    def _take_outcome(self, offset: int, frame: tuple[Any, ...], numbered: bool) -> None:
+    def _take_outcome(self, offset: int, frame: tuple[Any, ...], size: int) -> None:
         state, place = self.state, Place(self.file_number, offset, frame)
-        task = frame[2] if numbered else self._number_by_key(offset, frame, place)
-        if task is None or task >= len(state.plan):
+        task = frame[TASK] if frame[TASK] < size else self._number_by_key(offset, frame, place)
+        if task is None:
             return
-        if frame[3] == Kind.DONE:
+        if frame[KIND] == Kind.DONE:
             self._take_result(task, place)
         elif not state.is_done(task):
             known = state.failures.get(task)
-            if known is None or known.frame[6] <= frame[6]:
+            if known is None or known.frame[FINISHED_AT] <= frame[FINISHED_AT]:
                 state.failures[task] = place
-                state.kinds[task] = frame[3]
+                state.kinds[task] = frame[KIND]
 
     def _take_result(self, task: int, place: Place) -> None:
         state = self.state
         if state.kinds[task] == Kind.DONE:
             state.duplicates += 1
-            if place.frame[6] < state.finished_at[task]:
+            if place.frame[FINISHED_AT] < state.finished_at[task]:
                 return
         state.kinds[task] = Kind.DONE
         state.files[task] = place.file
         state.offsets[task] = place.offset
-        state.finished_at[task] = place.frame[6]
+        state.finished_at[task] = place.frame[FINISHED_AT]
 
     def _number_by_key(self, offset: int, frame: tuple[Any, ...], place: Place) -> int | None:
         key = self.file.header(offset, frame).get("key")
         if key is None:
             return None
         task = self.state.plan.number(key)
-        if task is None and frame[3] == Kind.DONE:
+        if task is None and frame[KIND] == Kind.DONE:
             self.state.beyond_plan.append((key, place))
         return task
 
@@ -361,12 +378,13 @@ class _FileReader:
         """Name the task that the file ends in, and those that damage swallowed."""
         ended = self._take_current(about, found, last_ended)
         size, kinds = len(self.state.plan), self.state.kinds
+        nameless = [damage for damage in found.damages if damage.task is None]
+        if nameless:
+            earlier = [task for start in self.starts[:-1] for task in self._batch(start)]
+            swallowed = (t for t in (*earlier, *ended) if t < size and not kinds[t])
+            self.state.lost.update(dict.fromkeys(swallowed, nameless[-1]))
         for damage in found.damages:
-            if damage.task is None:
-                earlier = [task for start in self.starts[:-1] for task in self._batch(start)]
-                swallowed = (t for t in (*earlier, *ended) if t < size and not kinds[t])
-                self.state.lost.update(dict.fromkeys(swallowed, damage))
-            elif damage.task < size:
+            if damage.task is not None and damage.task < size:
                 self.state.lost[damage.task] = damage
 
     def _take_current(self, about: dict[str, Any], found: Scan, last_ended: int) -> list[int]:
@@ -382,11 +400,15 @@ class _FileReader:
         ended = max((place for place, task in enumerate(batch, 1) if task in known), default=0)
         if ended < len(batch) and batch[ended] < len(self.state.plan):
             owner = ProcessId.from_json(about["process"])
-            if owner.is_alive() is False:
+            if owner.is_alive() is False or not self._may_be_alive(owner):
                 self.state.interrupted[batch[ended]] = owner
             else:
-                self.state.running[batch[ended]] = (owner, frame[6])
+                self.state.running[batch[ended]] = (owner, frame[FINISHED_AT])
         return batch[:ended]
+
+    def _may_be_alive(self, owner: ProcessId) -> bool:
+        """Whether a process on another host can be: its run then keeps changing the lock."""
+        return owner.is_on_this_host or time.time() - self.state.heartbeat < LOCK_SILENT_S
 
     def _batch(self, start: tuple[int, tuple[Any, ...]]) -> list[int]:
         """The tasks that a STARTED record names."""

@@ -9,9 +9,9 @@ remains goes through `RecordFile.scan`, record by record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any
 from zlib import crc32
 
@@ -59,12 +59,14 @@ class Stretch:
     record_bytes: int
     frames: npt.NDArray[np.void]
 
-    def take_new(self, state: FolderState, file_number: int) -> Iterator[tuple[Any, ...]]:
+    def take_new(
+        self, state: FolderState, file_number: int, size: int
+    ) -> Iterator[tuple[Any, ...]]:
         """Take over results of tasks that had none; yield the others, and the last, singly."""
         tasks = self.frames["task"].astype(np.int64)
         offsets = self.offset + self.record_bytes * np.arange(len(tasks))
         kinds = np.frombuffer(state.kinds, np.uint8)
-        is_new = (tasks >= 0) & (tasks < len(kinds))
+        is_new = (tasks >= 0) & (tasks < size)
         is_new[is_new] = kinds[tasks[is_new]] != Kind.DONE
         is_ascending = bool((tasks[1:] > tasks[:-1]).all())
         if not is_ascending and len(np.unique(tasks)) < len(tasks):
@@ -80,11 +82,19 @@ class Stretch:
 
 
 def scan_stretches(file: RecordFile, found: Scan) -> Iterator[Stretch | tuple[Any, ...]]:
-    """Yield every sound record of a file, as `RecordFile.scan` does, or in stretches."""
+    """Yield every sound record of a file, as `RecordFile.scan` does, or in stretches.
+
+    Checksums and copies let go of the interpreter's lock: two threads are twice as fast.
+    """
+    with ThreadPoolExecutor(2, "h5sweep-scan") as threads:
+        yield from _scan(file, found, threads)
+
+
+def _scan(file: RecordFile, found: Scan, threads: Executor) -> Iterator[Stretch | tuple[Any, ...]]:
     position = forgotten = 0
     singly_bytes = 1
     while position < file.size_bytes:
-        stretch = _stretch_at(file, position)
+        stretch = _stretch_at(file, position, threads)
         if stretch is not None:
             yield stretch
             position += stretch.record_bytes * len(stretch.frames)
@@ -102,7 +112,7 @@ def scan_stretches(file: RecordFile, found: Scan) -> Iterator[Stretch | tuple[An
     found.end, found.torn_bytes = position, file.size_bytes - position
 
 
-def _stretch_at(file: RecordFile, offset: int) -> Stretch | None:
+def _stretch_at(file: RecordFile, offset: int, threads: Executor) -> Stretch | None:
     """The longest sound stretch of results that begins at `offset`, if it is worth it."""
     if offset + FRAME_BYTES > file.size_bytes:
         return None
@@ -118,7 +128,7 @@ def _stretch_at(file: RecordFile, offset: int) -> Stretch | None:
     half = count // 2
     spans = [(offset, half), (offset + record_bytes * half, count - half)]
     sound = partial(_sound_frames, file, frame, content_bytes)
-    first, second = _threads().map(sound, spans)
+    first, second = threads.map(sound, spans)
     frames = np.concatenate([first, second]) if len(first) == half else first
     if len(frames) < LEAST_RECORDS:
         return None
@@ -146,12 +156,6 @@ def _sound_frames(
             break
         frames = frames[: len(frames) // 2]
     return frames
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    """Checksums and copies let go of the interpreter's lock: two threads are twice as fast."""
-    return ThreadPoolExecutor(2, "h5sweep-scan")
 
 
 def _frames(file: RecordFile, offset: int, record_bytes: int, count: int) -> npt.NDArray[np.void]:

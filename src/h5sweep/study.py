@@ -6,9 +6,11 @@ guard, nothing is pickled, and a notebook can use a study that lies in a file.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from .errors import StudyError, UsageError
-from .plan import Plan, check_signature, plan_list, plan_product
+from .plan import RESERVED_NAMES, Plan, check_signature, plan_list, plan_product
 
 Function = Callable[..., Mapping[str, object]]
 
@@ -77,8 +79,8 @@ class Declaration:
         update_wrapper(self, function)
         self.function = function
         self.name = function.__name__
-        self.dims = {name: list(axes) for name, axes in dims.items()}
-        self.units = dict(units)
+        self.dims = {name: _checked_axes(name, axes) for name, axes in dims.items()}
+        self.units = {name: _checked_unit(name, unit) for name, unit in units.items()}
         self.plan = _plan(function, tasks, parameters) if _reading.plans_wanted else None
 
     def __call__(self, *args: object, **kwargs: object) -> Mapping[str, object]:
@@ -148,6 +150,22 @@ def _plan(function: Function, tasks: object, parameters: Mapping[str, Iterable[o
     return plan
 
 
+def _checked_axes(name: str, axes: Iterable[str]) -> list[str]:
+    found = [axes] if isinstance(axes, str) else list(axes)
+    for axis in found:
+        if not isinstance(axis, str) or not axis.isidentifier() or axis in RESERVED_NAMES:
+            raise UsageError(f"dims: {axis!r} is no name for an axis of {name}: use an identifier")
+    if len(set(found)) < len(found):
+        raise UsageError(f"dims: two axes of {name} have the same name: {', '.join(found)}")
+    return found
+
+
+def _checked_unit(name: str, unit: str) -> str:
+    if not isinstance(unit, str):
+        raise UsageError(f"units: that of {name} is {unit!r}: give a text, such as 'm'")
+    return unit
+
+
 def _read(load: Callable[[], ModuleType], path: Path) -> ModuleType:
     """Run the import of a study; word its errors with the user's own frames."""
     _reading.active = True
@@ -209,8 +227,19 @@ def _choose(module: ModuleType, path: Path, name: str | None) -> Declaration:
             f"{path} has no sweep: put @h5sweep.sweep(seed=range(10)) above the function to run"
         )
     if len(found) > 1:
-        raise StudyError(f"{path} has several sweeps: choose one with --sweep {min(found)}")
+        names = ", ".join(sorted(found))
+        raise StudyError(f"{path} has several sweeps ({names}): choose with --sweep {min(found)}")
     return found.popitem()[1]
+
+
+def source_of(function: Function) -> str:
+    """The source of a function without what stands above it: the sweep may change, not the code."""
+    source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
+    try:
+        definition = ast.parse(source).body[0]
+    except SyntaxError:
+        return source
+    return "\n".join(source.splitlines()[definition.lineno - 1 :])
 
 
 def user_traceback(error: BaseException) -> str:

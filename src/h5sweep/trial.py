@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from .plan import key_text
 from .study import Declaration, user_traceback
-from .units import duration_text
+from .units import count_text, duration_text
 from .values import ResultEncoder
 
 
@@ -32,12 +32,12 @@ def try_tasks(
             tell(f"{key_text(key)}: failed\n{user_traceback(error)}")
             continue
         durations_s.append(time.monotonic() - begun)
-        tell(f"{key_text(key)}: ok, {durations_s[-1]:.3g} s, {len(data):,} bytes")
+        tell(f"{key_text(key)}: ok, {durations_s[-1]:.3g} s, {count_text(len(data), 'byte')}")
     if durations_s:
         mean_s = sum(durations_s) / len(durations_s)
         whole = duration_text(mean_s * len(plan) / workers)
         tell(
             f"{len(durations_s)} ok, {mean_s:.3g} s each; "
-            f"{len(plan):,} tasks ≈ {whole} on {workers} workers"
+            f"{count_text(len(plan), 'task')} ≈ {whole} on {count_text(workers, 'worker')}"
         )
     return 1 if failed else 0

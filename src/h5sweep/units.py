@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them."""
+"""Durations, sizes and counts as people write them."""
 
 from __future__ import annotations
 
@@ -50,3 +50,8 @@ def size_text(size_bytes: int) -> str:
         if size_bytes >= BYTES[unit]:
             return f"{size_bytes / BYTES[unit]:.1f} {unit}"
     return f"{size_bytes} bytes"
+
+
+def count_text(number: int, noun: str) -> str:
+    """A count as people say it: `1 task`, `2,431 tasks`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

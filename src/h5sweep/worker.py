@@ -22,10 +22,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from .durable import storage_error
-from .errors import DamagedError, UnsupportedValueError
+from .errors import DamagedError, StorageError, UnsupportedValueError
 from .folder import RunFolder
 from .plan import Column, Key, Plan, key_json, key_text
 from .records import Kind, RecordWriter, json_bytes
@@ -70,6 +70,9 @@ def main() -> None:
 def work(order: WorkerOrder, imported: Function | None = None) -> None:
     """Run batches until the connection closes; a forked worker has its function already."""
     _ignore_signals()
+    for descriptor in (order.connection, order.slot):
+        # Programs that tasks start must not hold them open when we are gone.
+        os.set_inheritable(descriptor, False)
     connection = Connection(order.connection)
     folder = RunFolder(Path(order.output))
     record_path = folder.new_record_path("worker")
@@ -80,7 +83,7 @@ def work(order: WorkerOrder, imported: Function | None = None) -> None:
         # The plan is read with the first batch: we may have been started before it was there.
         first_batch = _receive(connection)
         if first_batch is not None:
-            worker = Worker(function, folder, record_path, Slot.attach(order.slot), log)
+            worker = Worker(function, folder, record_path, Slot(order.slot), log)
             worker.serve(connection, first_batch)
         log.close()
     except BaseException as error:  # reported to the coordinator, which ends the run
@@ -101,6 +104,8 @@ class Worker:
         self._records = RecordWriter(record_path, about={"role": "worker", "plan": plan.id})
         self._slot = slot
         self._log = log
+        self._pid = os.getpid()
+        log.end()
         self._encode = ResultEncoder(plan.names).encode
         self._key_json = KeyEncoder(plan)
 
@@ -136,18 +141,27 @@ class Worker:
         begun = time.monotonic()
         try:
             schema, data = self._encode(self._function(**key))
+            self._end_if_forked()
+            self._records.append(
+                Kind.DONE,
+                task,
+                result_header(schema, self._key_json(task)),
+                data,
+                finished_at=time.time(),
+                duration_s=time.monotonic() - begun,
+            )
+        except StorageError:
+            raise
         except BaseException as error:  # the task's own business, whatever it is
+            self._end_if_forked()
             return self._fail(task, key, error, time.monotonic() - begun)
-        self._records.append(
-            Kind.DONE,
-            task,
-            result_header(schema, self._key_json(task)),
-            data,
-            finished_at=time.time(),
-            duration_s=time.monotonic() - begun,
-        )
         self._log.end()
         return None
+
+    def _end_if_forked(self) -> None:
+        """A task that forks and lets the copy return must not have two workers write one file."""
+        if os.getpid() != self._pid:
+            os._exit(1)
 
     def _fail(self, task: int, key: Key, error: BaseException, duration_s: float) -> dict[str, Any]:
         kind = Kind.OVER_MEMORY if isinstance(error, MemoryError) else Kind.RAISED
@@ -160,7 +174,11 @@ class Worker:
             finished_at=time.time(),
             duration_s=duration_s,
         )
-        return {"kind": kind, "error": described}
+        # The traceback stays in the record: an answer has to be small, whatever happened.
+        return {
+            "kind": kind,
+            "error": {**described, "message": described["message"][:500], "traceback": ""},
+        }
 
 
 class KeyEncoder:
@@ -190,41 +208,53 @@ class _ValueTexts(dict[int, bytes]):
 class TaskLog:
     """Where everything goes that tasks print, from Python or from C, tagged by key."""
 
+    _stream: TextIO
+
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
             raise storage_error(path, error) from error
-        sys.stdout.flush()
         for standard in (1, 2):
             os.dup2(self._file, standard)
+        self._open_stream()
+        faulthandler.enable(2)
+        self._title = "importing the study"
+        self._end = 0
+        self._tagged = False
+
+    def _open_stream(self) -> None:
         sys.stdout = sys.stderr = io.TextIOWrapper(
             _TaggingFile(self), encoding="utf-8", errors="backslashreplace", write_through=True
         )
-        faulthandler.enable(2)
-        self._key: Key = {}
-        self._end = 0
-        self._tagged = False
+        self._stream = sys.stdout
 
     def begin(self, key: Key) -> None:
         """From here on, what is printed belongs to `key`."""
         self._key = key
+        self._title = ""
         self._tagged = False
+        if self._stream.closed:
+            # The last task has closed what is not its own.
+            self._open_stream()
 
     def end(self) -> None:
         """Tag what C code printed past us, now that we see it."""
         size_bytes = os.fstat(self._file).st_size
         if size_bytes != self._end:
             if not self._tagged:
-                os.write(self._file, f"--- printed by {key_text(self._key)}\n".encode())
+                os.write(self._file, f"--- printed by {self._name()}\n".encode())
             self._end = os.fstat(self._file).st_size
 
     def tag(self) -> None:
         """Write the key above the first thing that a task prints."""
         if not self._tagged:
             self._tagged = True
-            os.write(self._file, f"--- {key_text(self._key)}\n".encode())
+            os.write(self._file, f"--- {self._name()}\n".encode())
+
+    def _name(self) -> str:
+        return self._title or key_text(self._key)
 
     def write(self, data: bytes) -> int:
         self.tag()
@@ -257,8 +287,15 @@ def describe_error(error: BaseException) -> dict[str, str]:
         "type": type(error).__name__,
         "message": _message(error)[:2000],
         "where": user_place(error),
-        "traceback": "" if is_ours else user_traceback(error)[-LONGEST_TRACEBACK:],
+        "traceback": "" if is_ours else _traceback(error)[-LONGEST_TRACEBACK:],
     }
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return user_traceback(error)
+    except Exception:  # a chain of thousands of errors is too deep for the standard library
+        return "(its traceback cannot be shown)"
 
 
 def _message(error: BaseException) -> str:

@@ -1,0 +1,176 @@
+"""What a state is in words: causes of failures, next steps, who is running, counts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from h5sweep.folder import RunFolder
+from h5sweep.plan import Plan, plan_product
+from h5sweep.processes import this_process
+from h5sweep.records import Kind
+from h5sweep.report import (
+    Run,
+    Status,
+    failures_text,
+    group_failures,
+    missing_lines,
+    status_json,
+    status_of,
+    status_text,
+)
+from h5sweep.state import Failure, Missing, Reason, read_state
+from h5sweep.units import count_text
+
+PLAN = plan_product({"seed": range(4)})
+ALIVE = Run(True, this_process())
+ELSEWHERE = Run.of(replace(this_process(), host="node17"))
+
+
+def failure(message: str, *, where: str = "", kind: Kind = Kind.RAISED) -> Failure:
+    return Failure(kind, "UnsupportedValueError", message, where, "", 1.0, 0.5)
+
+
+@pytest.fixture
+def status(tmp_path: Path) -> Status:
+    """A sweep of four tasks that are all done and not merged."""
+    folder = RunFolder(tmp_path / "out.h5")
+    folder.create()
+    found = status_of(read_state(folder, PLAN), "out.h5", False)
+    return replace(found, done=4, columns={})
+
+
+def last_lines(status: Status, count: int = 1) -> list[str]:
+    return status_text(status).splitlines()[-count:]
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "groups"),
+    [
+        ("x is None: leave it out", "y is None: leave it out", 2),
+        ("x is None: leave it out", "x is a masked array: fill it", 2),
+        ("x is an int of 70 bits", "x is an int of 164 bits", 1),
+        ("x is 1.5e-3 m", "x is 20 m", 1),
+        ("x is <T object at 0x7f3a>", "x is <T object at 0x11bc>", 1),
+        ("x is 'a'", "x is 'b c'", 1),
+    ],
+)
+def test_failures_without_a_place_are_grouped_by_their_words(
+    one: str, other: str, groups: int
+) -> None:
+    """Messages that differ in numbers and quotations only are one cause, others are several."""
+    assert len(group_failures({0: failure(one), 1: failure(other)})) == groups
+
+
+def test_failures_at_one_place_are_one_cause() -> None:
+    """Whatever the message says: the same line of the user's code is the same cause."""
+    failures = {0: failure("a", where="s.py:1"), 1: failure("b", where="s.py:1")}
+    (group,) = group_failures(failures)
+    assert group.tasks == (0, 1)
+
+
+@pytest.mark.parametrize(("kind", "named"), [(Kind.RAISED, 0), (Kind.DIED, 1), (Kind.TIMED_OUT, 1)])
+def test_logs_are_named_where_no_traceback_is(tmp_path: Path, kind: Kind, named: int) -> None:
+    """A task that raised has its traceback; for others the logs may say more."""
+    state = read_state(RunFolder(tmp_path / "out.h5"), PLAN)
+    groups = group_failures({0: failure("a\nb", kind=kind), 1: failure("c", kind=kind)})
+    text = failures_text(state, groups, Path("out.h5.run/logs"))
+    assert text.count("logs: out.h5.run/logs") == named
+    assert text.startswith(f"1 task {kind.words}: UnsupportedValueError: a b\n")
+
+
+# Next steps
+
+
+def test_finished_and_not_merged_is_to_be_merged(status: Status) -> None:
+    """All is done: merge is the next step, unless a run is going on, which does it."""
+    assert last_lines(status) == ["next: h5sweep merge out.h5 makes the output"]
+    assert last_lines(replace(status, run=ALIVE)) == [f"a run is going on ({ALIVE.process})"]
+    assert last_lines(replace(status, output_exists=True)) == ["complete"]
+    beyond = replace(status, output_exists=True, beyond_plan=1)
+    assert last_lines(beyond, 2) == [
+        "  1 result beyond the plan not merged yet",
+        "next: h5sweep merge out.h5 makes the output",
+    ]
+
+
+def test_whether_a_run_is_going_on_is_said(status: Status) -> None:
+    """With tasks missing: by whom they are run, that nobody does, or that it cannot be seen."""
+    missing = replace(status, done=3)
+    next_line = "next: h5sweep missing out.h5 lists what is missing, and why"
+    nobody = "no run is going on: give the run command again"
+    assert last_lines(missing, 2) == [nobody, next_line]
+    assert last_lines(replace(missing, run=ALIVE), 2)[0].startswith("a run is going on (pid ")
+    elsewhere = last_lines(replace(missing, run=ELSEWHERE), 2)[0]
+    assert elsewhere.startswith("a run may be going on (pid ")
+    assert "on node17" in elsewhere
+
+
+@pytest.mark.parametrize("run", [Run(), ALIVE, ELSEWHERE])
+def test_run_is_in_the_json(status: Status, run: Run) -> None:
+    """alive is true, false, or null where nobody here can say."""
+    told = json.loads(status_json(replace(status, run=run)))["run"]
+    process = run.process
+    assert told == {
+        "alive": run.alive,
+        "pid": process and process.pid,
+        "host": process and process.host,
+    }
+
+
+def test_a_dead_owner_of_the_lock_is_no_run() -> None:
+    """A lock that a killed run left behind does not count."""
+    dead = replace(this_process(), start_ticks=1)
+    assert Run.of(dead).alive is False
+    assert Run.of(None) == Run()
+
+
+def test_without_plan_and_results_nothing_is_complete(tmp_path: Path) -> None:
+    """An empty folder is neither complete nor missing anything."""
+    empty = status_of(read_state(RunFolder(tmp_path / "out.h5"), Plan(())), "out.h5", True)
+    assert not empty.is_complete
+    assert status_text(empty) == "out.h5: nothing is recorded yet\n"
+
+
+# Counts
+
+
+@pytest.mark.parametrize(
+    ("shares", "words"),
+    [
+        ([9] * 15, "3 more, all done"),
+        ([0] * 12 + [9] * 3, "3 more, all done"),
+        ([0] * 15, "3 more, with nothing done"),
+        ([0] * 12 + [5] * 3, "3 more, with as large or a larger share done"),
+    ],
+)
+def test_values_not_shown_are_told_truly(status: Status, shares: list[int], words: str) -> None:
+    """Of many values those least far are shown, and of the others it is said how far they are."""
+    columns = {"seed": [(value, done, 9) for value, done in enumerate(shares)]}
+    lines = status_text(replace(status, columns=columns)).splitlines()
+    assert any(line.endswith(words) for line in lines)
+
+
+def test_one_is_singular(status: Status) -> None:
+    """1 task, 2 tasks, 1,000 tasks, 0 tasks."""
+    assert [count_text(n, "task") for n in (0, 1, 2, 1000)] == [
+        "0 tasks",
+        "1 task",
+        "2 tasks",
+        "1,000 tasks",
+    ]
+    text = status_text(replace(status, done=3, damaged_records=1, unreadable_files=1))
+    assert "  1 damaged record: `run` runs its task again\n" in text
+    assert "  1 record file whose beginning cannot be read\n" in text
+
+
+def test_a_missing_task_is_one_line() -> None:
+    """Whatever white space its error's message has."""
+    missing = Missing(3, {"seed": 3}, Reason.FAILED, "raised: E: a\n  b")
+    assert list(missing_lines([missing])) == ["seed=3  failed: raised: E: a b\n"]
