@@ -68,7 +68,9 @@ def _one_round(
             env={**os.environ, **environment},
             stderr=log,
         )
-    end_of_coordinator = time.monotonic() + random_source.uniform(1.0, 3.0)
+    # The first ones die early, so that a fast machine cannot be done before two have been killed.
+    longest_s = 1.0 if kills["coordinator"] < 2 else 3.0
+    end_of_coordinator = time.monotonic() + random_source.uniform(0.7, longest_s)
     is_last_chance = kills["coordinator"] >= 5 and kills["worker"] >= 20
     while True:
         try:
