@@ -899,3 +899,22 @@ def test_results_of_a_first_batch_are_synced(terminal: Terminal, study: Study) -
     trace = log.read_text()
     # The last one ended by itself and synced its file on the way out.
     assert len([name for name in files if name not in trace]) <= 1
+
+
+def test_a_last_sync_that_fails_ends_the_run_with_an_error(
+    terminal: Terminal, study: Study
+) -> None:
+    """What may not be on the disk is not reported as done and durable."""
+    study("""
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed}
+    """)
+    words = ["run", "study.py", "-o", "out.h5", "--no-merge", "-j", "1"]
+    strace = ["strace", "-f", "-b", "execve", "-o", "/dev/null", "-e", "trace=fdatasync"]
+    strace += ["-e", "inject=fdatasync:error=EIO"]
+    done = subprocess.run(
+        [*strace, *H5SWEEP, *words], cwd=terminal.folder, capture_output=True, text=True
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Input/output error" in done.stderr

@@ -260,8 +260,8 @@ class Pool:
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """End every worker; what they recorded is durable afterwards."""
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """End every worker; what they recorded is durable afterwards, or StorageError is raised."""
         self._end_running()
         for member in list(self._leaving.values()):
             if not _has_ended(member, max(member.leaves_by - time.monotonic(), 0)):
@@ -270,6 +270,8 @@ class Pool:
         self._selector.close()
         self._launcher.close()
         self._syncer.close()
+        if error is None and self._trouble is not None:
+            raise self._trouble
 
     def warm_up(self, tasks: int) -> None:
         """Start workers for so many tasks while it is still being found out which they are."""
