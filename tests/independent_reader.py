@@ -1,4 +1,4 @@
-"""A reader of run folders written from docs/format.md alone. It shares no code with h5sweep."""
+"""A reader of run folders as docs/format.md describes them. It shares no code with h5sweep."""
 
 from __future__ import annotations
 

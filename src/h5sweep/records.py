@@ -192,7 +192,7 @@ class RecordFile:
         `frame` is the tuple that FRAME unpacks: magic, checksum of the record, task, kind, header
         bytes, data bytes, finished_at, duration_s, mark, checksum of the data, checksum of the
         frame. Damage and a torn tail go into `found`; the records behind damage are yielded all
-        the same. Tuples, not objects, because a million of them have to pass in a second.
+        the same. Tuples, not objects, because `status` passes a million of them.
         """
         buffer, unpack, mark = self.buffer, FRAME.unpack_from, self.mark
         magic, last_kind, check, fields_start = MAGIC, _LAST_KIND, crc32, _FIELDS_START

@@ -1,8 +1,8 @@
 """What a run folder says of each task: done, failed, running, lost, or never started.
 
 Everything is read from the record files and the plan, without NumPy, h5py or the user's code, and
-is right while a run is going on. Arrays by task number, because a million tasks must fit into a
-second and 300 MB.
+is right while a run is going on. Arrays by task number, because a million tasks must fit into
+two seconds and 300 MB.
 """
 
 from __future__ import annotations
