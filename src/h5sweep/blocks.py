@@ -13,7 +13,7 @@ from .columns import DataColumn, Layout, Variant
 from .errors import DamagedError
 from .output import OutputReader, OutputSource, verify_rows
 from .records import Kind
-from .sources import OLD_OUTPUT, Part, RecordSource, Rows, spans
+from .sources import OLD_OUTPUT, Cells, Part, RecordSource, Rows, spans
 from .state import IN_OUTPUT, FolderState
 from .values import Array
 
@@ -68,6 +68,9 @@ class Sources:
     def parts(self, block: slice) -> Iterator[Part]:
         """All cells in the rows of a block."""
         yield from self._records.parts(self.rows, block)
+        yield from self._kept_parts(block)
+
+    def _kept_parts(self, block: slice) -> Iterator[Part]:
         kept = np.flatnonzero(self.rows.source[block] == OLD_OUTPUT)
         if self._old is not None and len(kept):
             yield from self._old.parts(kept, self.rows.position[block][kept])
@@ -86,13 +89,18 @@ class Sources:
         """Every name and dtype that occurs, in the order of the tasks that first returned it."""
         found: dict[tuple[str, str], Variant] = {}
         first_rows: dict[tuple[str, str], int] = {}
-        for block in self.blocks():
-            for part in self.parts(block):
-                cell = (part.name, part.dtype)
-                row = block.start + int(part.rows[0])
-                first_rows[cell] = min(first_rows.get(cell, row), row)
-                found.setdefault(cell, Variant(*cell)).add(part.axes)
-        return [found[cell] for cell in sorted(found, key=lambda cell: first_rows[cell])]
+        for cells in self._cells():
+            variant = (cells.name, cells.dtype)
+            first_rows[variant] = min(first_rows.get(variant, cells.first_row), cells.first_row)
+            found.setdefault(variant, Variant(*variant)).add(cells.rows, cells.axes)
+        return [found[variant] for variant in sorted(found, key=lambda it: first_rows[it])]
+
+    def _cells(self) -> Iterator[Cells]:
+        yield from self._records.cells(self.rows)
+        for block in self.blocks() if self._old is not None else ():
+            for part in self._kept_parts(block):
+                first_row = block.start + int(part.rows[0])
+                yield Cells(part.name, part.dtype, first_row, len(part.rows), part.axes)
 
     def counts(self, columns: Sequence[DataColumn]) -> dict[str, Array]:
         """For each of these columns, how many elements along its first axis each row has."""

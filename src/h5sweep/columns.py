@@ -51,9 +51,9 @@ class Variant:
     rows: int = 0
     shapes: dict[int, tuple[Array, Array]] = field(default_factory=dict)
 
-    def add(self, axes: Array) -> None:
-        """Count cells in; `axes` has their shapes, one row a cell."""
-        self.rows += len(axes)
+    def add(self, rows: int, axes: Array) -> None:
+        """Count the cells of some rows in; `axes` has every shape they have, at least once."""
+        self.rows += rows
         ndim = axes.shape[1]
         low, high = axes.min(axis=0), axes.max(axis=0)
         if ndim in self.shapes:

@@ -71,13 +71,22 @@ def merge_run(
         merge.require_space()
         with durable.replacing(folder.output) as temporary:
             merge.write(temporary)
-            durable.sync_file(temporary)
-            merge.verify(temporary)
+            with _meanwhile(partial(durable.sync_file, temporary)):
+                merge.verify(temporary)
     finally:
         if old is not None:
             old.close()
     note_merged(folder, state.plan, merge.rows.tasks, **details)
     return merge.report()
+
+
+@contextmanager
+def _meanwhile(action: Callable[[], None]) -> Iterator[None]:
+    """Let `action` run beside the body; raise its error if it has one."""
+    with ThreadPoolExecutor(1) as executor:
+        acting = executor.submit(action)
+        yield
+        acting.result()
 
 
 class _Merge:

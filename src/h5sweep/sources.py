@@ -25,6 +25,8 @@ BLOCK_BYTES = 4 << 20
 BLOCK_ROWS = 1 << 16
 OLD_OUTPUT = -1  # stands where the number of a record file does
 
+Structure = tuple[tuple[str, str, int], ...]  # name, dtype and number of axes of each cell
+
 _MAPPED_FILES = 256  # a mapped file costs a file descriptor, of which there are often only 1024
 _FORGET_BYTES = 64 << 20
 _FORMS_REMEMBERED = 1 << 15
@@ -97,6 +99,17 @@ class Part:
         return elements(self.axes)
 
 
+@dataclass(frozen=True)
+class Cells:
+    """All cells of one name and dtype in some rows; `axes` has every shape among them."""
+
+    name: str
+    dtype: str
+    first_row: int
+    rows: int
+    axes: Array
+
+
 class Forms:
     """The distinct schemas of records, by number.
 
@@ -105,8 +118,8 @@ class Forms:
     """
 
     def __init__(self) -> None:
-        self.structures: list[tuple[tuple[str, str, int], ...]] = []
-        self._structure_numbers: dict[tuple[tuple[str, str, int], ...], int] = {}
+        self.structures: list[Structure] = []
+        self._structure_numbers: dict[Structure, int] = {}
         self._axes: list[array[int]] = []
         self._structure_of_form = array("i")
         self._place_of_form = array("q")
@@ -144,10 +157,13 @@ class Forms:
 
     def axes_of(self, forms: Array, structure: int) -> Array:
         """The axes of forms of one structure: all cells' side by side, one row a form."""
-        width = max(sum(ndim for _, _, ndim in self.structures[structure]), 1)
-        table = np.frombuffer(self._axes[structure], np.int64).reshape(-1, width)
         places = np.frombuffer(self._place_of_form, np.int64)[forms]
-        return table[places]
+        return self.all_axes(structure)[places]
+
+    def all_axes(self, structure: int) -> Array:
+        """The same for every form of that structure."""
+        width = max(sum(ndim for _, _, ndim in self.structures[structure]), 1)
+        return np.frombuffer(self._axes[structure], np.int64).reshape(-1, width)
 
 
 class RecordSource:
@@ -208,6 +224,16 @@ class RecordSource:
         ]
         return bool(np.array(alike)[self.forms.structure_of(forms)].all())
 
+    def cells(self, rows: Rows) -> Iterator[Cells]:
+        """What the located rows hold, known from their forms alone."""
+        recorded = np.flatnonzero(rows.source != OLD_OUTPUT)
+        structures = self.forms.structure_of(rows.form[recorded])
+        for number, structure in enumerate(self.forms.structures):
+            mine = recorded[structures == number]
+            axes = self.forms.all_axes(number)
+            for (name, dtype, _), shapes in zip(structure, _split(axes, structure), strict=True):
+                yield Cells(name, dtype, int(mine[0]), len(mine), shapes)
+
     def parts(self, rows: Rows, block: slice) -> Iterator[Part]:
         """The cells in the rows of a block that come from record files."""
         recorded = np.flatnonzero(rows.source[block] != OLD_OUTPUT)
@@ -224,14 +250,11 @@ class RecordSource:
                 yield from self._cells(file, self.forms.structures[structure], where, axes, offsets)
 
     def _cells(
-        self, file: int, structure: tuple[Any, ...], where: Array, axes: Array, offsets: Array
+        self, file: int, structure: Structure, where: Array, axes: Array, offsets: Array
     ) -> Iterator[Part]:
         """Walk through the cells of records of one structure, in the order they were written."""
         buffer = self._buffer(file)
-        axis = 0
-        for name, dtype, ndim in structure:
-            shape = axes[:, axis : axis + ndim]
-            axis += ndim
+        for (name, dtype, _), shape in zip(structure, _split(axes, structure), strict=True):
             counts = elements(shape)
             if dtype == STR:
                 starts, sizes, offsets = _walk_text(buffer, offsets, counts)
@@ -285,6 +308,14 @@ class _TextLoader:
         pairs = zip(self.starts.tolist(), ends.tolist(), strict=True)
         texts[:] = [bytes(view[start:end]) for start, end in pairs]
         return texts
+
+
+def _split(axes: Array, structure: Structure) -> Iterator[Array]:
+    """The axes of each cell, of which `axes` has those of all cells side by side."""
+    start = 0
+    for _, _, ndim in structure:
+        yield axes[:, start : start + ndim]
+        start += ndim
 
 
 def gather(buffer: Array, offsets: Array, size_bytes: int) -> Array:
