@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from h5sweep.durable import Appender, make_folder, replace_text, replacing
+from h5sweep.durable import Appender, keep_aside, make_folder, replace_text, replacing
 from h5sweep.errors import StorageError
 from h5sweep.records import Kind, RecordWriter, read_records
 
@@ -138,6 +138,35 @@ def test_a_failing_step_leaves_the_old_file(tmp_path: Path, syscall: str) -> Non
     assert target.read_text() == "old"
     assert not (tmp_path / ".layouts.h5.part").exists()
     assert trace.read_text().count(f"{syscall}(") == 1
+
+
+KEEP_ASIDE = (
+    "import sys; from pathlib import Path; from h5sweep.durable import keep_aside; "
+    "print(keep_aside(Path(sys.argv[1])))"
+)
+
+
+def test_what_is_kept_aside_outlives_its_replacement(tmp_path: Path) -> None:
+    """Each content gets a name of its own, and only one, however often it is asked for."""
+    target = tmp_path / "layouts.h5"
+    target.write_text("first")
+    assert keep_aside(target) == keep_aside(target) == tmp_path / "layouts.old-1.h5"
+    replace_text(target, "second")
+    assert keep_aside(target) == tmp_path / "layouts.old-2.h5"
+    replace_text(target, "third")
+    assert (tmp_path / "layouts.old-1.h5").read_text() == "first"
+    assert (tmp_path / "layouts.old-2.h5").read_text() == "second"
+
+
+@needs_strace
+def test_a_file_system_without_second_names_gets_a_copy(tmp_path: Path) -> None:
+    target = tmp_path / "layouts.h5"
+    target.write_text("first")
+    refuse = ["strace", "-o", "/dev/null", "-e", "trace=/^link", "-e", "inject=/^link:error=EPERM"]
+    subprocess.run([*refuse, sys.executable, "-c", KEEP_ASIDE, str(target)], check=True)
+    aside = tmp_path / "layouts.old-1.h5"
+    assert aside.read_text() == "first"
+    assert not aside.samefile(target)
 
 
 def test_folders_are_made_with_what_is_above_them(tmp_path: Path) -> None:

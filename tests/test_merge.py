@@ -403,7 +403,7 @@ def test_a_damaged_output_is_not_replaced(folder: RunFolder) -> None:
 
 
 def test_a_row_that_rotted_is_not_kept_as_sound(folder: RunFolder) -> None:
-    """If a row to be kept fails its checksum, nothing is merged and the output is named."""
+    """If a row to be kept fails its checksum, the others are kept and the old file stays."""
     merged(folder, {0: {"x": 1.0}, 1: {"x": 2.0}})
     for path in folder.record_paths():
         path.unlink()
@@ -414,8 +414,42 @@ def test_a_row_that_rotted_is_not_kept_as_sound(folder: RunFolder) -> None:
         raw.seek(offset)
         raw.write(b"\xff")
     os.utime(folder.output, ns=(identity.st_atime_ns, identity.st_mtime_ns))
-    with pytest.raises(DamagedError, match="task 0"):
-        merge_run(folder)
+    rotted = folder.output.read_bytes()
+
+    report = merge_run(folder)
+
+    assert (report.tasks_merged, report.tasks_left_out) == (1, 1)
+    with h5py.File(folder.output) as file:
+        assert (file["task"][:].tolist(), file["x"][:].tolist()) == ([1], [2.0])
+    aside = folder.output.with_name("out.old-1.h5")
+    assert aside.read_bytes() == rotted
+    assert any("seed=0" in note and str(aside) in note for note in report.notes)
+    state = read_state(folder, folder.load_plan())
+    assert 0 in state.missing_tasks()
+    assert 1 not in state.missing_tasks()
+
+
+def test_what_somebody_added_to_the_output_is_kept_aside(folder: RunFolder) -> None:
+    """A merge cannot take over what it does not know, so the file that has it stays."""
+    folder.create()
+    folder.save_plan(plan := seeds(4))
+    merged(folder, {0: {"x": 1.0, "y": np.zeros(3)}, 1: {"x": 2.0, "y": np.zeros(4)}})
+    with h5py.File(folder.output, "r+") as file:
+        file["my_ranking"] = [1, 0]
+        file.attrs["my_comment"] = "the good one"
+    write_records(folder, plan, {2: {"x": 3.0, "y": np.zeros((2, 2))}})
+
+    report = merge_run(folder)
+
+    aside = folder.output.with_name("out.old-1.h5")
+    assert any("my_ranking, my_comment" in n and str(aside) in n for n in report.notes)
+    with h5py.File(aside) as file:
+        assert file["my_ranking"][:].tolist() == [1, 0]
+    with h5py.File(folder.output) as file:
+        assert "my_ranking" not in file
+    write_records(folder, plan, {3: {"x": 4.0}})
+    assert not any("did not come from the sweep" in note for note in merge_run(folder).notes)
+    assert not folder.output.with_name("out.old-2.h5").exists()
 
 
 def test_damage_and_duplicates_are_noted(folder: RunFolder) -> None:

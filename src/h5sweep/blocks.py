@@ -10,8 +10,7 @@ import numpy as np
 
 from .adopt import tasks_of_output
 from .columns import DataColumn, Layout, Variant
-from .errors import DamagedError
-from .output import OutputReader, OutputSource, verify_rows
+from .output import OutputReader, OutputSource, damaged_rows
 from .records import Kind
 from .sources import OLD_OUTPUT, Cells, Part, RecordSource, Rows, spans
 from .state import IN_OUTPUT, FolderState
@@ -27,12 +26,18 @@ class Sources:
         self._records = RecordSource(state.paths)
         self._old = OutputSource(old) if old is not None else None
         kinds = np.frombuffer(state.kinds, np.uint8)
-        tasks = np.flatnonzero((kinds == Kind.DONE) | (kinds == IN_OUTPUT))
+        is_kept = kinds == IN_OUTPUT
+        self.damaged_tasks = np.empty(0, np.int64)
+        if old is not None and is_kept.any():
+            tasks_of_rows = tasks_of_output(old, state.plan)
+            damaged = tasks_of_rows[damaged_rows(old)]
+            self.damaged_tasks = damaged[is_kept[damaged]]
+            is_kept[self.damaged_tasks] = False
+        tasks = np.flatnonzero((kinds == Kind.DONE) | is_kept)
         self.rows = Rows.empty(tasks)
         self._locate_records(state, np.flatnonzero(kinds[tasks] == Kind.DONE))
-        kept = np.flatnonzero(kinds[tasks] == IN_OUTPUT)
-        if old is not None and len(kept):
-            self._locate_kept(old, kept, tasks_of_output(old, state.plan))
+        if old is not None and is_kept.any():
+            self._locate_kept(old, np.flatnonzero(is_kept[tasks]), tasks_of_rows)
 
     def _locate_records(self, state: FolderState, recorded: Array) -> None:
         tasks = self.rows.tasks[recorded]
@@ -51,13 +56,6 @@ class Sources:
             list(executor.map(locate, by_file))
 
     def _locate_kept(self, old: OutputReader, kept: Array, tasks_of_rows: Array) -> None:
-        failed = verify_rows(old.path)
-        if failed:
-            raise DamagedError(
-                f"{old.path} is damaged: the checksums of {len(failed):,} rows do not hold, first "
-                f"that of task {failed[0]}. Move it away and give the same command again: what is "
-                "in the records is merged, and the rest is run again"
-            )
         order = np.argsort(tasks_of_rows)
         places = order[np.searchsorted(tasks_of_rows, self.rows.tasks[kept], sorter=order)]
         self.rows.position[kept] = places

@@ -10,7 +10,9 @@ ever syncs the same file twice in the hope of a better answer: the error is fina
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -42,6 +44,22 @@ def replacing(target: Path) -> Iterator[Path]:
         if isinstance(error, OSError) and not isinstance(error, StorageError):
             raise storage_error(target, error) from error
         raise
+
+
+def keep_aside(path: Path) -> Path:
+    """Give the content of `path` a second name, so that it outlives a replacement; return that."""
+    names = (f"{path.stem}.old-{number}{path.suffix}" for number in itertools.count(1))
+    asides = (path.with_name(name) for name in names)
+    aside = next(aside for aside in asides if not aside.exists() or aside.samefile(path))
+    if not aside.exists():
+        try:
+            os.link(path, aside)
+        except OSError:
+            # Not every file system has second names.
+            with replacing(aside) as temporary:
+                shutil.copyfile(path, temporary)
+        sync_folder(path.parent)
+    return aside
 
 
 def replace_text(target: Path, text: str) -> None:

@@ -73,6 +73,7 @@ def merge_run(
             merge.write(temporary)
             with _meanwhile(partial(durable.sync_file, temporary)):
                 merge.verify(temporary)
+            merge.keep_old_aside()
     finally:
         if old is not None:
             old.close()
@@ -202,13 +203,33 @@ class _Merge:
                 found = reader.slab(column.shape_name, block.start, block.stop)
                 _require(_equal(found, shapes), column.shape_name)
 
+    def keep_old_aside(self) -> None:
+        """Leave the old output there under another name if the new one lacks something of it."""
+        reasons = self._reasons_to_keep_old()
+        if reasons:
+            aside = durable.keep_aside(self.folder.output)
+            self._notes += [f"{reason}; the old output is kept as {aside}" for reason in reasons]
+
+    def _reasons_to_keep_old(self) -> list[str]:
+        damaged, strangers = self._sources.damaged_tasks, self.old.strangers() if self.old else []
+        reasons = []
+        if len(damaged):
+            key = key_text(self.plan.key(int(damaged[0])))
+            reasons.append(
+                f"the checksum of {len(damaged):,} of the rows that only the old output had did "
+                f"not hold, first that of {key}: they are left out and have to be run again"
+            )
+        if strangers:
+            reasons.append(f"{', '.join(strangers)} in the old output did not come from the sweep")
+        return reasons
+
     def report(self) -> MergeReport:
         return MergeReport(
             self.folder.output,
             tasks_merged=len(self.rows),
             tasks_planned=len(self.plan),
             tasks_kept=int((self.rows.source == OLD_OUTPUT).sum()),
-            tasks_left_out=len(self.state.beyond_plan),
+            tasks_left_out=len(self.state.beyond_plan) + len(self._sources.damaged_tasks),
             failures=len(self._failures["task"]),
             size_bytes=self.folder.output.stat().st_size,
             notes=tuple(self._notes),

@@ -24,6 +24,33 @@ from .sources import BLOCK_BYTES, Part, spans
 from .values import STR, Array
 
 FORMAT = "h5sweep.output/1"
+BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
+OWN_GROUPS = ("failures", "provenance")
+OWN_ATTRIBUTES = (
+    "Conventions",
+    "title",
+    "summary",
+    "history",
+    "source",
+    "creator_name",
+    "date_created",
+    "date_modified",
+    "h5sweep_format",
+    "h5sweep_key",
+    "h5sweep_plan",
+    "h5sweep_columns",
+    "tasks_done",
+    "tasks_planned",
+    "_NCProperties",  # netCDF's own
+)
+BOOKKEEPING: dict[str, tuple[str, dict[str, str]]] = {
+    "duration_s": ("<f8", {"units": "s", "long_name": "how long the task took"}),
+    "finished_at": (
+        "<f8",
+        {"units": "seconds since 1970-01-01T00:00:00Z", "calendar": "proleptic_gregorian"},
+    ),
+    "row_crc32": ("<u4", {"long_name": "CRC-32 of the row's data, columns as in h5sweep_columns"}),
+}
 
 
 @dataclass(frozen=True)
@@ -181,6 +208,24 @@ class OutputReader:
             about.get("_FillValue") if dataset.dtype.kind in "iu" else None,
         )
 
+    def strangers(self) -> list[str]:
+        """The names of what somebody else has added to the file."""
+        columns = [self._file[name] for name in str(self.attributes["h5sweep_columns"]).split()]
+        helpers = {
+            _plain(dataset.attrs.get(f"h5sweep_{kind}"))
+            for dataset in columns
+            for kind in ("count", "shape")
+        }
+        keys = str(self.attributes["h5sweep_key"]).split()
+        ours = {"task", *BOOKKEEPING, *OWN_GROUPS, *keys, *helpers, *(c.name[1:] for c in columns)}
+        others = [name for name in self._file if name not in ours and not self._is_bare(name)]
+        return others + [name for name in self.attributes if name not in OWN_ATTRIBUTES]
+
+    def _is_bare(self, name: str) -> bool:
+        """Whether it stands for a dimension and holds nothing."""
+        about = _plain(self._file[name].attrs.get("NAME", ""))
+        return str(about).startswith(BARE_DIMENSION.partition("{")[0])
+
     def _extent(self, dataset: Any) -> Extent | None:
         offset = dataset.id.get_offset()
         if offset is None or h5py.check_string_dtype(dataset.dtype):
@@ -230,20 +275,24 @@ def verify_rows(path: Path) -> list[int]:
 
     Needs nothing but the output. Only compares: nothing on disk changes.
     """
-    failed: list[int] = []
     with OutputReader(path) as reader:
-        tasks, expected = reader.tasks, reader.whole("row_crc32")
-        columns = reader.columns()
-        row_bytes = path.stat().st_size // max(len(tasks), 1)
-        step = max(BLOCK_BYTES // row_bytes, 1)
-        for first in range(0, len(tasks), step):
-            last = min(first + step, len(tasks))
-            checksums = RowChecksums(last - first)
-            for column in columns:
-                checksums.add(column.read(first, last), column.counts(first, last))
-            wrong = checksums.values() != expected[first:last]
-            failed += tasks[first:last][wrong].tolist()
-    return failed
+        failed: list[int] = reader.tasks[damaged_rows(reader)].tolist()
+        return failed
+
+
+def damaged_rows(reader: OutputReader) -> Array:
+    """Where the checksum of a row does not hold, as positions of rows."""
+    expected, columns = reader.whole("row_crc32"), reader.columns()
+    holds = np.ones(len(expected), bool)
+    row_bytes = reader.path.stat().st_size // max(len(expected), 1)
+    step = max(BLOCK_BYTES // row_bytes, 1)
+    for first in range(0, len(expected), step):
+        last = min(first + step, len(expected))
+        checksums = RowChecksums(last - first)
+        for column in columns:
+            checksums.add(column.read(first, last), column.counts(first, last))
+        holds[first:last] = checksums.values() == expected[first:last]
+    return np.flatnonzero(~holds)
 
 
 class RowChecksums:

@@ -16,23 +16,14 @@ import numpy as np
 from .columns import NAT, TIME_WORDS, DataColumn, Layout, stored_dtype
 from .dimensions import Dimensions
 from .h5 import h5py
+from .output import BARE_DIMENSION, BOOKKEEPING
 from .plan import Plan
 from .values import STR, Array
 
 CHUNK_BYTES = 512 << 10
 WRITE_BYTES = 1 << 20
 ATTRIBUTE_BYTES = 60_000
-_BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
 _KEY_DTYPES = {"int": "<i8", "float": "<f8", "bool": "|b1", "str": STR}
-
-BOOKKEEPING: dict[str, tuple[str, dict[str, str]]] = {
-    "duration_s": ("<f8", {"units": "s", "long_name": "how long the task took"}),
-    "finished_at": (
-        "<f8",
-        {"units": "seconds since 1970-01-01T00:00:00Z", "calendar": "proleptic_gregorian"},
-    ),
-    "row_crc32": ("<u4", {"long_name": "CRC-32 of the row's data, columns as in h5sweep_columns"}),
-}
 
 
 class OutputWriter:
@@ -120,7 +111,7 @@ class OutputWriter:
         group = self._file.create_group("failures", track_order=True)
         count = len(table["task"])
         scale = group.create_dataset("failure", (count,), ">f4")
-        scale.make_scale(_BARE_DIMENSION.format(count))
+        scale.make_scale(BARE_DIMENSION.format(count))
         for name, values in table.items():
             dtype = h5py.string_dtype() if values.dtype == object else values.dtype
             dataset = group.create_dataset(name, data=values, dtype=dtype)
@@ -138,7 +129,7 @@ class OutputWriter:
 
     def _create_dimension(self, name: str, size: int) -> None:
         scale = self._file.create_dataset(name, (size,), ">f4")
-        scale.make_scale(_BARE_DIMENSION.format(size))
+        scale.make_scale(BARE_DIMENSION.format(size))
         self._scales[name] = scale
 
     def _create_column(self, column: DataColumn) -> None:

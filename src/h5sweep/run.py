@@ -29,6 +29,7 @@ from .records import Damage, RecordFile, RecordWriter
 from .state import FolderState, read_state
 from .stretches import scan_stretches
 from .study import Declaration, source_of
+from .units import count_text
 from .worker import failure_header
 
 ORPHANS_S = 3.0
@@ -152,15 +153,15 @@ def _prepare_plan(folder: RunFolder, declaration: Declaration, display: Display)
     stored = folder.load_plan()
     plan = declared if stored is None else stored.extended(declared)[0]
     if stored is not None and len(plan) > len(stored):
-        display.say(f"the sweep has grown by {len(plan) - len(stored):,} tasks")
+        display.say(f"the sweep has grown by {count_text(len(plan) - len(stored), 'task')}")
     if plan is not stored:
         folder.save_plan(plan)
     plan = adopt_output(folder, plan)
     undeclared = [] if len(plan) == len(declared) else plan.numbers_beyond(declared)
     if undeclared:
         display.say(
-            f"{len(undeclared):,} tasks of earlier runs are no longer declared; "
-            "their results stay, they are not run"
+            f"{count_text(len(undeclared), 'task')} of earlier runs no longer declared; results "
+            "stay, nothing of it is run"
         )
     _save_sweep(folder, declaration, display, {"plan": plan.id, "tasks": ranges_of(undeclared)})
     return plan
@@ -340,10 +341,10 @@ class Interruption:
             self._pool.stop()
 
     def _announcement(self) -> str:
-        running = len(self._pool.current())
+        running = count_text(len(self._pool.current()), "running task")
         if self.signal == signal.SIGINT:
-            return f"letting {running} running tasks finish; Ctrl-C again stops them now"
-        return f"told to end: letting {running} running tasks finish for {self._grace_s:g} s"
+            return f"letting {running} finish; Ctrl-C again stops them now"
+        return f"told to end: letting {running} finish for {self._grace_s:g} s"
 
     def raise_stopped(self, tasks_done: int) -> None:
         assert self.signal is not None  # whoever calls has seen it
