@@ -8,8 +8,6 @@ coordinator does: the kernel kills it the moment its parent dies, also inside C 
 from __future__ import annotations
 
 import ctypes
-import faulthandler
-import io
 import json
 import os
 import selectors
@@ -22,15 +20,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from .durable import storage_error
 from .errors import DamagedError, StorageError, UnsupportedValueError
 from .folder import RunFolder
-from .plan import Column, Key, Plan, key_json, key_text
+from .plan import Column, Key, Plan, key_json
 from .records import Kind, RecordWriter, json_bytes
 from .slot import Slot
 from .study import Function, StudyReference, load_function, user_place, user_traceback
+from .task_log import TaskLog
 from .values import ResultEncoder, result_header
 
 LONGEST_TRACEBACK = 20_000
@@ -203,81 +201,6 @@ class _ValueTexts(dict[int, bytes]):
         key = {self._column.name: self._column.values[code]}
         text = self[code] = key_json(key)[1:-1].encode()
         return text
-
-
-class TaskLog:
-    """Where everything goes that tasks print, from Python or from C, tagged by key."""
-
-    _stream: TextIO
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        except OSError as error:
-            raise storage_error(path, error) from error
-        for standard in (1, 2):
-            os.dup2(self._file, standard)
-        self._open_stream()
-        faulthandler.enable(2)
-        self._title = "importing the study"
-        self._end = 0
-        self._tagged = False
-
-    def _open_stream(self) -> None:
-        sys.stdout = sys.stderr = io.TextIOWrapper(
-            _TaggingFile(self), encoding="utf-8", errors="backslashreplace", write_through=True
-        )
-        self._stream = sys.stdout
-
-    def begin(self, key: Key) -> None:
-        """From here on, what is printed belongs to `key`."""
-        self._key = key
-        self._title = ""
-        self._tagged = False
-        if self._stream.closed:
-            # The last task has closed what is not its own.
-            self._open_stream()
-
-    def end(self) -> None:
-        """Tag what C code printed past us, now that we see it."""
-        size_bytes = os.fstat(self._file).st_size
-        if size_bytes != self._end:
-            if not self._tagged:
-                os.write(self._file, f"--- printed by {self._name()}\n".encode())
-            self._end = os.fstat(self._file).st_size
-
-    def tag(self) -> None:
-        """Write the key above the first thing that a task prints."""
-        if not self._tagged:
-            self._tagged = True
-            os.write(self._file, f"--- {self._name()}\n".encode())
-
-    def _name(self) -> str:
-        return self._title or key_text(self._key)
-
-    def write(self, data: bytes) -> int:
-        self.tag()
-        return os.write(self._file, data)
-
-    def close(self) -> None:
-        """Leave no empty file behind."""
-        if os.fstat(self._file).st_size == 0:
-            self._path.unlink(missing_ok=True)
-
-
-class _TaggingFile(io.RawIOBase):
-    def __init__(self, log: TaskLog) -> None:
-        self._log = log
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        return self._log.write(bytes(data))
-
-    def fileno(self) -> int:
-        return 1
 
 
 def describe_error(error: BaseException) -> dict[str, str]:
