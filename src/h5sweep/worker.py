@@ -10,14 +10,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import selectors
 import signal
-import socket
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -55,19 +53,20 @@ class WorkerOrder:
 
 
 def main() -> None:
-    """Start as a worker, or as the template from which workers are forked."""
-    role, text = sys.argv[1:]
-    order = WorkerOrder.from_json(text)
+    """What a spawned worker process does from beginning to end."""
+    work(take_order())
+
+
+def take_order() -> WorkerOrder:
+    """Read what this process was told on its command line, and end with whoever told it."""
+    order = WorkerOrder.from_json(sys.argv[1])
     die_with_parent(order.parent)
-    if role == "template":
-        serve_forks(order)
-    else:
-        work(order)
+    return order
 
 
 def work(order: WorkerOrder, imported: Function | None = None) -> None:
     """Run batches until the connection closes; a forked worker has its function already."""
-    _ignore_signals()
+    ignore_signals()
     for descriptor in (order.connection, order.slot):
         # Programs that tasks start must not hold them open when we are gone.
         os.set_inheritable(descriptor, False)
@@ -85,7 +84,7 @@ def work(order: WorkerOrder, imported: Function | None = None) -> None:
             worker.serve(connection, first_batch)
         log.close()
     except BaseException as error:  # reported to the coordinator, which ends the run
-        _send(connection, {"broken": _wording(error)})
+        _send(connection, broken_message(error))
 
 
 class Worker:
@@ -233,104 +232,6 @@ def failure_header(key: Mapping[str, Any], error: Mapping[str, Any]) -> bytes:
     return b'{"error":' + json_bytes(dict(error)) + b',"key":' + key_json(key).encode() + b"}"
 
 
-def serve_forks(order: WorkerOrder) -> None:
-    """Import the study once, then fork a worker for every request and report how each ends.
-
-    Refuses if importing the study started threads: a forked copy would hold their locks for ever.
-    """
-    channel = socket.socket(fileno=order.connection)
-    folder = RunFolder(Path(order.output))
-    try:
-        log = TaskLog(folder.log_path(folder.new_record_path("template")))
-        function = load_function(order.study)
-    except BaseException as error:  # reported to the coordinator, which ends the run
-        channel.sendall(json_bytes({"broken": _wording(error)}) + b"\n")
-        return
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    channel.sendall(json_bytes({"threads": threads}) + b"\n")
-    if threads > 1:
-        return
-    _Template(channel, order, function).serve()
-    log.close()
-
-
-class _Template:
-    """The single-threaded process that workers are forked from."""
-
-    def __init__(self, channel: socket.socket, order: WorkerOrder, function: Function) -> None:
-        self._channel = channel
-        self._order = order
-        self._function = function
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(channel, selectors.EVENT_READ)
-        woken, waker = socket.socketpair()
-        woken.setblocking(False)
-        waker.setblocking(False)
-        self._woken, self._waker = woken, waker
-        self._selector.register(woken, selectors.EVENT_READ)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(waker.fileno())
-        _ignore_signals()
-
-    def serve(self) -> None:
-        """Fork and report until the coordinator closes the channel."""
-        while True:
-            ready = {key.fileobj for key, _ in self._selector.select()}
-            if self._woken in ready:
-                self._report_ends()
-            if self._channel in ready:
-                message, descriptors, _, _ = socket.recv_fds(self._channel, 64, 2)
-                if not message:
-                    return
-                self._fork(descriptors)
-
-    def _fork(self, descriptors: list[int]) -> None:
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            self._become_worker(descriptors, parent)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        self._say({"pid": pid})
-
-    def _become_worker(self, descriptors: list[int], parent: int) -> None:
-        status = 70
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.setsid()
-            self._channel.close()
-            die_with_parent(parent)
-            _reseed()
-            connection, slot = descriptors
-            order = replace(self._order, connection=connection, slot=slot, parent=parent)
-            work(order, self._function)
-            status = 0
-        finally:
-            os._exit(status)
-
-    def _report_ends(self) -> None:
-        with suppress(BlockingIOError):
-            self._woken.recv(4096)
-        with suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
-                self._say({"pid": pid, "status": os.waitstatus_to_exitcode(status)})
-
-    def _say(self, message: dict[str, Any]) -> None:
-        with suppress(ConnectionError):
-            self._channel.sendall(json_bytes(message) + b"\n")
-
-
-def _reseed() -> None:
-    """Give a forked worker random numbers of its own; Python's `random` sees to its own."""
-    import numpy as np
-
-    np.random.seed()
-
-
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends, whatever it is doing then."""
     with suppress(OSError, AttributeError):
@@ -340,13 +241,23 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _ignore_signals() -> None:
+def ignore_signals() -> None:
     """Leave Ctrl-C and the batch system's SIGTERM to the coordinator, which lets tasks finish.
 
     A handler, not SIG_IGN: programs that tasks start must not inherit deafness.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
+
+
+def broken_message(error: BaseException) -> dict[str, Any]:
+    """What the coordinator is told by a process that cannot go on."""
+    described = {
+        "type": type(error).__name__,
+        "message": str(error),
+        "errno": getattr(error, "errno", None),
+    }
+    return {"broken": described}
 
 
 def _receive(connection: Connection) -> list[int] | None:
@@ -361,11 +272,3 @@ def _receive(connection: Connection) -> list[int] | None:
 def _send(connection: Connection, message: dict[str, Any]) -> None:
     with suppress(ConnectionError):
         connection.send_bytes(json_bytes(message))
-
-
-def _wording(error: BaseException) -> dict[str, Any]:
-    return {
-        "type": type(error).__name__,
-        "message": str(error),
-        "errno": getattr(error, "errno", None),
-    }
