@@ -15,8 +15,9 @@ import pytest
 
 from conftest import H5SWEEP, Terminal
 from h5sweep.errors import UsageError
-from h5sweep.pool import PoolSettings, Queue, Retries
 from h5sweep.records import Kind
+from h5sweep.settings import PoolSettings, Retries
+from h5sweep.task_queue import TaskQueue
 from running import (
     count,
     ends_within,
@@ -352,7 +353,7 @@ def f(seed):
 def test_pause_before_a_retry_doubles() -> None:
     """The n-th retry of a task waits 2^(n-1) times the back-off, and never longer than a minute."""
     settings = PoolSettings(workers=1, retries=Retries(died=9), backoff_s=10.0)
-    queue = Queue([], settings)
+    queue = TaskQueue([], settings)
     waits = []
     for _ in range(5):
         assert queue.retry(7, Kind.DIED)

@@ -24,7 +24,6 @@ from .folder import RunFolder
 from .slot import Slot
 from .worker import WorkerOrder
 
-START_METHODS = ("spawn", "forkserver")
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -244,7 +243,6 @@ def _start(module: str, order: LaunchOrder, connection: int, slot: int) -> subpr
 
 
 __all__ = [
-    "START_METHODS",
     "Forker",
     "LaunchOrder",
     "Launcher",

@@ -1,7 +1,7 @@
 """Supervised worker processes on this machine. Knows records, but neither HDF5 nor plans.
 
-What happens to tasks is kept apart from what happens to processes: `Queue` decides which task runs
-when and how often, `_Member` is one process and what it was given, `Pool` watches them.
+What happens to tasks is kept apart from what happens to processes: `task_queue` decides which task
+runs when and how often, `_Member` is one process and what it was given, `Pool` watches them.
 
 Each worker has its own connection and its own shared memory: a worker that dies, at whatever
 instant, can leave no lock behind that another one waits for. The task that a dead worker was in is
@@ -11,14 +11,12 @@ and the rest of its batch runs elsewhere.
 
 from __future__ import annotations
 
-import heapq
 import json
 import os
 import resource
 import select
 import selectors
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,7 +27,6 @@ from typing import Any
 from .durable import Syncer
 from .errors import StorageError, StudyError, UsageError
 from .launch import (
-    START_METHODS,
     Forker,
     Launcher,
     LaunchOrder,
@@ -42,53 +39,17 @@ from .launch import (
     start_worker,
 )
 from .records import FAILURES, KIND, TASK, Kind, RecordFile, Scan
+from .settings import PoolSettings
 from .slot import NO_END, Slot
+from .task_queue import LARGEST_BATCH, TaskQueue
 
-BATCH_S = 0.2
-BATCH_GROWTH = 8
-LARGEST_BATCH = 20_000
 STUCK_S = 0.5
 EXIT_S = 5.0
 CLOSING_S = 0.5
 TICK_S = 0.1
-LONGEST_BACKOFF_S = 60.0
 STARTS_WITHOUT_SUCCESS = 3
 DESCRIPTORS_EACH = 5
 DESCRIPTORS_ELSE = 200
-
-
-@dataclass(frozen=True)
-class Retries:
-    """How often a task is tried again in the same run, by how it ended."""
-
-    died: int = 2
-    timed_out: int = 0
-    raised: int = 0
-    over_memory: int = 0
-
-    def allowed(self, kind: Kind) -> int:
-        return int(getattr(self, kind.name.lower()))
-
-
-@dataclass(frozen=True)
-class PoolSettings:
-    """How tasks are run."""
-
-    workers: int
-    timeout_s: float | None = None
-    memory_bytes: int | None = None
-    retries: Retries = Retries()
-    backoff_s: float = 1.0
-    tasks_per_worker: int | None = None
-    start: str = "spawn"
-
-    def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise UsageError(f"{self.workers} workers can run nothing: give 1 or more")
-        if self.tasks_per_worker is not None and self.tasks_per_worker < 1:
-            raise UsageError(f"{self.tasks_per_worker} tasks a worker are none: give 1 or more")
-        if self.start not in START_METHODS:
-            raise UsageError(f"start is {self.start!r}: give {' or '.join(START_METHODS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,60 +93,6 @@ class Current:
     task: int
     pid: int
     running_s: float
-
-
-class Queue:
-    """Which task runs next: new ones in order, failed ones again after a pause."""
-
-    def __init__(self, tasks: Iterable[int], settings: PoolSettings) -> None:
-        self._new = deque(tasks)
-        self._later: list[tuple[float, int]] = []
-        self._failures: dict[tuple[int, Kind], int] = {}
-        self._settings = settings
-        self._seconds_a_task: float | None = None
-        self._last_size = 1
-
-    def __len__(self) -> int:
-        return len(self._new) + len(self._later)
-
-    def next_batch(self, largest: int) -> list[int]:
-        """As many tasks as fill about BATCH_S; a task tried again comes alone."""
-        if self._later and self._later[0][0] <= time.monotonic():
-            return [heapq.heappop(self._later)[1]]
-        size = min(self._batch_size(), largest, len(self._new))
-        return [self._new.popleft() for _ in range(size)]
-
-    def _batch_size(self) -> int:
-        if self._seconds_a_task is None:
-            return 1
-        fitting = int(BATCH_S / max(self._seconds_a_task, 1e-9))
-        share = len(self._new) // (2 * self._settings.workers)
-        self._last_size = max(1, min(fitting, share, self._last_size * BATCH_GROWTH, LARGEST_BATCH))
-        return self._last_size
-
-    def learn(self, tasks: int, elapsed_s: float) -> None:
-        """Take note of how long a batch took."""
-        seconds = elapsed_s / tasks
-        known = self._seconds_a_task
-        self._seconds_a_task = seconds if known is None else (known + seconds) / 2
-
-    def give_back(self, tasks: list[int]) -> None:
-        """Put tasks that were handed out but not begun back to the front."""
-        self._new.extendleft(reversed(tasks))
-
-    def retry(self, task: int, kind: Kind) -> bool:
-        """Whether a failed task is tried again; if so, it is queued after a growing pause."""
-        failures = self._failures[task, kind] = self._failures.get((task, kind), 0) + 1
-        if failures > self._settings.retries.allowed(kind):
-            return False
-        pause_s = min(self._settings.backoff_s * 2 ** (failures - 1), LONGEST_BACKOFF_S)
-        heapq.heappush(self._later, (time.monotonic() + pause_s, task))
-        return True
-
-    def clear(self) -> None:
-        """Hand out nothing more."""
-        self._new.clear()
-        self._later.clear()
 
 
 @dataclass
@@ -253,7 +160,7 @@ class Pool:
         self._trouble: StorageError | None = None
         self._oom_kills = _oom_kills()
         _allow_descriptors(DESCRIPTORS_EACH * settings.workers)
-        self._queue = Queue((), settings)
+        self._queue = TaskQueue((), settings)
         self._launcher: Launcher = Spawner(order)
         self._syncer = Syncer(self._set_trouble)
 
@@ -281,7 +188,7 @@ class Pool:
 
     def run(self, tasks: Iterable[int]) -> Iterator[Event]:
         """Run all tasks. StorageError if results can no longer be kept: what was done is kept."""
-        self._queue = Queue(tasks, self._settings)
+        self._queue = TaskQueue(tasks, self._settings)
         try:
             if self._settings.start == "forkserver":
                 self._launcher, notes = _forker(self._order)

@@ -24,8 +24,9 @@ from .launch import LaunchOrder
 from .lock import holding
 from .merge import MergeReport, merge_run
 from .plan import Plan, key_text
-from .pool import Current, Ended, Failed, Note, Pool, PoolSettings
+from .pool import Current, Ended, Failed, Note, Pool
 from .records import Damage, RecordFile, RecordWriter
+from .settings import PoolSettings
 from .state import FolderState, read_state
 from .stretches import scan_stretches
 from .study import Declaration, source_of
