@@ -43,9 +43,9 @@ class Sweep(Declaration):
         imported for a worker ends at this line.
         """
         end_reading()
-        from .pool import PoolSettings, Retries
         from .progress import choose_display
         from .run import run_sweep
+        from .settings import PoolSettings, Retries
 
         settings = PoolSettings(
             workers=workers or default_workers(),

@@ -16,12 +16,12 @@ import click
 
 from .errors import StorageError, SweepError, UsageError
 from .folder import RunFolder
+from .settings import START_METHODS, PoolSettings, Retries, parse_retries
 from .units import count_text, parse_duration, parse_size, size_text
 
 if TYPE_CHECKING:
     from .merge import MergeReport
     from .plan import Plan
-    from .pool import Retries
     from .report import Status
     from .run import RunReport
     from .state import FolderState, Missing
@@ -52,20 +52,6 @@ def parse_limit(parse: Callable[[str], float]) -> Callable[[str], float]:
         return value
 
     return parse_above_zero
-
-
-def parse_retries(text: str) -> Retries:
-    """`2`, or `died=3,timed-out=1,raised=0`."""
-    from .pool import Retries
-
-    if text.isdigit():
-        return Retries(*[int(text)] * 4)
-    try:
-        pairs = [item.split("=") for item in text.split(",")]
-        return Retries(**{name.strip().replace("-", "_"): int(count) for name, count in pairs})
-    except (ValueError, TypeError) as error:
-        advice = "write a number, or died=3,timed-out=1,raised=0,over-memory=0"
-        raise UsageError(f"{text!r} is no count of retries: {advice}") from error
 
 
 class Commands(click.Group):
@@ -211,7 +197,7 @@ def cli() -> None:
 )
 @click.option(
     "--start",
-    type=click.Choice(["spawn", "forkserver"]),
+    type=click.Choice(START_METHODS),
     default="spawn",
     show_default=True,
     help="How workers start; forkserver imports the study once.",
@@ -261,7 +247,6 @@ def run(
     os.chdir(here)
     output = output or Path(study.stem + ".h5")
     from .api import default_workers
-    from .pool import PoolSettings
     from .progress import choose_display
     from .run import run_sweep
 

@@ -24,7 +24,6 @@ from .folder import RunFolder
 from .slot import Slot
 from .worker import WorkerOrder
 
-START_METHODS = ("spawn", "forkserver")
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -99,11 +98,11 @@ class Forker:
     """Starts each worker as a fork of a template process, which it restarts if it dies."""
 
     order: LaunchOrder
-    _template: _Template | None = None
+    _template: _TemplateProcess | None = None
 
     def start(self) -> None:
         """Start the template; StudyError or TooManyThreadsError if that cannot be."""
-        self._template = _Template.start(self.order)
+        self._template = _TemplateProcess.start(self.order)
 
     def launch(self, connection: int, slot: int) -> WorkerProcess:
         if self._template is not None and (process := self._template.fork(connection, slot)):
@@ -117,8 +116,8 @@ class Forker:
 
 
 @dataclass
-class _Template:
-    """The coordinator's side of the template process."""
+class _TemplateProcess:
+    """The template process, as its coordinator sees it; what runs in it is `template`."""
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
@@ -126,7 +125,7 @@ class _Template:
     _unread: bytes = b""
 
     @classmethod
-    def start(cls, order: LaunchOrder) -> _Template:
+    def start(cls, order: LaunchOrder) -> _TemplateProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             process = _start("template", order, theirs.fileno(), theirs.fileno())
@@ -186,7 +185,7 @@ class _Template:
 @dataclass
 class _Forked:
     pid: int
-    template: _Template
+    template: _TemplateProcess
 
     def exit_code(self) -> int | None:
         return self.template.exit_code(self.pid)
@@ -225,10 +224,17 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _start(role: str, order: LaunchOrder, connection: int, slot: int) -> subprocess.Popen[bytes]:
+def _start(module: str, order: LaunchOrder, connection: int, slot: int) -> subprocess.Popen[bytes]:
+    """Start a new interpreter that runs `main` of a module of ours: `worker` or `template`."""
+    # Not -m: it would put this folder first, and a signal.py of the user's before Python's own. The
+    # package is found where we found it, also if that is through our sys.path alone.
+    find_package = "import sys; sys.path.append(sys.argv.pop(1))"
+    package_parent = str(Path(__file__).parent.parent)
+    code = f"{find_package}; from h5sweep.{module} import main; main()"
+    order_text = order.worker_order(connection, slot).to_json()
     # A session of its own: Ctrl-C in the terminal reaches the coordinator alone.
     return subprocess.Popen(
-        [*_COMMAND, role, order.worker_order(connection, slot).to_json()],
+        [sys.executable, "-P", "-c", code, package_parent, order_text],
         pass_fds={connection, slot},
         stdin=subprocess.DEVNULL,
         start_new_session=True,
@@ -236,18 +242,7 @@ def _start(role: str, order: LaunchOrder, connection: int, slot: int) -> subproc
     )
 
 
-# Not -m: it would put this folder first, and a signal.py of the user's before Python's own. The
-# package is found where we found it, also if that is through our sys.path alone.
-_COMMAND = (
-    sys.executable,
-    "-P",
-    "-c",
-    "import sys; sys.path.append(sys.argv.pop(1)); from h5sweep.worker import main; main()",
-    str(Path(__file__).parent.parent),
-)
-
 __all__ = [
-    "START_METHODS",
     "Forker",
     "LaunchOrder",
     "Launcher",

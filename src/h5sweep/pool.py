@@ -1,7 +1,7 @@
 """Supervised worker processes on this machine. Knows records, but neither HDF5 nor plans.
 
-What happens to tasks is kept apart from what happens to processes: `Queue` decides which task runs
-when and how often, `_Member` is one process and what it was given, `Pool` watches them.
+What happens to tasks is kept apart from what happens to processes: `task_queue` decides which task
+runs when and how often, a `member` is one process and what it was given, `Pool` watches them.
 
 Each worker has its own connection and its own shared memory: a worker that dies, at whatever
 instant, can leave no lock behind that another one waits for. The task that a dead worker was in is
@@ -11,84 +11,28 @@ and the rest of its batch runs elsewhere.
 
 from __future__ import annotations
 
-import heapq
-import json
-import os
 import resource
-import select
 import selectors
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .durable import Syncer
 from .errors import StorageError, StudyError, UsageError
-from .launch import (
-    START_METHODS,
-    Forker,
-    Launcher,
-    LaunchOrder,
-    Spawner,
-    TooManyThreadsError,
-    WorkerProcess,
-    describe_exit,
-    kill_group,
-    signal_name,
-    start_worker,
-)
-from .records import FAILURES, KIND, TASK, Kind, RecordFile, Scan
-from .slot import NO_END, Slot
+from .launch import Forker, Launcher, LaunchOrder, Spawner, TooManyThreadsError, describe_exit
+from .member import Current, Member, OomKills, Outcome, cause_of_death
+from .records import Kind
+from .settings import PoolSettings
+from .task_queue import LARGEST_BATCH, TaskQueue
 
-BATCH_S = 0.2
-BATCH_GROWTH = 8
-LARGEST_BATCH = 20_000
 STUCK_S = 0.5
-EXIT_S = 5.0
 CLOSING_S = 0.5
 TICK_S = 0.1
-LONGEST_BACKOFF_S = 60.0
 STARTS_WITHOUT_SUCCESS = 3
 DESCRIPTORS_EACH = 5
 DESCRIPTORS_ELSE = 200
-
-
-@dataclass(frozen=True)
-class Retries:
-    """How often a task is tried again in the same run, by how it ended."""
-
-    died: int = 2
-    timed_out: int = 0
-    raised: int = 0
-    over_memory: int = 0
-
-    def allowed(self, kind: Kind) -> int:
-        return int(getattr(self, kind.name.lower()))
-
-
-@dataclass(frozen=True)
-class PoolSettings:
-    """How tasks are run."""
-
-    workers: int
-    timeout_s: float | None = None
-    memory_bytes: int | None = None
-    retries: Retries = Retries()
-    backoff_s: float = 1.0
-    tasks_per_worker: int | None = None
-    start: str = "spawn"
-
-    def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise UsageError(f"{self.workers} workers can run nothing: give 1 or more")
-        if self.tasks_per_worker is not None and self.tasks_per_worker < 1:
-            raise UsageError(f"{self.tasks_per_worker} tasks a worker are none: give 1 or more")
-        if self.start not in START_METHODS:
-            raise UsageError(f"start is {self.start!r}: give {' or '.join(START_METHODS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,113 +69,6 @@ class Tick:
 Event = Ended | Failed | Note | Tick
 
 
-@dataclass(frozen=True, slots=True)
-class Current:
-    """A task that is running now."""
-
-    task: int
-    pid: int
-    running_s: float
-
-
-class Queue:
-    """Which task runs next: new ones in order, failed ones again after a pause."""
-
-    def __init__(self, tasks: Iterable[int], settings: PoolSettings) -> None:
-        self._new = deque(tasks)
-        self._later: list[tuple[float, int]] = []
-        self._failures: dict[tuple[int, Kind], int] = {}
-        self._settings = settings
-        self._seconds_a_task: float | None = None
-        self._last_size = 1
-
-    def __len__(self) -> int:
-        return len(self._new) + len(self._later)
-
-    def next_batch(self, largest: int) -> list[int]:
-        """As many tasks as fill about BATCH_S; a task tried again comes alone."""
-        if self._later and self._later[0][0] <= time.monotonic():
-            return [heapq.heappop(self._later)[1]]
-        size = min(self._batch_size(), largest, len(self._new))
-        return [self._new.popleft() for _ in range(size)]
-
-    def _batch_size(self) -> int:
-        if self._seconds_a_task is None:
-            return 1
-        fitting = int(BATCH_S / max(self._seconds_a_task, 1e-9))
-        share = len(self._new) // (2 * self._settings.workers)
-        self._last_size = max(1, min(fitting, share, self._last_size * BATCH_GROWTH, LARGEST_BATCH))
-        return self._last_size
-
-    def learn(self, tasks: int, elapsed_s: float) -> None:
-        """Take note of how long a batch took."""
-        seconds = elapsed_s / tasks
-        known = self._seconds_a_task
-        self._seconds_a_task = seconds if known is None else (known + seconds) / 2
-
-    def give_back(self, tasks: list[int]) -> None:
-        """Put tasks that were handed out but not begun back to the front."""
-        self._new.extendleft(reversed(tasks))
-
-    def retry(self, task: int, kind: Kind) -> bool:
-        """Whether a failed task is tried again; if so, it is queued after a growing pause."""
-        failures = self._failures[task, kind] = self._failures.get((task, kind), 0) + 1
-        if failures > self._settings.retries.allowed(kind):
-            return False
-        pause_s = min(self._settings.backoff_s * 2 ** (failures - 1), LONGEST_BACKOFF_S)
-        heapq.heappush(self._later, (time.monotonic() + pause_s, task))
-        return True
-
-    def clear(self) -> None:
-        """Hand out nothing more."""
-        self._new.clear()
-        self._later.clear()
-
-
-@dataclass
-class _Member:
-    """One worker process, as its coordinator sees it."""
-
-    process: WorkerProcess
-    connection: Connection
-    slot: Slot
-    sentinel: int
-    record_path: Path | None = None
-    batch: list[int] = field(default_factory=list)
-    batch_begun: float = 0.0
-    tasks_run: int = 0
-    leaves_by: float = 0.0
-    scan_from: int = 0
-    seen_position: tuple[int, int] | None = None
-    taken_back_at: int | None = None
-    killed_for: tuple[Kind, dict[str, str]] | None = None
-    is_synced: bool = False
-
-    @property
-    def is_idle(self) -> bool:
-        return self.record_path is not None and not self.batch
-
-    def current(self) -> tuple[int, float] | None:
-        """The task it is in, and for how many seconds."""
-        position = self.slot.position()
-        if position is None or position[0] >= len(self.batch):
-            return None
-        index, begun_ns = position
-        return self.batch[index], (time.monotonic_ns() - begun_ns) / 1e9
-
-    def give(self, tasks: list[int]) -> None:
-        self.batch = tasks
-        self.batch_begun = time.monotonic()
-        self.taken_back_at = None
-        self.slot.end = NO_END
-        self.connection.send_bytes(json.dumps(tasks).encode())
-
-    def close(self) -> None:
-        self.connection.close()
-        self.slot.close()
-        os.close(self.sentinel)
-
-
 class Pool:
     """Runs tasks in worker processes and says what happened to each.
 
@@ -240,21 +77,21 @@ class Pool:
     """
 
     def __init__(self, order: LaunchOrder, settings: PoolSettings) -> None:
+        _allow_descriptors(DESCRIPTORS_EACH * settings.workers)
         self._order = order
         self._settings = settings
+        self._queue = TaskQueue((), settings)
+        self._launcher: Launcher = Spawner(order)
         self._selector = selectors.DefaultSelector()
-        self._members: dict[int, _Member] = {}
-        self._leaving: dict[int, _Member] = {}
+        self._members: list[Member] = []  # that have a task or may be given one
+        self._dismissed: list[Member] = []  # that end by themselves
         self._failed_starts = 0
         self._has_started = False
         self._start_error = ""
         self._draining = False
         self._stopping = False
         self._trouble: StorageError | None = None
-        self._oom_kills = _oom_kills()
-        _allow_descriptors(DESCRIPTORS_EACH * settings.workers)
-        self._queue = Queue((), settings)
-        self._launcher: Launcher = Spawner(order)
+        self._oom_kills = OomKills()
         self._syncer = Syncer(self._set_trouble)
 
     def __enter__(self) -> Pool:
@@ -262,11 +99,11 @@ class Pool:
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         """End every worker; what they recorded is durable afterwards, or StorageError is raised."""
-        self._end_running()
-        for member in list(self._leaving.values()):
-            if not _has_ended(member, max(member.leaves_by - time.monotonic(), 0)):
-                kill_group(member.process.pid)
-            self._let_go(member)
+        self._kill_members()
+        for member in list(self._dismissed):
+            if not member.has_ended(max(member.ends_by - time.monotonic(), 0)):
+                member.kill()
+            self._reap(member)
         self._selector.close()
         self._launcher.close()
         self._syncer.close()
@@ -281,14 +118,14 @@ class Pool:
 
     def run(self, tasks: Iterable[int]) -> Iterator[Event]:
         """Run all tasks. StorageError if results can no longer be kept: what was done is kept."""
-        self._queue = Queue(tasks, self._settings)
+        self._queue = TaskQueue(tasks, self._settings)
         try:
             if self._settings.start == "forkserver":
                 self._launcher, notes = _forker(self._order)
                 yield from notes
             yield from self._supervise()
         finally:
-            self._end_running()
+            self._kill_members()
         if self._trouble:
             raise self._trouble
 
@@ -302,13 +139,12 @@ class Pool:
 
     def current(self) -> list[Current]:
         """The tasks that are running now."""
-        found = ((m.current(), m.process.pid) for m in self._members.values())
-        return [Current(c[0], pid, c[1]) for c, pid in found if c is not None]
+        return [current for m in self._members if (current := m.current()) is not None]
 
     def _supervise(self) -> Iterator[Event]:
         while not self._stopping and self._trouble is None:
             if self._draining:
-                self._take_back_all()
+                self._begin_no_more()
             self._fill()
             if not self._members:
                 return
@@ -316,75 +152,72 @@ class Pool:
             self._watch()
             yield Tick()
 
-    def _take_back_all(self) -> None:
+    def _begin_no_more(self) -> None:
         self._queue.clear()
-        for member in self._members.values():
-            position = member.slot.position()
-            member.slot.end = position[0] + 1 if position else 0
+        for member in self._members:
+            member.begin_no_more()
+
+    # Workers begin and end
 
     def _fill(self) -> None:
-        """Give every idle worker a batch, start workers for the rest, let go of those spare."""
-        for member in list(self._members.values()):
-            if member.is_idle:
-                self._give_or_end(member)
-        busy = sum(1 for m in self._members.values() if not m.is_idle)
+        """Give every idle worker a batch or dismiss it, and start workers for the rest."""
+        for member in [m for m in self._members if m.is_idle]:
+            self._give_or_dismiss(member)
+        busy = sum(not m.is_idle for m in self._members)
         wanted = min(self._settings.workers, busy + len(self._queue))
         while len(self._members) < wanted:
             self._start()
 
-    def _give_or_end(self, member: _Member) -> None:
+    def _give_or_dismiss(self, member: Member) -> None:
         limit = self._settings.tasks_per_worker
         left = LARGEST_BATCH if limit is None else limit - member.tasks_run
         batch = self._queue.next_batch(left) if left > 0 else []
         if batch:
-            # If it has died, its sentinel says so next, and the batch is taken back then.
-            with suppress(ConnectionError):
-                member.give(batch)
+            member.give(batch)
         elif left <= 0 or not len(self._queue):
             self._dismiss(member)
 
-    def _dismiss(self, member: _Member) -> None:
-        """Let an idle worker end; it makes its file durable on the way out.
+    def _start(self) -> None:
+        member = Member.start(self._launcher)
+        self._members.append(member)
+        self._selector.register(member.connection, selectors.EVENT_READ, member)
+        self._selector.register(member.sentinel, selectors.EVENT_READ, member)
 
-        Nobody waits for it here: what a task left behind may keep it from ending by itself.
-        """
-        del self._members[member.process.pid]
+    def _dismiss(self, member: Member) -> None:
+        """Have an idle worker end by itself. Nobody waits for it: `_wait` meets its end."""
+        self._members.remove(member)
         self._selector.unregister(member.connection)
-        member.connection.close()
-        member.leaves_by = time.monotonic() + EXIT_S
-        self._leaving[member.sentinel] = member
+        self._dismissed.append(member)
+        member.dismiss()
 
-    def _let_go(self, member: _Member) -> None:
-        """Take leave of a worker that has ended, and end what its tasks left behind."""
-        del self._leaving[member.sentinel]
+    def _kill_members(self) -> None:
+        """End what is running; that is no task's failure."""
+        for member in self._members:
+            member.kill()
+        for member in list(self._members):
+            self._reap(member)
+
+    def _reap(self, member: Member) -> int | None:
+        """Leave nothing of a worker that has ended but its record file; return its exit code."""
+        if member.is_dismissed:
+            self._dismissed.remove(member)
+        else:
+            self._members.remove(member)
+            self._selector.unregister(member.connection)
         self._selector.unregister(member.sentinel)
-        kill_group(member.process.pid)
-        member.process.exit_code()
-        self._close(member)
-
-    def _close(self, member: _Member) -> None:
-        member.close()
+        exit_code = member.reap()
         self._sync(member)
         if member.record_path is not None:
             self._syncer.remove(member.record_path)
+        return exit_code
 
-    def _sync(self, member: _Member) -> None:
+    def _sync(self, member: Member) -> None:
         """Have a worker's record file synced from now on, as soon as it is there."""
         if not member.is_synced and member.record_path is not None and member.record_path.exists():
             member.is_synced = True
             self._syncer.add(member.record_path)
 
-    def _start(self) -> None:
-        process, connection, slot = start_worker(self._launcher)
-        member = _Member(process, connection, slot, os.pidfd_open(process.pid))
-        self._members[process.pid] = member
-        self._selector.register(connection, selectors.EVENT_READ, member)
-        self._selector.register(member.sentinel, selectors.EVENT_READ, member)
-
-    def _forget(self, member: _Member) -> None:
-        del self._members[member.process.pid]
-        self._selector.unregister(member.connection)
-        self._selector.unregister(member.sentinel)
+    # What workers say
 
     def _wait(self) -> Iterator[Event]:
         """Take what workers say, then what became of those that ended."""
@@ -394,37 +227,32 @@ class Pool:
             if key.fd != key.data.sentinel:
                 yield from self._hear(key.data)
         for member in ended:
-            if member.sentinel in self._leaving:
-                self._let_go(member)
+            if member.is_dismissed:
+                self._reap(member)
             else:
-                yield from self._bury(member)
+                yield from self._take_death(member)
 
-    def _hear(self, member: _Member) -> Iterator[Event]:
-        try:
-            message = json.loads(member.connection.recv_bytes())
-        except (EOFError, OSError):
-            self._end_deaf(member)
-        else:
+    def _hear(self, member: Member) -> Iterator[Event]:
+        message = member.hear()
+        if message is not None:
             yield from self._take_message(member, message)
+        elif not member.has_ended(CLOSING_S):
+            # It is not about to end, so its task must have closed the connection.
+            what = "the task closed file descriptors that were not its own"
+            member.kill_for(Kind.DIED, "closed", what)
 
-    def _take_message(self, member: _Member, message: dict[str, Any]) -> Iterator[Event]:
+    def _take_message(self, member: Member, message: dict[str, Any]) -> Iterator[Event]:
         if "ready" in message:
             member.record_path = Path(message["ready"])
             self._failed_starts = 0
             self._has_started = True
-        elif "broken" in message and member.record_path is None and self._has_started:
+        elif "broken" in message and not member.is_ready and self._has_started:
             # The study could be imported before: perhaps it is being edited, and is mended soon.
             self._start_error = message["broken"]["message"]
         elif "broken" in message:
             self._break(message["broken"])
         else:
             yield from self._take_answer(member, message)
-
-    def _end_deaf(self, member: _Member) -> None:
-        """A worker without a connection is about to end, or else its task has closed it."""
-        if not _has_ended(member, CLOSING_S):
-            message = "the task closed file descriptors that were not its own"
-            self._kill(member, Kind.DIED, "closed", message)
 
     def _break(self, error: dict[str, Any]) -> None:
         """A worker cannot go on, and no other one could."""
@@ -435,43 +263,36 @@ class Pool:
         else:
             raise StudyError(error["message"])
 
-    def _take_answer(self, member: _Member, answer: dict[str, Any]) -> Iterator[Event]:
-        batch, ended = member.batch, answer["ended"]
-        member.batch = []
-        assert member.record_path is not None  # it said so before it was given a batch
-        member.scan_from = member.record_path.stat().st_size
-        member.tasks_run += ended
-        left = batch[ended : member.taken_back_at]
-        if not self._draining:
-            self._queue.give_back(left)
+    def _take_answer(self, member: Member, answer: dict[str, Any]) -> Iterator[Event]:
+        batch, ended, errors = member.batch, answer["ended"], answer["errors"]
+        self._give_back(member.end_batch(ended))
         if ended:
             self._queue.learn(ended, time.monotonic() - member.batch_begun)
-        errors = answer["errors"]
         yield Ended(ended - len(errors))
         for index, error in errors.items():
-            yield self._failed(batch[int(index)], Kind(error["kind"]), error["error"], 0.0, True)
+            outcome = Outcome(Kind(error["kind"]), error["error"])
+            yield self._failed(batch[int(index)], outcome)
+
+    def _give_back(self, tasks: list[int]) -> None:
+        if not self._draining:
+            self._queue.give_back(tasks)
 
     def _failed(
-        self, task: int, kind: Kind, error: dict[str, str], duration_s: float, recorded: bool
+        self, task: int, outcome: Outcome, *, duration_s: float = 0.0, recorded: bool = True
     ) -> Failed:
-        will_retry = not self._draining and self._queue.retry(task, kind)
-        return Failed(task, kind, error, duration_s, will_retry, recorded)
+        will_retry = not self._draining and self._queue.retry(task, outcome.kind)
+        return Failed(task, outcome.kind, outcome.error, duration_s, will_retry, recorded)
 
-    def _bury(self, member: _Member) -> Iterator[Event]:
-        """Find out what a worker that ended had finished, and what it died of."""
-        while member.connection.poll():
+    # What becomes of those that die
+
+    def _take_death(self, member: Member) -> Iterator[Event]:
+        """Find out what a worker that ended unasked had finished, and what it died of."""
+        while member.connection.poll() and (message := member.hear()) is not None:
             # It may have answered just before it ended.
-            try:
-                message = json.loads(member.connection.recv_bytes())
-            except (EOFError, OSError):
-                break
             yield from self._take_message(member, message)
-        self._forget(member)
         current = member.current()
-        kill_group(member.process.pid)
-        exit_code = member.process.exit_code()
-        self._close(member)
-        if member.record_path is None:
+        exit_code = self._reap(member)
+        if not member.is_ready:
             self._count_failed_start(exit_code)
         yield from self._settle_batch(member, current, exit_code)
 
@@ -485,87 +306,52 @@ class Pool:
             )
 
     def _settle_batch(
-        self, member: _Member, current: tuple[int, float] | None, exit_code: int | None
+        self, member: Member, current: Current | None, exit_code: int | None
     ) -> Iterator[Event]:
-        batch = member.batch[: member.taken_back_at]
-        if not batch or member.record_path is None:
-            self._queue.give_back(batch)
+        """Say how the tasks of a dead worker ended, blame the one that it was in, save the rest."""
+        batch = member.unanswered()
+        if not batch:
             return
-        outcomes = _outcomes_on_disk(member.record_path, member.scan_from)
-        yield Ended(sum(kind == Kind.DONE for kind, _ in outcomes.values()))
-        for task, (kind, error) in outcomes.items():
-            if kind != Kind.DONE:
-                yield self._failed(task, kind, error, 0.0, True)
+        outcomes = member.outcomes_on_disk()
+        yield Ended(sum(outcome.kind == Kind.DONE for outcome in outcomes.values()))
+        for task, outcome in outcomes.items():
+            if outcome.kind != Kind.DONE:
+                yield self._failed(task, outcome)
         left = [task for task in batch if task not in outcomes]
-        if current is not None and current[0] in left and exit_code is not None:
-            left.remove(current[0])
-            kind, error = member.killed_for or (Kind.DIED, self._cause(exit_code))
-            yield self._failed(current[0], kind, error, current[1], False)
-        if not self._draining:
-            self._queue.give_back(left)
+        if current is not None and current.task in left and exit_code is not None:
+            left.remove(current.task)
+            outcome = member.killed_for or cause_of_death(exit_code, self._oom_kills)
+            yield self._failed(current.task, outcome, duration_s=current.running_s, recorded=False)
+        self._give_back(left)
 
-    def _cause(self, exit_code: int) -> dict[str, str]:
-        """What is known about why a process ended by itself."""
-        if exit_code >= 0:
-            return _error("exit", f"the process ended with exit code {exit_code}")
-        name = signal_name(-exit_code)
-        reason = _SIGNAL_REASONS.get(name, "")
-        if name == "SIGKILL":
-            reason = "killed from outside"
-            if (kills := _oom_kills()) > self._oom_kills:
-                self._oom_kills = kills
-                reason = "probably by the kernel, for want of memory (its OOM count rose)"
-        return _error(name, f"the process was ended by {name}" + (f": {reason}" if reason else ""))
+    # What is enforced
 
     def _watch(self) -> None:
         """Enforce the limits on running tasks; take back what is stuck behind a long one."""
-        for member in self._members.values():
+        for member in self._members:
             self._sync(member)
-            position = member.slot.position()
-            settled, member.seen_position = position == member.seen_position, position
-            # Only what two looks agree on counts: the two numbers are not written as one.
-            if position is None or not settled or (current := member.current()) is None:
-                continue
-            self._check_limits(member, current[1])
-            self._take_back_behind(member, position[0], current[1])
-        for member in self._leaving.values():
-            if time.monotonic() > member.leaves_by:
-                kill_group(member.process.pid)
+            current = member.steady_current()
+            if current is not None:
+                self._check_limits(member, current.running_s)
+                if current.running_s >= STUCK_S:
+                    self._give_back(member.take_back_behind(current.index))
+        for member in self._dismissed:
+            if member.is_overdue:
+                member.kill()
 
-    def _check_limits(self, member: _Member, running_s: float) -> None:
+    def _check_limits(self, member: Member, running_s: float) -> None:
         if member.killed_for:
             return
         timeout_s, memory_bytes = self._settings.timeout_s, self._settings.memory_bytes
         if timeout_s is not None and running_s > timeout_s:
             message = f"still running after {running_s:.1f} s; the limit is {timeout_s:g} s"
-            self._kill(member, Kind.TIMED_OUT, "time limit", message)
-        elif memory_bytes is not None and (used := _resident_bytes(member)) > memory_bytes:
+            member.kill_for(Kind.TIMED_OUT, "time limit", message)
+        elif memory_bytes is not None and (used := member.resident_bytes()) > memory_bytes:
             message = f"used {used / 1e6:,.0f} MB; the limit is {memory_bytes / 1e6:,.0f} MB"
-            self._kill(member, Kind.OVER_MEMORY, "memory limit", message)
-
-    def _kill(self, member: _Member, kind: Kind, cause: str, message: str) -> None:
-        member.killed_for = member.killed_for or (kind, _error(cause, message))
-        kill_group(member.process.pid)
-
-    def _take_back_behind(self, member: _Member, index: int, running_s: float) -> None:
-        """Give the tasks behind a long one to others; twice, so that the worker has seen it."""
-        end = index + 1
-        if running_s < STUCK_S or end >= len(member.batch) or member.taken_back_at is not None:
-            return
-        if member.slot.end != end:
-            member.slot.end = end
-        else:
-            member.taken_back_at = end
-            self._queue.give_back(member.batch[end:])
+            member.kill_for(Kind.OVER_MEMORY, "memory limit", message)
 
     def _set_trouble(self, error: StorageError) -> None:
         self._trouble = self._trouble or error
-
-    def _end_running(self) -> None:
-        for member in list(self._members.values()):
-            kill_group(member.process.pid)
-            self._dismiss(member)
-            self._let_go(member)
 
 
 def _forker(order: LaunchOrder) -> tuple[Launcher, list[Note]]:
@@ -576,20 +362,6 @@ def _forker(order: LaunchOrder) -> tuple[Launcher, list[Note]]:
         text = f"importing the study starts {error} threads, so workers are spawned, not forked"
         return Spawner(order), [Note(text)]
     return forker, []
-
-
-def _outcomes_on_disk(path: Path, start: int) -> dict[int, tuple[Kind, dict[str, str]]]:
-    """How the tasks of a worker's last batch ended, from what it left in its file since `start`."""
-    outcomes: dict[int, tuple[Kind, dict[str, str]]] = {}
-    if not path.exists():
-        return outcomes
-    with RecordFile(path) as file:
-        for offset, frame in file.scan(Scan(), start=start):
-            if frame[KIND] == Kind.DONE:
-                outcomes[frame[TASK]] = (Kind.DONE, {})
-            elif frame[KIND] in FAILURES:
-                outcomes[frame[TASK]] = (Kind(frame[KIND]), file.header(offset, frame)["error"])
-    return outcomes
 
 
 def _allow_descriptors(wanted: int) -> None:
@@ -603,39 +375,3 @@ def _allow_descriptors(wanted: int) -> None:
         )
     if needed > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-def _error(kind: str, message: str) -> dict[str, str]:
-    return {"type": kind, "message": message, "where": "", "traceback": ""}
-
-
-def _has_ended(member: _Member, wait_s: float) -> bool:
-    poll = select.poll()  # select.select would refuse a descriptor beyond 1023
-    poll.register(member.sentinel, select.POLLIN)
-    return bool(poll.poll(1000 * wait_s))
-
-
-def _resident_bytes(member: _Member) -> int:
-    try:
-        fields = Path(f"/proc/{member.process.pid}/statm").read_text().split()
-    except OSError:
-        return 0
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _oom_kills() -> int:
-    """How many processes the kernel has ended for want of memory since boot."""
-    try:
-        text = Path("/proc/vmstat").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in text.splitlines() if "oom_kill " in line), 0)
-
-
-_SIGNAL_REASONS = {
-    "SIGSEGV": "segmentation fault",
-    "SIGBUS": "bus error",
-    "SIGFPE": "arithmetic error",
-    "SIGILL": "illegal instruction",
-    "SIGABRT": "it aborted itself",
-}

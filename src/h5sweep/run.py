@@ -22,10 +22,12 @@ from .errors import InterruptedRunError, StorageError, WrongFolderError
 from .folder import RunFolder
 from .launch import LaunchOrder
 from .lock import holding
+from .member import Current
 from .merge import MergeReport, merge_run
 from .plan import Plan, key_text
-from .pool import Current, Ended, Failed, Note, Pool, PoolSettings
+from .pool import Ended, Failed, Note, Pool
 from .records import Damage, RecordFile, RecordWriter
+from .settings import PoolSettings
 from .state import FolderState, read_state
 from .stretches import scan_stretches
 from .study import Declaration, source_of

@@ -8,29 +8,25 @@ coordinator does: the kernel kills it the moment its parent dies, also inside C 
 from __future__ import annotations
 
 import ctypes
-import faulthandler
-import io
 import json
 import os
-import selectors
 import signal
-import socket
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from .durable import storage_error
 from .errors import DamagedError, StorageError, UnsupportedValueError
 from .folder import RunFolder
-from .plan import Column, Key, Plan, key_json, key_text
+from .plan import Column, Key, Plan, key_json
 from .records import Kind, RecordWriter, json_bytes
 from .slot import Slot
 from .study import Function, StudyReference, load_function, user_place, user_traceback
+from .task_log import TaskLog
 from .values import ResultEncoder, result_header
 
 LONGEST_TRACEBACK = 20_000
@@ -57,19 +53,20 @@ class WorkerOrder:
 
 
 def main() -> None:
-    """Start as a worker, or as the template from which workers are forked."""
-    role, text = sys.argv[1:]
-    order = WorkerOrder.from_json(text)
+    """What a spawned worker process does from beginning to end."""
+    work(take_order())
+
+
+def take_order() -> WorkerOrder:
+    """Read what this process was told on its command line, and end with whoever told it."""
+    order = WorkerOrder.from_json(sys.argv[1])
     die_with_parent(order.parent)
-    if role == "template":
-        serve_forks(order)
-    else:
-        work(order)
+    return order
 
 
 def work(order: WorkerOrder, imported: Function | None = None) -> None:
     """Run batches until the connection closes; a forked worker has its function already."""
-    _ignore_signals()
+    ignore_signals()
     for descriptor in (order.connection, order.slot):
         # Programs that tasks start must not hold them open when we are gone.
         os.set_inheritable(descriptor, False)
@@ -87,7 +84,7 @@ def work(order: WorkerOrder, imported: Function | None = None) -> None:
             worker.serve(connection, first_batch)
         log.close()
     except BaseException as error:  # reported to the coordinator, which ends the run
-        _send(connection, {"broken": _wording(error)})
+        _send(connection, broken_message(error))
 
 
 class Worker:
@@ -205,81 +202,6 @@ class _ValueTexts(dict[int, bytes]):
         return text
 
 
-class TaskLog:
-    """Where everything goes that tasks print, from Python or from C, tagged by key."""
-
-    _stream: TextIO
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        except OSError as error:
-            raise storage_error(path, error) from error
-        for standard in (1, 2):
-            os.dup2(self._file, standard)
-        self._open_stream()
-        faulthandler.enable(2)
-        self._title = "importing the study"
-        self._end = 0
-        self._tagged = False
-
-    def _open_stream(self) -> None:
-        sys.stdout = sys.stderr = io.TextIOWrapper(
-            _TaggingFile(self), encoding="utf-8", errors="backslashreplace", write_through=True
-        )
-        self._stream = sys.stdout
-
-    def begin(self, key: Key) -> None:
-        """From here on, what is printed belongs to `key`."""
-        self._key = key
-        self._title = ""
-        self._tagged = False
-        if self._stream.closed:
-            # The last task has closed what is not its own.
-            self._open_stream()
-
-    def end(self) -> None:
-        """Tag what C code printed past us, now that we see it."""
-        size_bytes = os.fstat(self._file).st_size
-        if size_bytes != self._end:
-            if not self._tagged:
-                os.write(self._file, f"--- printed by {self._name()}\n".encode())
-            self._end = os.fstat(self._file).st_size
-
-    def tag(self) -> None:
-        """Write the key above the first thing that a task prints."""
-        if not self._tagged:
-            self._tagged = True
-            os.write(self._file, f"--- {self._name()}\n".encode())
-
-    def _name(self) -> str:
-        return self._title or key_text(self._key)
-
-    def write(self, data: bytes) -> int:
-        self.tag()
-        return os.write(self._file, data)
-
-    def close(self) -> None:
-        """Leave no empty file behind."""
-        if os.fstat(self._file).st_size == 0:
-            self._path.unlink(missing_ok=True)
-
-
-class _TaggingFile(io.RawIOBase):
-    def __init__(self, log: TaskLog) -> None:
-        self._log = log
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        return self._log.write(bytes(data))
-
-    def fileno(self) -> int:
-        return 1
-
-
 def describe_error(error: BaseException) -> dict[str, str]:
     """An exception as it stands in a record: no object, only words."""
     is_ours = isinstance(error, UnsupportedValueError)
@@ -310,104 +232,6 @@ def failure_header(key: Mapping[str, Any], error: Mapping[str, Any]) -> bytes:
     return b'{"error":' + json_bytes(dict(error)) + b',"key":' + key_json(key).encode() + b"}"
 
 
-def serve_forks(order: WorkerOrder) -> None:
-    """Import the study once, then fork a worker for every request and report how each ends.
-
-    Refuses if importing the study started threads: a forked copy would hold their locks for ever.
-    """
-    channel = socket.socket(fileno=order.connection)
-    folder = RunFolder(Path(order.output))
-    try:
-        log = TaskLog(folder.log_path(folder.new_record_path("template")))
-        function = load_function(order.study)
-    except BaseException as error:  # reported to the coordinator, which ends the run
-        channel.sendall(json_bytes({"broken": _wording(error)}) + b"\n")
-        return
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    channel.sendall(json_bytes({"threads": threads}) + b"\n")
-    if threads > 1:
-        return
-    _Template(channel, order, function).serve()
-    log.close()
-
-
-class _Template:
-    """The single-threaded process that workers are forked from."""
-
-    def __init__(self, channel: socket.socket, order: WorkerOrder, function: Function) -> None:
-        self._channel = channel
-        self._order = order
-        self._function = function
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(channel, selectors.EVENT_READ)
-        woken, waker = socket.socketpair()
-        woken.setblocking(False)
-        waker.setblocking(False)
-        self._woken, self._waker = woken, waker
-        self._selector.register(woken, selectors.EVENT_READ)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(waker.fileno())
-        _ignore_signals()
-
-    def serve(self) -> None:
-        """Fork and report until the coordinator closes the channel."""
-        while True:
-            ready = {key.fileobj for key, _ in self._selector.select()}
-            if self._woken in ready:
-                self._report_ends()
-            if self._channel in ready:
-                message, descriptors, _, _ = socket.recv_fds(self._channel, 64, 2)
-                if not message:
-                    return
-                self._fork(descriptors)
-
-    def _fork(self, descriptors: list[int]) -> None:
-        parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            self._become_worker(descriptors, parent)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        self._say({"pid": pid})
-
-    def _become_worker(self, descriptors: list[int], parent: int) -> None:
-        status = 70
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.setsid()
-            self._channel.close()
-            die_with_parent(parent)
-            _reseed()
-            connection, slot = descriptors
-            order = replace(self._order, connection=connection, slot=slot, parent=parent)
-            work(order, self._function)
-            status = 0
-        finally:
-            os._exit(status)
-
-    def _report_ends(self) -> None:
-        with suppress(BlockingIOError):
-            self._woken.recv(4096)
-        with suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
-                self._say({"pid": pid, "status": os.waitstatus_to_exitcode(status)})
-
-    def _say(self, message: dict[str, Any]) -> None:
-        with suppress(ConnectionError):
-            self._channel.sendall(json_bytes(message) + b"\n")
-
-
-def _reseed() -> None:
-    """Give a forked worker random numbers of its own; Python's `random` sees to its own."""
-    import numpy as np
-
-    np.random.seed()
-
-
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends, whatever it is doing then."""
     with suppress(OSError, AttributeError):
@@ -417,13 +241,23 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _ignore_signals() -> None:
+def ignore_signals() -> None:
     """Leave Ctrl-C and the batch system's SIGTERM to the coordinator, which lets tasks finish.
 
     A handler, not SIG_IGN: programs that tasks start must not inherit deafness.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
+
+
+def broken_message(error: BaseException) -> dict[str, Any]:
+    """What the coordinator is told by a process that cannot go on."""
+    described = {
+        "type": type(error).__name__,
+        "message": str(error),
+        "errno": getattr(error, "errno", None),
+    }
+    return {"broken": described}
 
 
 def _receive(connection: Connection) -> list[int] | None:
@@ -438,11 +272,3 @@ def _receive(connection: Connection) -> list[int] | None:
 def _send(connection: Connection, message: dict[str, Any]) -> None:
     with suppress(ConnectionError):
         connection.send_bytes(json_bytes(message))
-
-
-def _wording(error: BaseException) -> dict[str, Any]:
-    return {
-        "type": type(error).__name__,
-        "message": str(error),
-        "errno": getattr(error, "errno", None),
-    }
