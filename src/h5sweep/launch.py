@@ -15,10 +15,10 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from .channel import Channel
 from .errors import StudyError
 from .folder import RunFolder
 from .slot import Slot
@@ -195,12 +195,12 @@ class TooManyThreadsError(Exception):
     """Importing the study starts threads, so it must not be forked."""
 
 
-def start_worker(launcher: Launcher) -> tuple[WorkerProcess, Connection, Slot]:
-    """Start a worker and return it with our end of its connection and its slot."""
+def start_worker(launcher: Launcher) -> tuple[WorkerProcess, Channel, Slot]:
+    """Start a worker and return it with our end of its channel and its slot."""
     ours, theirs = socket.socketpair()
     with theirs, Slot.create() as (slot, descriptor):
         process = launcher.launch(theirs.fileno(), descriptor)
-    return process, Connection(ours.detach()), slot
+    return process, Channel(ours.detach()), slot
 
 
 def kill_group(pid: int) -> None:

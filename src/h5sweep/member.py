@@ -7,17 +7,15 @@ worker is *killed*: it ends at once, wherever it is. A worker that has ended, ho
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import select
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .channel import Channel
 from .launch import Launcher, WorkerProcess, kill_group, signal_name, start_worker
 from .records import FAILURES, KIND, TASK, Kind, RecordFile, Scan
 from .slot import NO_END, Slot
@@ -47,7 +45,7 @@ class Member:
     """A worker of a pool. `sentinel` is readable once its process has ended."""
 
     process: WorkerProcess
-    connection: Connection
+    channel: Channel
     slot: Slot
     sentinel: int
     record_path: Path | None = None
@@ -64,8 +62,8 @@ class Member:
     @classmethod
     def start(cls, launcher: Launcher) -> Member:
         """Start a worker process; it says when it is ready."""
-        process, connection, slot = start_worker(launcher)
-        return cls(process, connection, slot, os.pidfd_open(process.pid))
+        process, channel, slot = start_worker(launcher)
+        return cls(process, channel, slot, os.pidfd_open(process.pid))
 
     @property
     def pid(self) -> int:
@@ -97,15 +95,11 @@ class Member:
         self.batch_begun = time.monotonic()
         self._taken_back_at = None
         self.slot.end = NO_END
-        with suppress(ConnectionError):
-            self.connection.send_bytes(json.dumps(tasks).encode())
+        self.channel.send(tasks)
 
     def hear(self) -> dict[str, Any] | None:
-        """Its next message; None if its end of the connection is closed."""
-        try:
-            message: dict[str, Any] = json.loads(self.connection.recv_bytes())
-        except (EOFError, OSError):
-            return None
+        """Its next message; None if its end of the channel is closed."""
+        message: dict[str, Any] | None = self.channel.receive()
         return message
 
     def end_batch(self, ended: int) -> list[int]:
@@ -175,7 +169,7 @@ class Member:
         What a task left behind, such as a thread, may keep it: then it is overdue after EXIT_S.
         """
         self.ends_by = time.monotonic() + EXIT_S
-        self.connection.close()
+        self.channel.close()
 
     def kill(self) -> None:
         """End it at once, with whatever its tasks have started."""
@@ -195,7 +189,7 @@ class Member:
         """Wait for its end and leave nothing of it; return its exit code, if it can be known."""
         self.kill()
         # Before the wait: one that was just forked may be in no group yet, and ends by this.
-        self.connection.close()
+        self.channel.close()
         exit_code = self.process.exit_code()
         self.slot.close()
         os.close(self.sentinel)

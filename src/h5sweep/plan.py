@@ -269,7 +269,9 @@ def member_json(name: str, value: Value) -> str:
     """One parameter of a key as it stands there."""
     # Of an int the digits are the JSON, and tiny tasks would notice an encoder.
     is_int = type(value) is int
-    return f"{json.dumps(name)}: {value if is_int else json.dumps(_to_json(value), allow_nan=False)}"
+    return (
+        f"{json.dumps(name)}: {value if is_int else json.dumps(_to_json(value), allow_nan=False)}"
+    )
 
 
 def checked_value(name: str, value: object) -> Value:

@@ -3,7 +3,7 @@
 What happens to tasks is kept apart from what happens to processes: `task_queue` decides which task
 runs when and how often, a `member` is one process and what it was given, `Pool` watches them.
 
-Each worker has its own connection and its own shared memory: a worker that dies, at whatever
+Each worker has its own channel and its own shared memory: a worker that dies, at whatever
 instant, can leave no lock behind that another one waits for. The task that a dead worker was in is
 read from the slot and from the worker's record file, never guessed, so exactly that task is blamed
 and the rest of its batch runs elsewhere.
@@ -180,13 +180,13 @@ class Pool:
     def _start(self) -> None:
         member = Member.start(self._launcher)
         self._members.append(member)
-        self._selector.register(member.connection, selectors.EVENT_READ, member)
+        self._selector.register(member.channel, selectors.EVENT_READ, member)
         self._selector.register(member.sentinel, selectors.EVENT_READ, member)
 
     def _dismiss(self, member: Member) -> None:
         """Have an idle worker end by itself. Nobody waits for it: `_wait` meets its end."""
         self._members.remove(member)
-        self._selector.unregister(member.connection)
+        self._selector.unregister(member.channel)
         self._dismissed.append(member)
         member.dismiss()
 
@@ -203,7 +203,7 @@ class Pool:
             self._dismissed.remove(member)
         else:
             self._members.remove(member)
-            self._selector.unregister(member.connection)
+            self._selector.unregister(member.channel)
         self._selector.unregister(member.sentinel)
         exit_code = member.reap()
         self._sync(member)
@@ -237,7 +237,7 @@ class Pool:
         if message is not None:
             yield from self._take_message(member, message)
         elif not member.has_ended(CLOSING_S):
-            # It is not about to end, so its task must have closed the connection.
+            # It is not about to end, so its task must have closed the channel.
             what = "the task closed file descriptors that were not its own"
             member.kill_for(Kind.DIED, "closed", what)
 
@@ -287,7 +287,7 @@ class Pool:
 
     def _take_death(self, member: Member) -> Iterator[Event]:
         """Find out what a worker that ended unasked had finished, and what it died of."""
-        while member.connection.poll() and (message := member.hear()) is not None:
+        while member.channel.has_something() and (message := member.hear()) is not None:
             # It may have answered just before it ended.
             yield from self._take_message(member, message)
         current = member.current()

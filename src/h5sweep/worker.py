@@ -16,13 +16,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from .channel import Channel
 from .errors import DamagedError, StorageError, UnsupportedValueError
 from .folder import RunFolder
-from .plan import Column, Key, Plan, key_json
+from .plan import Column, Key, Plan, key_json, member_json
 from .records import Kind, RecordWriter, json_bytes
 from .slot import Slot
 from .study import Function, StudyReference, load_function, user_place, user_traceback
@@ -65,26 +65,26 @@ def take_order() -> WorkerOrder:
 
 
 def work(order: WorkerOrder, imported: Function | None = None) -> None:
-    """Run batches until the connection closes; a forked worker has its function already."""
+    """Run batches until the channel closes; a forked worker has its function already."""
     ignore_signals()
     for descriptor in (order.connection, order.slot):
         # Programs that tasks start must not hold them open when we are gone.
         os.set_inheritable(descriptor, False)
-    connection = Connection(order.connection)
+    channel = Channel(order.connection)
     folder = RunFolder(Path(order.output))
     record_path = folder.new_record_path("worker")
     try:
         log = TaskLog(folder.log_path(record_path))
         function = imported or load_function(order.study)
-        _send(connection, {"ready": str(record_path)})
+        channel.send({"ready": str(record_path)})
         # The plan is read with the first batch: we may have been started before it was there.
-        first_batch = _receive(connection)
+        first_batch = channel.receive()
         if first_batch is not None:
             worker = Worker(function, folder, record_path, Slot(order.slot), log)
-            worker.serve(connection, first_batch)
+            worker.serve(channel, first_batch)
         log.close()
     except BaseException as error:  # reported to the coordinator, which ends the run
-        _send(connection, broken_message(error))
+        channel.send(broken_message(error))
 
 
 class Worker:
@@ -106,14 +106,14 @@ class Worker:
         self._encode = ResultEncoder(plan.names).encode
         self._key_json = KeyEncoder(plan)
 
-    def serve(self, connection: Connection, tasks: list[int] | None) -> None:
-        """Answer each batch with its outcomes; a closed connection is the order to end.
+    def serve(self, channel: Channel, tasks: list[int] | None) -> None:
+        """Answer each batch with its outcomes; a closed channel is the order to end.
 
         StorageError if an outcome cannot be recorded: then no other one could be.
         """
         while tasks is not None:
-            _send(connection, self._run_batch(tasks))
-            tasks = _receive(connection)
+            channel.send(self._run_batch(tasks))
+            tasks = channel.receive()
         self._records.close()
 
     def _run_batch(self, tasks: list[int]) -> dict[str, Any]:
@@ -197,8 +197,8 @@ class _ValueTexts(dict[int, bytes]):
         self._column = column
 
     def __missing__(self, code: int) -> bytes:
-        key = {self._column.name: self._column.values[code]}
-        text = self[code] = key_json(key)[1:-1].encode()
+        text = member_json(self._column.name, self._column.values[code]).encode()
+        self[code] = text
         return text
 
 
@@ -258,17 +258,3 @@ def broken_message(error: BaseException) -> dict[str, Any]:
         "errno": getattr(error, "errno", None),
     }
     return {"broken": described}
-
-
-def _receive(connection: Connection) -> list[int] | None:
-    """The next batch; None if the coordinator wants no more."""
-    try:
-        tasks: list[int] = json.loads(connection.recv_bytes())
-    except (EOFError, ConnectionError):
-        return None
-    return tasks
-
-
-def _send(connection: Connection, message: dict[str, Any]) -> None:
-    with suppress(ConnectionError):
-        connection.send_bytes(json_bytes(message))
