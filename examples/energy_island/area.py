@@ -80,9 +80,10 @@ def _check_simple(corners: Array) -> None:
     """Raise ValueError if two edges touch that are not neighbours, or an edge has no length."""
     count = len(corners)
     ends = np.roll(corners, -1, axis=0)
+    repeated = np.flatnonzero((corners == ends).all(axis=1))
+    if len(repeated):
+        raise ValueError(f"the area has corner {repeated[0] + 1} twice in a row")
     for first in range(count):
-        if (corners[first] == ends[first]).all():
-            raise ValueError(f"the area has corner {first + 1} twice in a row")
         for second in range(first + 1, count):
             is_next = second == first + 1 or (first, second) == (0, count - 1)
             if not is_next and _touch(corners[first], ends[first], corners[second], ends[second]):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from area import Polygon
-from wake import Array, Rose, Turbine
+from wake import Rose, Turbine
 
 DATA = json.loads(Path(__file__).with_name("energy_island.json").read_text(encoding="utf-8"))
 FARM_NAMES: list[str] = list(DATA["farms"])
@@ -54,7 +54,7 @@ def turbine_count(farm_type: str) -> int:
 def wind_rose(directions: int) -> Rose:
     """The wind in so many directions, interpolated between the 12 sectors of the data."""
     sectors = DATA["wind_rose"]
-    angles: Array = np.arange(directions) * (360.0 / directions)
+    angles = np.linspace(0, 360, directions, endpoint=False)
     frequency, scale, shape = (
         np.interp(
             angles, [s["direction_deg"] for s in sectors], [s[name] for s in sectors], period=360

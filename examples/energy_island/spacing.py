@@ -10,7 +10,7 @@ import numpy as np
 from wake import Array
 
 TRIES = 20_000
-REPAIRS = 500
+PUSHES = 200
 MARGIN = 1e-3  # of the spacing: how far inside the area a mended layout stays
 SLACK = 1e-6  # of the spacing: how much further apart than asked, against rounding
 
@@ -47,19 +47,7 @@ def random_layout(
 ) -> Array:
     """Place turbines one by one wherever there is room; ValueError if there is too little."""
     _check_room(area, turbines, spacing_m)
-    low, high = area.bounds
-    layout = np.empty((0, 2))
-    for _ in range(0, TRIES, turbines):
-        points = random.uniform(low, high, (turbines, 2))
-        for point in points[area.margins(points) > MARGIN * spacing_m]:
-            if (np.hypot(*(layout - point).T) >= spacing_m).all():
-                layout = np.vstack([layout, point])
-                if len(layout) == turbines:
-                    return layout
-    raise ValueError(
-        f"the area of {area.area_m2 / 1e6:.1f} km² is too small for {turbines} turbines "
-        f"{spacing_m:.0f} m apart: no room for more than {len(layout)} was found"
-    )
+    return _fill_up(np.empty((0, 2)), area, turbines, spacing_m, random)
 
 
 def crowding(layout: Array, spacing_m: float) -> Array:
@@ -75,16 +63,18 @@ def crowding(layout: Array, spacing_m: float) -> Array:
 
 
 def repair(layout: Array, area: Area, spacing_m: float) -> Array:
-    """Push turbines apart and back into the area until all is well; ValueError if it never is."""
-    for _ in range(REPAIRS):
+    """Make a layout feasible; ValueError if that cannot be done.
+
+    Turbines are pushed apart and back into the area. Those that are in each other's way even then,
+    in a corner, are placed anew.
+    """
+    for _ in range(PUSHES):
         layout = area.project(layout, MARGIN * spacing_m)
         if is_feasible(layout, area, spacing_m):
             return layout
         layout = layout + crowding(layout, spacing_m * (1 + SLACK)) / 2
-    raise ValueError(
-        f"no layout was found with all {len(layout)} turbines inside the area of "
-        f"{area.area_m2 / 1e6:.1f} km² and {spacing_m:.0f} m apart"
-    )
+    kept = _keep_feasible(layout, area, spacing_m)
+    return _fill_up(kept, area, len(layout), spacing_m, np.random.default_rng(0))
 
 
 def _check_room(area: Area, turbines: int, spacing_m: float) -> None:
@@ -105,9 +95,44 @@ def _check_room(area: Area, turbines: int, spacing_m: float) -> None:
         )
 
 
+def _fill_up(
+    layout: Array, area: Area, turbines: int, spacing_m: float, random: np.random.Generator
+) -> Array:
+    """Add turbines at random places that are far enough from all others, until there are enough."""
+    low, high = area.bounds
+    for _ in range(0, TRIES, turbines):
+        points = random.uniform(low, high, (turbines, 2))
+        for point in points[area.margins(points) > MARGIN * spacing_m]:
+            if len(layout) == turbines:
+                return layout
+            if _is_clear(point, layout, spacing_m):
+                layout = np.vstack([layout, point])
+    raise ValueError(
+        f"the area of {area.area_m2 / 1e6:.1f} km² is too small for {turbines} turbines "
+        f"{spacing_m:.0f} m apart: no room for more than {len(layout)} was found"
+    )
+
+
+def _keep_feasible(layout: Array, area: Area, spacing_m: float) -> Array:
+    """The turbines inside the area, without those that are too close to one before them."""
+    kept = np.empty((0, 2))
+    for point in layout[area.margins(layout) > 0]:
+        if _is_clear(point, kept, spacing_m):
+            kept = np.vstack([kept, point])
+    return kept
+
+
+def _is_clear(point: Array, layout: Array, spacing_m: float) -> bool:
+    return bool((_lengths(layout - point) >= spacing_m).all())
+
+
 def _distances(layout: Array) -> Array:
     """From each turbine to each other one; infinite to itself."""
-    x, y = layout.T
-    distances: Array = np.sqrt((x[:, None] - x) ** 2 + (y[:, None] - y) ** 2)
+    distances = _lengths(layout[:, None, :] - layout)
     np.fill_diagonal(distances, np.inf)
     return distances
+
+
+def _lengths(vectors: Array) -> Array:
+    lengths: Array = np.sqrt(vectors[..., 0] ** 2 + vectors[..., 1] ** 2)
+    return lengths
