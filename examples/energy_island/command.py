@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 from shlex import quote
+from shutil import which
 
 import models
 from h5sweep.errors import SweepError
@@ -51,14 +52,24 @@ def parse_arguments() -> argparse.Namespace:
 
 def next_steps(output: Path, *, complete: bool, full: bool) -> str:
     """What can be typed now."""
-    file, script = quote(str(output)), quote(sys.argv[0])
-    steps = [(f"h5sweep status {file}", "how far it is, by farm, type and seed")]
+    file, script, python = quote(str(output)), quote(sys.argv[0]), python_here()
+    h5sweep = "h5sweep" if which("h5sweep") else f"{python} -m h5sweep"
+    steps = [(f"{h5sweep} status {file}", "how far it is, by farm, type and seed")]
     if not complete:
-        steps.append((f"h5sweep missing {file}", "what has no layout yet, and why"))
-    steps.append((f"h5sweep merge {file} --compress", f"make {file} again, smaller"))
+        steps.append((f"{h5sweep} missing {file}", "what has no layout yet, and why"))
+    steps.append((f"{h5sweep} merge {file} --compress", "the same file, smaller"))
     if not full:
-        steps.append((f"python {script} --full -o {file}", "all 3,000; keeps these"))
-    opened = f"""python -c "import h5sweep; print(h5sweep.open('{output}'))" """
-    steps.append((opened, "with xarray: pip install 'h5sweep[xarray]'"))
+        steps.append((f"{python} {script} --full -o {file}", "all 3,000; these are kept"))
+    opened = f"""{python} -c "import h5sweep; print(h5sweep.open('{output}'))\""""
+    steps.append((opened, "needs xarray: pip install 'h5sweep[xarray]'"))
     width = max(len(command) for command, _ in steps)
     return "\nNext:\n" + "\n".join(f"  {command:{width}}  {what}" for command, what in steps)
+
+
+def python_here() -> str:
+    """How to call this Python from here; an environment need not be active."""
+    if which("python") == sys.executable:
+        return "python"
+    executable = Path(sys.executable)
+    here = Path.cwd()
+    return quote(str(executable.relative_to(here) if here in executable.parents else executable))

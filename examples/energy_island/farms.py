@@ -37,8 +37,8 @@ def turbine(farm_type: str) -> Turbine:
     """
     described = _described(farm_type)
     return Turbine(
-        rated_power_mw=described["rated_power_MW"],
-        diameter_m=described["diameter_m"],
+        rated_power_mw=float(described["rated_power_MW"]),
+        diameter_m=float(described["diameter_m"]),
         cut_in_ms=4.0,
         rated_ms=11.0,
         cut_out_ms=25.0,

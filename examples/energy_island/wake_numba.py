@@ -2,7 +2,7 @@
 
 What was compiled is kept beside this file, or in the user's cache if that cannot be written to. It
 is compiled anew when this file changes, and only then: so CT and K, which lie in another file, are
-arguments. A worker that is killed while it compiles leaves nothing that others would load.
+arguments.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ import case
 from models import Model
 
 HEADING = """\
-Annual energy in MWh, and how far inside the limits (circle, 2 D) our best layout is:
+Annual energy in MWh, our gain on each, and how far inside the limits (circle, 2 D) we are:
 
-turbines      example    published         ours  seed  against both     inside m  spacing D"""
+turbines      example    published         ours  seed   example published   inside m  spacing D"""
 FINE_HEADING = """\
 
 The same layouts with the wind in steps of 1 degree: what was fitted to 16 directions is lost.
