@@ -128,6 +128,14 @@ def test_crowded_layouts_are_repaired(area: Polygon | Circle) -> None:
         assert spacing.is_feasible(repaired, area, 500.0)
 
 
+def test_repair_moves_turbines_no_further_than_needed() -> None:
+    """Two that are 20 m too close go 10 m each, one outside goes to the boundary, others stay."""
+    layout = np.array([[500.0, 500.0], [980.0, 500.0], [3000.0, -40.0], [500.0, 3000.0]])
+    moved = spacing.repair(layout, Polygon(L_SHAPE), 500.0) - layout
+    expected = [[-10.0, 0.0], [10.0, 0.0], [0.0, 40.5], [0.0, 0.0]]
+    assert moved == pytest.approx(np.array(expected), abs=0.01)
+
+
 def test_repair_that_is_impossible_says_so() -> None:
     """A layout that cannot be mended is not returned."""
     layout = np.random.default_rng(0).uniform(0, 1000, (60, 2))
