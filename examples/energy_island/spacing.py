@@ -100,17 +100,19 @@ def _fill_up(
 ) -> Array:
     """Add turbines at random places that are far enough from all others, until there are enough."""
     low, high = area.bounds
-    for _ in range(0, TRIES, turbines):
+    tries = 0
+    while len(layout) < turbines and tries < TRIES:
         points = random.uniform(low, high, (turbines, 2))
+        tries += turbines
         for point in points[area.margins(points) > MARGIN * spacing_m]:
-            if len(layout) == turbines:
-                return layout
-            if _is_clear(point, layout, spacing_m):
+            if len(layout) < turbines and _is_clear(point, layout, spacing_m):
                 layout = np.vstack([layout, point])
-    raise ValueError(
-        f"the area of {area.area_m2 / 1e6:.1f} km² is too small for {turbines} turbines "
-        f"{spacing_m:.0f} m apart: no room for more than {len(layout)} was found"
-    )
+    if len(layout) < turbines:
+        raise ValueError(
+            f"the area of {area.area_m2 / 1e6:.1f} km² is too small for {turbines} turbines "
+            f"{spacing_m:.0f} m apart: no room for more than {len(layout)} was found"
+        )
+    return layout
 
 
 def _keep_feasible(layout: Array, area: Area, spacing_m: float) -> Array:
