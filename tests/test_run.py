@@ -660,12 +660,13 @@ def test_provenance_is_kept_with_the_run(terminal: Terminal) -> None:
     assert "def f(seed)" in about["source"]
 
 
-def test_study_named_like_a_module_of_python_works(terminal: Terminal) -> None:
+@pytest.mark.parametrize("name", ["signal.py", "hashlib.py", "queue.py"])
+def test_study_named_like_a_module_of_python_works(terminal: Terminal, name: str) -> None:
     """A study called signal.py, beside which its workers run, does not stand in Python's way."""
-    terminal.write("signal.py", COUNTED.format(tasks=3))
+    terminal.write(name, COUNTED.format(tasks=3))
     command = Path(sys.executable).with_name("h5sweep")
     done = subprocess.run(
-        [command, "run", "signal.py", "-o", "out.h5"],
+        [command, "run", name, "-o", "out.h5"],
         cwd=terminal.folder,
         capture_output=True,
         text=True,

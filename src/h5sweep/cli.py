@@ -237,6 +237,10 @@ def run(
     \b
     h5sweep run study.py -o layouts.h5 --workers 8 --timeout 20min --retries 2
     """
+    # All of it before the study: one called signal.py must not hide Python's own from us.
+    from .api import default_workers
+    from .progress import choose_display
+    from .run import run_sweep
     from .study import load_study
 
     here = Path.cwd()
@@ -246,10 +250,6 @@ def run(
     # A study may change the folder when it is imported; the output was named from here.
     os.chdir(here)
     output = output or Path(study.stem + ".h5")
-    from .api import default_workers
-    from .progress import choose_display
-    from .run import run_sweep
-
     settings = PoolSettings(
         workers=workers or default_workers(),
         timeout_s=timeout,
