@@ -14,9 +14,14 @@ from pathlib import Path
 import pytest
 
 from conftest import H5SWEEP, Terminal
+from h5sweep import pool
 from h5sweep.errors import UsageError
+from h5sweep.folder import RunFolder
+from h5sweep.launch import LaunchOrder
+from h5sweep.plan import plan_product
 from h5sweep.records import Kind
 from h5sweep.settings import PoolSettings, Retries
+from h5sweep.study import StudyReference
 from h5sweep.task_queue import TaskQueue
 from running import (
     count,
@@ -539,6 +544,51 @@ def test_study_that_does_not_import_in_workers_ends_the_run_with_its_traceback(
     """)
     done = terminal.run(*RUN, "-j", 2, check=2)
     assert done.stderr.count("RuntimeError: no licence here") == 1
+
+
+WAITING_IMPORT = (
+    MARK
+    + """
+print("waiting for a licence")
+wait_for("go")
+@h5sweep.sweep(seed=range(3))
+def f(seed):
+    return {"x": seed}
+"""
+)
+
+
+def launch_order(folder: RunFolder, study_path: Path, tasks: int) -> LaunchOrder:
+    """A run folder with a plan, and what workers are told, without importing the study here."""
+    folder.create()
+    folder.save_plan(plan_product({"seed": range(tasks)}))
+    reference = StudyReference("f", str(study_path), None, tuple(sys.path))
+    return LaunchOrder(str(folder.output), reference, threads=1)
+
+
+def test_study_that_hangs_at_import_is_noted_once(
+    terminal: Terminal, study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two workers that hang at import one is named, with its log; the run goes on with both."""
+    monkeypatch.setattr(pool, "SLOW_IMPORT_S", 0.0)
+    monkeypatch.chdir(terminal.folder)
+    order = launch_order(RunFolder(terminal.folder / "out.h5"), study(WAITING_IMPORT), tasks=3)
+    notes, ticks = [], 0
+    with pool.Pool(order, PoolSettings(workers=2)) as workers:
+        for event in workers.run(range(3)):
+            if isinstance(event, pool.Note):
+                notes.append(event.text)
+            ticks += isinstance(event, pool.Tick)
+            if ticks == 5:  # both have been looked at more than once
+                (terminal.folder / "go").touch()
+    assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(3)}
+    (note,) = notes
+    said = re.fullmatch(
+        r"worker \d+ is still importing the study after \d+ s; what it prints is in (.*)", note
+    )
+    assert said is not None, note
+    (log,) = order.folder.logs_path.glob(Path(said[1]).name)
+    assert "waiting for a licence" in log.read_text()
 
 
 def test_pool_settings_that_cannot_work_are_refused() -> None:

@@ -110,6 +110,10 @@ class RunFolder:
         """The log of the worker that writes the record file `record_path`."""
         return self.logs_path / f"{record_path.stem}.log"
 
+    def log_pattern(self, role: str, pid: int) -> Path:
+        """Where the log of a process lies that has not said which record file is its own."""
+        return self.logs_path / f"{role}_{pid}_*.log"
+
     def record_paths(self) -> list[Path]:
         """Every record file, in a fixed order; a folder or pipe of such a name is none."""
         # A listing, not a test for each name: network file systems cache "no such file".

@@ -61,8 +61,8 @@ class LaunchOrder:
         return WorkerOrder(self.output, self.study, connection, slot, os.getpid())
 
     @property
-    def logs_path(self) -> Path:
-        return RunFolder(Path(self.output)).logs_path
+    def folder(self) -> RunFolder:
+        return RunFolder(Path(self.output))
 
     def environment(self) -> dict[str, str]:
         """The parent's, with each library's threads limited to this worker's share of cores."""
@@ -138,7 +138,7 @@ class _TemplateProcess:
             how = describe_exit(process.returncode)
             raise StudyError(
                 f"the process that workers are forked from {how} while it imported the study: "
-                f"look into {order.logs_path}"
+                f"look into {order.folder.logs_path}"
             )
         if "broken" in hello:
             raise StudyError(hello["broken"]["message"])

@@ -48,6 +48,7 @@ class Member:
     channel: Channel
     slot: Slot
     sentinel: int
+    started: float = field(default_factory=time.monotonic)
     record_path: Path | None = None
     batch: list[int] = field(default_factory=list)
     batch_begun: float = 0.0

@@ -27,6 +27,7 @@ from .records import Kind
 from .settings import PoolSettings
 from .task_queue import LARGEST_BATCH, TaskQueue
 
+SLOW_IMPORT_S = 30.0
 STUCK_S = 0.5
 CLOSING_S = 0.5
 TICK_S = 0.1
@@ -88,6 +89,7 @@ class Pool:
         self._failed_starts = 0
         self._has_started = False
         self._start_error = ""
+        self._is_slow_import_noted = False
         self._draining = False
         self._stopping = False
         self._trouble: StorageError | None = None
@@ -150,6 +152,7 @@ class Pool:
                 return
             yield from self._wait()
             self._watch()
+            yield from self._note_slow_import()
             yield Tick()
 
     def _begin_no_more(self) -> None:
@@ -301,7 +304,7 @@ class Pool:
         if self._failed_starts >= STARTS_WITHOUT_SUCCESS:
             raise StudyError(
                 f"{self._failed_starts} workers in a row {describe_exit(exit_code)} before their "
-                f"first task: look into {self._order.logs_path}"
+                f"first task: look into {self._order.folder.logs_path}"
                 + (f"\n{self._start_error}" if self._start_error else "")
             )
 
@@ -338,6 +341,19 @@ class Pool:
         for member in self._dismissed:
             if member.is_overdue:
                 member.kill()
+
+    def _note_slow_import(self) -> Iterator[Note]:
+        """Say once that the study takes long to import: it may wait for what never comes."""
+        for member in self._members:
+            waited_s = time.monotonic() - member.started
+            if member.is_ready or self._is_slow_import_noted or waited_s < SLOW_IMPORT_S:
+                continue
+            self._is_slow_import_noted = True
+            log = self._order.folder.log_pattern("worker", member.pid)
+            yield Note(
+                f"worker {member.pid} is still importing the study after {waited_s:.0f} s; "
+                f"what it prints is in {log}"
+            )
 
     def _check_limits(self, member: Member, running_s: float) -> None:
         if member.killed_for:
