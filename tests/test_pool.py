@@ -566,29 +566,70 @@ def launch_order(folder: RunFolder, study_path: Path, tasks: int) -> LaunchOrder
     return LaunchOrder(str(folder.output), reference, threads=1)
 
 
+@pytest.mark.parametrize(("start", "role"), [("spawn", "worker"), ("forkserver", "template")])
 def test_study_that_hangs_at_import_is_noted_once(
-    terminal: Terminal, study: Study, monkeypatch: pytest.MonkeyPatch
+    terminal: Terminal, study: Study, monkeypatch: pytest.MonkeyPatch, start: str, role: str
 ) -> None:
-    """Of two workers that hang at import one is named, with its log; the run goes on with both."""
+    """A process that hangs at import is named once, with its log; later the run goes on."""
     monkeypatch.setattr(pool, "SLOW_IMPORT_S", 0.0)
     monkeypatch.chdir(terminal.folder)
     order = launch_order(RunFolder(terminal.folder / "out.h5"), study(WAITING_IMPORT), tasks=3)
     notes, ticks = [], 0
-    with pool.Pool(order, PoolSettings(workers=2)) as workers:
+    with pool.Pool(order, PoolSettings(workers=2, start=start)) as workers:
         for event in workers.run(range(3)):
             if isinstance(event, pool.Note):
                 notes.append(event.text)
             ticks += isinstance(event, pool.Tick)
-            if ticks == 5:  # both have been looked at more than once
+            if ticks == 5:  # of two workers both have been looked at more than once
                 (terminal.folder / "go").touch()
     assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(3)}
     (note,) = notes
     said = re.fullmatch(
-        r"worker \d+ is still importing the study after \d+ s; what it prints is in (.*)", note
+        rf"{role} \d+ is still importing the study after \d+ s; what it prints is in (.*)", note
     )
     assert said is not None, note
     (log,) = order.folder.logs_path.glob(Path(said[1]).name)
     assert "waiting for a licence" in log.read_text()
+
+
+def test_ctrl_c_ends_a_run_whose_template_hangs_at_import(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
+) -> None:
+    """With nothing running, one Ctrl-C ends a run that waits for its template."""
+    study(
+        MARK
+        + """
+if sys.argv[0] == "-c":  # in the template, not in the coordinator
+    mark("in_template")
+    wait_for("never")
+@h5sweep.sweep(seed=range(3))
+def f(seed):
+    return {"x": seed}
+"""
+    )
+    process.append(terminal.start(*RUN, "-j", 2, "--start", "forkserver"))
+    until(lambda: count(terminal.folder, "in_template"))
+    process[0].send_signal(signal.SIGINT)
+    _, said = process[0].communicate(timeout=10)
+    assert process[0].returncode == 130
+    assert "stopped; 0 finished results are kept" in said
+
+
+def test_thread_of_a_study_that_is_not_forked_holds_nobody_up(
+    terminal: Terminal, study: Study
+) -> None:
+    """A template that is of no use is not waited for, whatever the study has left running in it."""
+    study("""
+        import threading
+        if "h5sweep.template" in " ".join(sys.orig_argv):
+            threading.Thread(target=time.sleep, args=(600,)).start()
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed}
+    """)
+    done = terminal.run(*RUN, "-j", 2, "--start", "forkserver")
+    assert "workers are spawned, not forked" in done.stderr
+    assert "3 of 3 done" in done.stderr
 
 
 def test_pool_settings_that_cannot_work_are_refused() -> None:

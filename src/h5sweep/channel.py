@@ -41,9 +41,7 @@ class Channel:
 
     def has_something(self) -> bool:
         """Whether a message, or part of one, or the end, can be received now."""
-        poll = select.poll()  # select.select would refuse a descriptor beyond 1023
-        poll.register(self._descriptor, select.POLLIN)
-        return bool(poll.poll(0))
+        return is_readable(self._descriptor, 0)
 
     def close(self) -> None:
         """Let go of this end; the second time does nothing."""
@@ -59,3 +57,10 @@ class Channel:
                 raise EOFError
             data += part
         return data
+
+
+def is_readable(descriptor: int, wait_s: float | None) -> bool:
+    """Whether there is something to read, or an end to be noticed, within so many seconds."""
+    poll = select.poll()  # select.select would refuse a descriptor beyond 1023
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(None if wait_s is None else 1000 * wait_s))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from .channel import Channel
+from .channel import Channel, is_readable
 from .errors import StudyError
 from .folder import RunFolder
 from .slot import Slot
@@ -100,14 +100,23 @@ class Forker:
     order: LaunchOrder
     _template: _TemplateProcess | None = None
 
-    def start(self) -> None:
-        """Start the template; StudyError or TooManyThreadsError if that cannot be."""
+    def start(self) -> int:
+        """Start the template, which imports the study; return its pid."""
         self._template = _TemplateProcess.start(self.order)
+        return self._template.process.pid
+
+    def wait_for_import(self, wait_s: float | None = None) -> bool:
+        """Wait for the template and say whether it can fork; None: for as long as it takes.
+
+        StudyError if the study does not import, TooManyThreadsError if it must not be forked.
+        """
+        return self._template is not None and self._template.wait_for_import(wait_s)
 
     def launch(self, connection: int, slot: int) -> WorkerProcess:
         if self._template is not None and (process := self._template.fork(connection, slot)):
             return process
         self.start()
+        self.wait_for_import()
         return self.launch(connection, slot)
 
     def close(self) -> None:
@@ -121,6 +130,8 @@ class _TemplateProcess:
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
+    logs_path: Path
+    has_imported: bool = False
     exit_codes: dict[int, int] = field(default_factory=dict)
     _unread: bytes = b""
 
@@ -129,16 +140,23 @@ class _TemplateProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             process = _start("template", order, theirs.fileno(), theirs.fileno())
-        template = cls(process, ours)
-        hello = template._hear()
+        return cls(process, ours, order.folder.logs_path)
+
+    def wait_for_import(self, wait_s: float | None) -> bool:
+        if not self.has_imported and is_readable(self.channel.fileno(), wait_s):
+            self._take_hello(self._hear())
+        return self.has_imported
+
+    def _take_hello(self, hello: dict[str, Any] | None) -> None:
         if hello is not None and hello.get("threads") == 1:
-            return template
-        template.close()
+            self.has_imported = True
+            return
+        self.close()
         if hello is None:
-            how = describe_exit(process.returncode)
+            how = describe_exit(self.process.returncode)
             raise StudyError(
                 f"the process that workers are forked from {how} while it imported the study: "
-                f"look into {order.folder.logs_path}"
+                f"look into {self.logs_path}"
             )
         if "broken" in hello:
             raise StudyError(hello["broken"]["message"])
@@ -164,7 +182,10 @@ class _TemplateProcess:
         return self.exit_codes.pop(pid)
 
     def close(self) -> None:
+        """End it: by itself if it is ready, else at once, for the study may keep it for ever."""
         self.channel.close()
+        if not self.has_imported and self.process.poll() is None:
+            kill_group(self.process.pid)
         self.process.wait()
 
     def _hear(self) -> dict[str, Any] | None:

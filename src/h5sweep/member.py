@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 import os
-import select
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .channel import Channel
+from .channel import Channel, is_readable
 from .launch import Launcher, WorkerProcess, kill_group, signal_name, start_worker
 from .records import FAILURES, KIND, TASK, Kind, RecordFile, Scan
 from .slot import NO_END, Slot
@@ -182,9 +181,7 @@ class Member:
         self.kill()
 
     def has_ended(self, wait_s: float) -> bool:
-        poll = select.poll()  # select.select would refuse a descriptor beyond 1023
-        poll.register(self.sentinel, select.POLLIN)
-        return bool(poll.poll(1000 * wait_s))
+        return is_readable(self.sentinel, wait_s)
 
     def reap(self) -> int | None:
         """Wait for its end and leave nothing of it; return its exit code, if it can be known."""

@@ -123,8 +123,7 @@ class Pool:
         self._queue = TaskQueue(tasks, self._settings)
         try:
             if self._settings.start == "forkserver":
-                self._launcher, notes = _forker(self._order)
-                yield from notes
+                yield from self._start_template()
             yield from self._supervise()
         finally:
             self._kill_members()
@@ -143,6 +142,19 @@ class Pool:
         """The tasks that are running now."""
         return [current for m in self._members if (current := m.current()) is not None]
 
+    def _start_template(self) -> Iterator[Event]:
+        """Have the study imported once for all workers, if they can be forked afterwards."""
+        self._launcher = forker = Forker(self._order)
+        pid, started = forker.start(), time.monotonic()
+        try:
+            while not (forker.wait_for_import(TICK_S) or self._draining or self._stopping):
+                yield from self._note_slow_import("template", pid, started)
+                yield Tick()
+        except TooManyThreadsError as error:
+            self._launcher = Spawner(self._order)
+            text = f"importing the study starts {error} threads, so workers are spawned, not forked"
+            yield Note(text)
+
     def _supervise(self) -> Iterator[Event]:
         while not self._stopping and self._trouble is None:
             if self._draining:
@@ -152,7 +164,7 @@ class Pool:
                 return
             yield from self._wait()
             self._watch()
-            yield from self._note_slow_import()
+            yield from self._note_slow_imports()
             yield Tick()
 
     def _begin_no_more(self) -> None:
@@ -342,16 +354,19 @@ class Pool:
             if member.is_overdue:
                 member.kill()
 
-    def _note_slow_import(self) -> Iterator[Note]:
-        """Say once that the study takes long to import: it may wait for what never comes."""
+    def _note_slow_imports(self) -> Iterator[Note]:
         for member in self._members:
-            waited_s = time.monotonic() - member.started
-            if member.is_ready or self._is_slow_import_noted or waited_s < SLOW_IMPORT_S:
-                continue
+            if not member.is_ready:
+                yield from self._note_slow_import("worker", member.pid, member.started)
+
+    def _note_slow_import(self, role: str, pid: int, started: float) -> Iterator[Note]:
+        """Say once in a run that the study takes long: it may wait for what never comes."""
+        waited_s = time.monotonic() - started
+        if waited_s >= SLOW_IMPORT_S and not self._is_slow_import_noted:
             self._is_slow_import_noted = True
-            log = self._order.folder.log_pattern("worker", member.pid)
+            log = self._order.folder.log_pattern(role, pid)
             yield Note(
-                f"worker {member.pid} is still importing the study after {waited_s:.0f} s; "
+                f"{role} {pid} is still importing the study after {waited_s:.0f} s; "
                 f"what it prints is in {log}"
             )
 
@@ -368,16 +383,6 @@ class Pool:
 
     def _set_trouble(self, error: StorageError) -> None:
         self._trouble = self._trouble or error
-
-
-def _forker(order: LaunchOrder) -> tuple[Launcher, list[Note]]:
-    forker = Forker(order)
-    try:
-        forker.start()
-    except TooManyThreadsError as error:
-        text = f"importing the study starts {error} threads, so workers are spawned, not forked"
-        return Spawner(order), [Note(text)]
-    return forker, []
 
 
 def _allow_descriptors(wanted: int) -> None:
