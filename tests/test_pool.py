@@ -639,6 +639,56 @@ def test_pool_settings_that_cannot_work_are_refused() -> None:
             PoolSettings(**{"workers": 1, **wrong})  # type: ignore[arg-type]
 
 
+def run_with_open_files(terminal: Terminal, *, soft: int, hard: int, workers: int) -> str:
+    """Run study.py under such limits of open files; return its exit code and what it said."""
+    limited = ["sh", "-c", f'ulimit -S -n {soft}; ulimit -H -n {hard}; exec "$@"', "sh"]
+    done = subprocess.run(
+        [*limited, *H5SWEEP, *RUN, "-j", str(workers)],
+        cwd=terminal.folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    return f"{done.returncode}: {done.stderr}"
+
+
+PRINT_OPEN_FILES = """
+    import resource
+    @h5sweep.sweep(seed=[0])
+    def f(seed):
+        print("open files:", resource.getrlimit(resource.RLIMIT_NOFILE))
+        return {"x": seed}
+"""
+
+
+def test_limit_of_open_files_is_raised_for_many_workers(terminal: Terminal, study: Study) -> None:
+    """Where the soft limit is too low for so many workers it becomes what they need."""
+    study(PRINT_OPEN_FILES)
+    said = run_with_open_files(terminal, soft=64, hard=1000, workers=100)
+    assert said.startswith("0: "), said
+    assert "open files: (700, 1000)" in logs(terminal.folder)
+
+
+def test_limit_of_open_files_that_is_high_enough_is_left_alone(
+    terminal: Terminal, study: Study
+) -> None:
+    """A soft limit that suffices stays as it is."""
+    study(PRINT_OPEN_FILES)
+    said = run_with_open_files(terminal, soft=900, hard=1000, workers=100)
+    assert said.startswith("0: "), said
+    assert "open files: (900, 1000)" in logs(terminal.folder)
+
+
+def test_more_workers_than_open_files_allow_are_refused(terminal: Terminal, study: Study) -> None:
+    """Beyond the hard limit a run says what it needs and what to do, and runs nothing."""
+    study(PRINT_OPEN_FILES)
+    said = run_with_open_files(terminal, soft=64, hard=650, workers=100)
+    assert said.startswith("2: "), said
+    assert "so many workers need 700 open files, and 650 are allowed: ask for fewer" in said
+    assert "ulimit -n" in said
+    assert not record_files(terminal.folder)
+
+
 # What tasks print and leave behind
 
 
