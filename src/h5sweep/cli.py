@@ -21,7 +21,6 @@ from .units import count_text, parse_duration, parse_size, size_text
 
 if TYPE_CHECKING:
     from .merge import MergeReport
-    from .plan import Plan
     from .report import Status
     from .run import RunReport
     from .state import FolderState, Missing
@@ -391,15 +390,12 @@ def missing(
     \b
     h5sweep missing layouts.h5 --csv > todo.csv
     """
+    from .expected import find_missing, load_expected
     from .report import missing_json, missing_lines
 
-    expected = _expected_plan(expect, name) if expect else None
-    folder, state = _load_state(output, expected)
-    tasks = _expected_among(state, expected)
-    if expected is None:
-        _check_can_be_known(folder, tasks)
-    else:
-        _check_same_names(state, expected)
+    expected = load_expected(expect, name) if expect else None
+    folder = _existing_folder(output)
+    state, tasks = find_missing(folder, expected)
     if as_json:
         _print([missing_json(state.missing_of(tasks), str(folder.output))])
     elif as_csv:
@@ -463,75 +459,12 @@ def _existing_folder(output: Path) -> RunFolder:
     return folder
 
 
-def _load_state(output: Path, expected: Plan | None = None) -> tuple[RunFolder, FolderState]:
+def _load_state(output: Path) -> tuple[RunFolder, FolderState]:
     from .plan import Plan
     from .state import read_state
 
     folder = _existing_folder(output)
-    plan = folder.load_plan()
-    if expected is not None:
-        plan = expected if plan is None else _same_numbers(plan, expected, folder)
-    return folder, read_state(folder, plan or Plan(()), declared_only=expected is None)
-
-
-def _same_numbers(plan: Plan, expected: Plan, folder: RunFolder) -> Plan:
-    """The plan on disk, whose numbers stay, and behind it what else is expected."""
-    if _types(plan) != _types(expected):
-        raise UsageError(
-            f"the plan on disk is over {_types_text(plan)}, what --expect names is over "
-            f"{_types_text(expected)}: name a study or CSV of {folder.output}"
-        )
-    return plan.extended(expected)[0]
-
-
-def _types(plan: Plan) -> dict[str, str]:
-    return {column.name: column.type for column in plan.columns}
-
-
-def _types_text(plan: Plan) -> str:
-    return ", ".join(f"{name} ({type_name})" for name, type_name in _types(plan).items())
-
-
-def _check_can_be_known(folder: RunFolder, tasks: list[int]) -> None:
-    """Raise UsageError if nothing is missing only because nobody has declared what should be."""
-    if tasks or (folder.plan_path.exists() and folder.sweep_path.exists()):
-        return
-    raise UsageError(
-        f"what is missing in {folder.output} cannot be known, because no run has said which tasks "
-        "there should be: say it with --expect study.py or --expect tasks.csv"
-    )
-
-
-def _check_same_names(state: FolderState, expected: Plan) -> None:
-    """Raise UsageError if results were recorded, but none under keys as they are expected."""
-    if state.tasks_done or not state.beyond_plan:
-        return
-    recorded = state.beyond_plan[0][0]
-    if set(recorded) != set(expected.names):
-        raise UsageError(
-            f"the results are recorded over {', '.join(recorded)}, what --expect names is over "
-            f"{', '.join(expected.names)}: name a study or CSV with the same parameters"
-        )
-
-
-def _expected_among(state: FolderState, expected: Plan | None) -> list[int]:
-    """The missing tasks; of those that the folder knows besides, none that is not expected."""
-    tasks = state.missing_tasks()
-    if expected is None:
-        return list(tasks)
-    return [task for task in tasks if expected.number(state.plan.key(task)) is not None]
-
-
-def _expected_plan(path: Path, name: str | None) -> Plan:
-    from .plan import plan_list
-
-    if path.suffix == ".py":
-        from .study import load_study
-
-        plan = load_study(path, name).plan
-        assert plan is not None  # only workers declare without a plan
-        return plan
-    return plan_list(path)
+    return folder, read_state(folder, folder.load_plan() or Plan(()))
 
 
 def _csv_lines(names: Iterable[str], missing: Iterable[Missing]) -> Iterator[str]:
