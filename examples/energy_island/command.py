@@ -61,9 +61,8 @@ def next_steps(output: Path, *, complete: bool, full: bool) -> str:
     if not full:
         steps.append((f"{python} {script} --full -o {file}", "all 3,000; these are kept"))
     opened = f"""{python} -c "import h5sweep; print(h5sweep.open('{output}'))\""""
-    steps.append((opened, "needs xarray: pip install 'h5sweep[xarray]'"))
-    width = max(len(command) for command, _ in steps)
-    return "\nNext:\n" + "\n".join(f"  {command:{width}}  {what}" for command, what in steps)
+    steps.append((opened, "what is in it, with xarray (pip install xarray h5netcdf)"))
+    return "\nNext:\n" + "\n".join(f"  {what}\n      {command}" for command, what in steps)
 
 
 def python_here() -> str:
