@@ -62,15 +62,15 @@ def best_by_farm(results: Iterable[Result]) -> list[Result]:
 def table_of(results: Iterable[Result]) -> str:
     """One line a layout, with a heading."""
     lines = [
-        f"{'farm':18} {'type':5} {'seed':>4} {'turbines':>8} {'aep GWh':>8} {'gain %':>7} "
+        f"{'farm':16} {'type':4} {'seed':>4} {'turbines':>8} {'aep GWh':>8} {'gain %':>6} "
         f"{'capacity':>8} {'aep_360':>8} {'spacing D':>9}"
     ]
     for result in results:
         diameters = result.spacing / farms.turbine(result.farm_type).diameter_m
         gain = 100 * (result.aep / result.aep_start - 1)
         lines.append(
-            f"{f'{result.farm_id} {farms.FARM_NAMES[result.farm_id]}':18} {result.farm_type:5} "
-            f"{result.seed:4} {len(result.layout):8} {result.aep:8.1f} {gain:7.2f} "
+            f"{f'{result.farm_id} {farms.FARM_NAMES[result.farm_id]}':16} {result.farm_type:4} "
+            f"{result.seed:4} {len(result.layout):8} {result.aep:8.1f} {gain:6.2f} "
             f"{result.capacity_factor:8.3f} {result.aep_360:8.1f} {diameters:9.2f}"
         )
     return "\n".join(lines)
