@@ -1,0 +1,426 @@
+"""Read-only: the state of each file, why, what is inside, and what to do next.
+
+Nothing that is imported here can write: neither `durable` nor h5py. The HDF5 library is asked in
+child processes (`library`), which the kernel refuses any write.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import findings
+from .check_report import CheckReport, Depth, FileReport
+from .contents import Contents, Layout, Style, judge_contents
+from .findings import Finding, State, by_weight, state_of
+from .hdf5.errors import Damaged, Kind, Unsupported
+from .hdf5.file import Hdf5File
+from .hdf5.source import FileSource, Source
+from .hdf5.tree import Tree, read_whole_tree
+from .keys import Comparison, KeyPattern, KeyValue
+from .library import Answer, Library, Limits, Request
+from .live import files_being_written, identity_of, is_locked
+from .places import PLAN_NAME, RUN_SUFFIX, Place, find_places
+from .plan import Plan
+from .siblings import Family, Siblings
+from .triage import RECORDS_MAGIC, judge_bytes
+from .units import size_text
+
+MOST_FINDINGS = 20
+MOST_FOR_ONE_PLACE = 3
+SMALL_BYTES = 64 << 10
+MOST_WAITING = 64
+PROCESSES = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a check is done."""
+
+    depth: Depth = Depth.STRUCTURE
+    require: tuple[str, ...] = ()
+    expected: Plan | None = None
+    pattern: KeyPattern | None = None
+    processes: int = PROCESSES
+    limits: Limits = field(default_factory=Limits)
+
+
+def check_files(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    depth: str = Depth.STRUCTURE,
+    require: Sequence[str] = (),
+    expected: Plan | None = None,
+    key: str | None = None,
+    processes: int = PROCESSES,
+    timeout_s: float = 20.0,
+    memory_bytes: int = 1 << 30,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> CheckReport:
+    """Say of every file below `paths` what state it is in. Nothing on disk changes."""
+    paths = [paths] if isinstance(paths, str | os.PathLike) else paths
+    settings = Settings(
+        Depth(depth),
+        tuple(require),
+        expected,
+        KeyPattern.parse(key) if key else None,
+        processes,
+        Limits(timeout_s, memory_bytes),
+    )
+    places = list(find_places(paths))
+    with Library(processes, settings.limits) as library:
+        return _Check(settings, library, progress, len(places)).run(places)
+
+
+@dataclass(slots=True, eq=False)
+class _Looked:
+    """A file that was looked at, before all answers have come."""
+
+    place: Place
+    status: os.stat_result
+    findings: list[Finding] = field(default_factory=list)
+    contents: Contents | None = None
+    fault_places: frozenset[str] = frozenset()
+
+
+class _Check:
+    """One check: files in, reports out, in the same order."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        library: Library,
+        progress: Callable[[int, int], None],
+        total: int,
+    ) -> None:
+        self.settings = settings
+        self.library = library
+        self.progress = progress
+        self.total = total
+        self.siblings = Siblings()
+        self.families: dict[int, Family] = {}
+        self.reports: dict[str, FileReport] = {}
+        self.others = 0
+        plan = settings.expected
+        self.comparison = None if plan is None else Comparison(plan)
+        self.keys: set[tuple[KeyValue, ...]] | None = set() if settings.pattern else None
+
+    def run(self, places: list[Place]) -> CheckReport:
+        written = files_being_written()
+        for place in places:
+            self.take(place, written)
+            wait = self.library.open_requests > MOST_WAITING
+            self.take_answers(wait=wait)
+            self.progress(len(self.reports), self.total)
+        while self.library.open_requests:
+            self.take_answers(wait=True)
+            self.progress(len(self.reports), self.total)
+        self.look_again(places)
+        files = tuple(self.reports[p.path] for p in places if p.path in self.reports)
+        keys = None if self.keys is None else frozenset(self.keys)
+        return CheckReport(files, self.settings.depth, self.others, self.comparison, keys)
+
+    def take(self, place: Place, written: dict[tuple[int, int], str]) -> None:
+        """Look at one file as far as this process may."""
+        try:
+            status = Path(place.path).stat()
+        except OSError as error:
+            self.refuse(place, error)
+            return
+        looked = _Looked(place, status)
+        if not stat.S_ISREG(status.st_mode):
+            looked.findings.append(findings.NOT_HDF5.finding(what=_kind_text(status.st_mode)))
+            self.finish(looked)
+        elif (writer := written.get(identity_of(status))) is not None:
+            looked.findings.append(findings.LIVE.finding(who=writer))
+            self.finish(looked)
+        else:
+            self.open(looked)
+
+    def refuse(self, place: Place, error: OSError) -> None:
+        empty = os.stat_result((0,) * 10)
+        looked = _Looked(place, empty)
+        looked.findings.append(findings.UNREADABLE.finding(why=error.strerror or error))
+        self.finish(looked)
+
+    def open(self, looked: _Looked) -> None:
+        try:
+            descriptor = os.open(looked.place.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self.refuse(looked.place, error)
+            return
+        try:
+            self.judge(looked, _source_of(descriptor, looked.status.st_size))
+        except OSError as error:  # the disk refused to read
+            looked.findings.append(findings.UNREADABLE.finding(why=error.strerror or error))
+            self.finish(looked)
+        finally:
+            os.close(descriptor)
+
+    def judge(self, looked: _Looked, source: Source) -> None:
+        """By its bytes; then by its structure; then by what the library says."""
+        if _is_ours(looked.place.path, source):
+            self.ask_about_ours(looked)
+            return
+        verdict = judge_bytes(source, Path(looked.place.path).name)
+        looked.findings += verdict.findings
+        state = state_of(tuple(looked.findings))
+        if state is State.NOT_HDF5 and not looked.place.claims_hdf5:
+            self.others += 1
+        elif verdict.superblock is None or self.settings.depth is Depth.QUICK:
+            self.finish(looked)
+        elif _has_no_root(looked.findings):
+            looked.contents = Contents(Style.NOTHING, None)
+            self.finish(looked)
+        else:
+            self.judge_structure(looked, Hdf5File(source, verdict.superblock))
+
+    def ask_about_ours(self, looked: _Looked) -> None:
+        is_plan = Path(looked.place.path).name == PLAN_NAME
+        looked.contents = Contents(Style.RECORDS, 0)
+        if self.settings.depth is Depth.QUICK:
+            self.finish(looked)
+        else:
+            self.ask(looked, "plan" if is_plan else "records")
+
+    def judge_structure(self, looked: _Looked, file: Hdf5File) -> None:
+        family = self.siblings.find(file.source)
+        is_new = family is None
+        if family is None:
+            tree = read_whole_tree(file)
+            family = self.siblings.add(tree, _structure_findings(tree))
+        self.judge_contents(looked, family.tree_of(file.source), family)
+        if not _library_would_open(looked.findings):
+            family.verdict = family.verdict or []
+            self.finish(looked)
+        elif self.settings.depth is Depth.DEEP:
+            self.ask(looked, "deep", family)
+        elif looked.contents is not None and looked.contents.style is Style.OUTPUT:
+            self.ask(looked, "structure")
+        elif family.verdict is not None:
+            looked.findings += _new_ones(family.verdict, looked)
+            self.finish(looked)
+        elif is_new:
+            self.ask(looked, "structure", family)
+        else:
+            family.waiting.append(looked)
+
+    def judge_contents(self, looked: _Looked, tree: Tree, family: Family) -> None:
+        layout = Layout(tree)
+        looked.findings += family.structure_findings
+        looked.fault_places = frozenset(fault.path for fault in tree.faults)
+        looked.findings += judge_contents(layout, self.settings.require)
+        looked.contents = layout.contents()
+        if self.comparison is not None or self.keys is not None:
+            self.take_keys(layout, looked.place.path)
+
+    def take_keys(self, layout: Layout, path: str) -> None:
+        pattern, plan = self.settings.pattern, self.settings.expected
+        names = plan.names if plan is not None else pattern.names if pattern is not None else ()
+        for key in layout.keys(names, pattern, Path(path).name):
+            if self.comparison is not None:
+                self.comparison.take(key)
+            if self.keys is not None and key is not None:
+                self.keys.add(tuple(key[name] for name in sorted(key)))
+
+    def ask(self, looked: _Looked, what: str, family: Family | None = None) -> None:
+        path, size = looked.place.path, looked.status.st_size
+        if looked.contents is not None and looked.contents.style is Style.OUTPUT:
+            # What is asked depends on the folder beside it, so no sibling shares the answer.
+            family, what = None, f"output-{what}"
+        self.library.ask(Request((looked, family), path, what, size))
+
+    def take_answers(self, *, wait: bool) -> None:
+        for request, answer in self.library.answers(wait=wait):
+            looked, family = request.tag
+            found = _findings_of(answer)
+            if "tasks" in answer.said:
+                looked.contents = Contents(Style.RECORDS, answer.said["tasks"])
+            looked.findings += _new_ones(found, looked)
+            self.finish(looked)
+            if family is not None and request.what == "structure":
+                family.verdict = found
+                for sibling in family.waiting:
+                    sibling.findings += _new_ones(found, sibling)
+                    self.finish(sibling)
+                family.waiting.clear()
+
+    def finish(self, looked: _Looked) -> None:
+        found = by_weight(dict.fromkeys(looked.findings))[:MOST_FINDINGS]
+        self.reports[looked.place.path] = FileReport(
+            looked.place.path,
+            state_of(found),
+            found,
+            looked.contents,
+            looked.status.st_size,
+            looked.status.st_mtime,
+        )
+
+    def look_again(self, places: list[Place]) -> None:
+        """What looks damaged may have been written meanwhile: then it is live, not damaged."""
+        suspects = [r for r in self.reports.values() if r.state in (State.DAMAGED, State.EMPTY)]
+        if not suspects:
+            return
+        written = files_being_written()
+        for report in suspects:
+            if (who := _writer_now(report, written)) is not None:
+                live = (findings.LIVE.finding(who=who),)
+                self.reports[report.path] = FileReport(
+                    report.path, State.LIVE, live, None, report.size_bytes, report.modified_at
+                )
+
+
+def _writer_now(report: FileReport, written: dict[tuple[int, int], str]) -> str | None:
+    path = Path(report.path)
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    if (writer := written.get(identity_of(status))) is not None:
+        return writer
+    if (status.st_size, status.st_mtime) != (report.size_bytes, report.modified_at):
+        return "somebody: it changed while it was looked at"
+    return "somebody who holds its lock" if is_locked(path) else None
+
+
+def _source_of(descriptor: int, size: int) -> Source:
+    if size > SMALL_BYTES:
+        return FileSource(descriptor, size)
+    return Source(os.pread(descriptor, size, 0) if size else b"")
+
+
+def _is_ours(path: str, source: Source) -> bool:
+    """Whether this is a record file, or the plan of a run folder."""
+    if source.size >= len(RECORDS_MAGIC) and source.read(0, len(RECORDS_MAGIC)) == RECORDS_MAGIC:
+        return True
+    parts = Path(path).parts
+    return len(parts) > 1 and parts[-1] == PLAN_NAME and parts[-2].endswith(RUN_SUFFIX)
+
+
+def _kind_text(mode: int) -> str:
+    kinds = {
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+        stat.S_IFDIR: "a folder",
+    }
+    return kinds.get(stat.S_IFMT(mode), "no file")
+
+
+def _has_no_root(found: list[Finding]) -> bool:
+    """Whether there is nothing to list, as the superblock shows."""
+    codes = {finding.code for finding in found}
+    return bool(codes & {findings.NEWBORN.code, findings.NEVER_FLUSHED.code})
+
+
+def _library_would_open(found: list[Finding]) -> bool:
+    """Whether the library would look further than at the superblock."""
+    refused = (
+        findings.NEWBORN,
+        findings.NOT_CLOSED,
+        findings.NOT_CLOSED_SWMR,
+        findings.TRUNCATED,
+        findings.SUPERBLOCK_CHECKSUM,
+    )
+    return not {finding.code for finding in found} & {rule.code for rule in refused}
+
+
+def _structure_findings(tree: Tree) -> list[Finding]:
+    """What is wrong by our own reading."""
+    found = []
+    for fault in tree.faults:
+        if isinstance(fault.error, Unsupported):
+            found.append(findings.FEATURE.finding(where=fault.path, why=fault.error))
+        elif fault.path == "/" and fault.is_listing:
+            found.append(findings.ROOT.finding(why=fault.error))
+        elif isinstance(fault.error, Damaged) and fault.error.kind is Kind.CHECKSUM:
+            found.append(findings.METADATA_CHECKSUM.finding(where=fault.path, why=fault.error))
+        else:
+            found.append(findings.METADATA.finding(where=fault.path, why=fault.error))
+    return found
+
+
+def _new_ones(found: list[Finding], looked: _Looked) -> Iterator[Finding]:
+    """What the library adds to what is known of a file already."""
+    known = {finding.code for finding in looked.findings}
+    filters = {f.message.split(": ")[0] for f in looked.findings if f.code == findings.FILTER.code}
+    is_damaged = any(finding.state is State.DAMAGED for finding in looked.findings)
+    for finding in found:
+        where = finding.message.split(": ")[0]
+        if finding.code == findings.ROOT.code and finding.code in known:
+            continue
+        if finding.code == findings.FILTER.code and where in filters:
+            continue
+        is_known = is_damaged and (where == "open" or where in looked.fault_places)
+        if finding.code == findings.LIBRARY_REFUSES.code and is_known:
+            continue
+        yield finding
+
+
+def _findings_of(answer: Answer) -> list[Finding]:
+    """A child's words, or its end, as findings."""
+    if answer.killed_by:
+        return [findings.LIBRARY_KILLED.finding(why=answer.killed_by)]
+    if answer.timeout_s is not None:
+        return [findings.LIBRARY_HANGS.finding(limit_s=answer.timeout_s)]
+    said = answer.said
+    found: list[Finding] = []
+    if said.get("out_of_memory"):
+        limit = size_text(said.get("memory_bytes", 0))
+        found.append(findings.LIBRARY_MEMORY.finding(limit=limit))
+    for where, why in said.get("errors", ()):
+        found.append(_error_finding(where, why))
+    for where, why in said.get("notes", ()):
+        found.append(findings.NOT_READ.finding(where=where, why=why))
+    found += _chunk_findings(said.get("chunks", ()))
+    found += _own_findings(said)
+    return found
+
+
+def _error_finding(where: str, why: str) -> Finding:
+    if "unknown message" in why:
+        return findings.FEATURE.finding(where=where, why=why)
+    if where == "list /":
+        return findings.ROOT.finding(why=why)
+    return findings.LIBRARY_REFUSES.finding(where=where.removeprefix("list "), why=why)
+
+
+def _chunk_findings(chunks: Iterable[dict[str, Any]]) -> Iterator[Finding]:
+    rules = {
+        "stale": findings.CHUNK_STALE,
+        "moved": findings.CHUNK_MOVED,
+        "filter": findings.CHUNK_FILTER,
+        "chunk-beyond": findings.CHUNK_BEYOND,
+        "beyond": findings.DATA_BEYOND,
+    }
+    counts: dict[str, int] = {}
+    for chunk in chunks:
+        where = chunk["where"]
+        counts[where] = counts.get(where, 0) + 1
+        if counts[where] > MOST_FOR_ONE_PLACE:
+            continue
+        if "filter" in chunk:
+            yield findings.FILTER.finding(where=where, number=chunk["filter"], named="")
+        else:
+            yield rules[chunk["kind"]].finding(**chunk)
+
+
+def _own_findings(said: dict[str, Any]) -> Iterator[Finding]:
+    """What was found in record files, plans and outputs of ours."""
+    if said.get("owner"):
+        yield findings.LIVE.finding(who=said["owner"])
+    if damages := said.get("damages"):
+        yield findings.RECORDS_DAMAGED.finding(count=len(damages), offset=damages[0][0])
+    if said.get("torn_bytes"):
+        yield findings.TORN_TAIL.finding(size=said["torn_bytes"])
+    if wrong := said.get("wrong_tasks"):
+        yield findings.OUTPUT_ROWS.finding(count=said["wrong_count"], task=wrong[0])
+    if said.get("not_merged"):
+        yield findings.OUTPUT_BEHIND.finding(count=said["not_merged"])
+    if said.get("plan"):
+        yield findings.PLAN.finding(why=said["plan"])
