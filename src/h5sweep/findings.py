@@ -436,6 +436,8 @@ _SAYS_LESS |= {STALE_END.code: 2}
 
 def state_of(findings: tuple[Finding, ...]) -> State:
     """The state of a file with these findings: that of the worst."""
+    if not findings:
+        return State.SOUND
     states = {finding.state for finding in findings}
     if State.LIVE in states:
         return State.LIVE  # what is read of a file that is being written says nothing

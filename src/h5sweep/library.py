@@ -57,6 +57,7 @@ class Library:
         self._most = max(processes, 1)
         self._waiting: deque[Request] = deque()
         self._children: list[_Child] = []
+        self._open = 0
 
     def __enter__(self) -> Library:
         return self
@@ -67,11 +68,12 @@ class Library:
 
     @property
     def open_requests(self) -> int:
-        return len(self._waiting) + sum(child.request is not None for child in self._children)
+        return self._open
 
     def ask(self, request: Request) -> None:
         """Put a file in line; the answer comes out of `answers`."""
         self._waiting.append(request)
+        self._open += 1
         self._hand_out()
 
     def answers(self, *, wait: bool) -> list[tuple[Request, Answer]]:
@@ -110,6 +112,7 @@ class Library:
             answer = child.read() if child in ready else child.overdue()
             if answer is not None and child.request is not None:
                 found.append((child.request, answer))
+                self._open -= 1
                 child.request = None
                 if not child.is_alive:
                     self._children.remove(child)

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from itertools import pairwise
 
 from . import headers
@@ -101,7 +102,7 @@ class Tree:
     links_out: int = 0
     is_cut: bool = False  # there are more objects than were looked at
 
-    @property
+    @cached_property
     def datasets(self) -> list[tuple[str, Dataset]]:
         return [(o.path, o.dataset) for o in self.objects if o.dataset is not None]
 
