@@ -166,6 +166,29 @@ def test_expected_tasks_are_counted_by_key_column(tmp_path: Path) -> None:
     assert "4 of 6 expected tasks are there, 2 missing" in report_text(report)
 
 
+def test_keys_alone_suggest_what_is_missing(tmp_path: Path) -> None:
+    """Without a plan, every combination of the values seen is what there could be."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for farm, seed in ((0, 0), (0, 1), (2, 0)):
+            file[f"farm{farm}_s{seed}/aep"] = 1.0
+    report = check_files(tmp_path, key="farm{farm_id:d}_s{seed:d}")
+    assert report.comparison is not None
+    assert report.comparison.counts()["farm_id"] == [(0, 2, 2), (2, 1, 2)]
+    assert "3 keys; 1 of the 4 combinations of their values are missing" in report_text(report)
+    nothing = check_files(tmp_path, key="none{of:d}").comparison
+    assert nothing is not None and nothing.tasks_done == 0
+
+
+def test_lines_fit_a_terminal(tmp_path: Path) -> None:
+    """On 80 columns, every line fits, and says which file and why."""
+    folder = tmp_path / "a_folder_with_a_rather_long_name_as_they_are_on_clusters"
+    folder.mkdir()
+    (folder / "worker_61817.h5").touch()
+    lines = report_text(check_files(folder), width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("worker_61817.h5  0 bytes" in line for line in lines)
+
+
 def test_key_patterns(tmp_path: Path) -> None:
     """Numbers and words, in a part of a path or in all of it."""
     pattern = KeyPattern.parse("farm{farm_id:d}/{kind}/s{seed:d}_{x:f}")

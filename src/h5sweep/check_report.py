@@ -14,7 +14,7 @@ from typing import Any
 
 from .contents import Contents
 from .findings import Finding, State
-from .keys import Comparison, KeyValue
+from .keys import Comparison
 from .units import count_text, size_text
 
 SCHEMA = "h5sweep.check/1"
@@ -66,7 +66,6 @@ class CheckReport:
     depth: Depth = Depth.STRUCTURE
     others: int = 0  # files in folders that neither are HDF5 nor claim to be
     comparison: Comparison | None = None
-    keys: frozenset[tuple[KeyValue, ...]] | None = None
 
     @property
     def exit_code(self) -> int:
@@ -113,16 +112,20 @@ def _groups(report: CheckReport) -> list[_Group]:
 
 def report_text(report: CheckReport, *, width: int | None = None, show_all: bool = False) -> str:
     """A check for people; lines are cut to `width`."""
-    lines = [line for group in _groups(report) for line in _group_lines(group, show_all)]
+    lines = [line for group in _groups(report) for line in _group_lines(group, show_all, width)]
     if report.comparison is not None:
         lines += _comparison_lines(report.comparison)
-    elif report.keys is not None:
-        lines.append(f"{count_text(len(report.keys), 'distinct key')}")
     lines += _closing_lines(report)
     return "\n".join(_cut(line, width) for line in lines) + "\n"
 
 
-def _group_lines(group: _Group, show_all: bool) -> Iterator[str]:
+def _shortened(path: str, width: int | None) -> str:
+    """A path of which the beginning gives way to what is wrong with the file."""
+    room = None if width is None else width // 2 - 4
+    return path if room is None or len(path) <= room else "…" + path[len(path) - room + 1 :]
+
+
+def _group_lines(group: _Group, show_all: bool, width: int | None) -> Iterator[str]:
     many = count_text(len(group.files), "file")
     if group.finding is None:
         tasks = sum(file.tasks or 0 for file in group.files)
@@ -133,19 +136,19 @@ def _group_lines(group: _Group, show_all: bool) -> Iterator[str]:
     if group.state is State.SOUND and group.finding is None and not show_all:
         most = 0 if len(group.files) > MOST_LINES else most
     for file in group.files[:most]:
-        yield f"  {_file_line(file)}"
+        yield f"  {_file_line(file, width)}"
     if most and len(group.files) > most:
         yield f"  … and {len(group.files) - most:,} more: --all shows them"
     if group.finding is not None and group.finding.next != "nothing":
         yield f"  = next: {group.finding.next}"
 
 
-def _file_line(file: FileReport) -> str:
+def _file_line(file: FileReport, width: int | None) -> str:
     messages = [finding.message for finding in file.findings]
     more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
     why = f"  {messages[0]}{more}" if messages else ""
     inside = _inside_text(file)
-    return f"{file.path}{why}" + (f"  [{inside}]" if inside else "")
+    return f"{_shortened(file.path, width)}{why}" + (f"  [{inside}]" if inside else "")
 
 
 def _inside_text(file: FileReport) -> str:
@@ -160,8 +163,12 @@ def _inside_text(file: FileReport) -> str:
 
 
 def _comparison_lines(found: Comparison) -> Iterator[str]:
-    total = len(found.plan)
-    yield f"{found.tasks_done:,} of {total:,} expected tasks are there, {_missing(found):,} missing"
+    total, done, missing = len(found.plan), found.tasks_done, _missing(found)
+    if found.is_inferred:
+        combinations = f"{total:,} combinations of their values"
+        yield f"{done:,} keys; {missing:,} of the {combinations} are missing"
+    else:
+        yield f"{done:,} of {total:,} expected tasks are there, {missing:,} missing"
     for name, counts in found.counts().items():
         if len(counts) < 2:
             continue
@@ -216,6 +223,7 @@ def report_json(report: CheckReport) -> str:
     }
     if (found := report.comparison) is not None:
         value["expected"] = {
+            "is_inferred": found.is_inferred,
             "tasks": len(found.plan),
             "done": found.tasks_done,
             "missing": _missing(found),
@@ -227,8 +235,6 @@ def report_json(report: CheckReport) -> str:
                 for name, c in found.counts().items()
             },
         }
-    if report.keys is not None:
-        value["distinct_keys"] = len(report.keys)
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 

@@ -21,7 +21,7 @@ from .keys import KeyPattern, KeyValue
 from .plan import key_text
 from .units import size_text
 
-MOST_TAIL_ROWS = 1000
+MOST_TAIL_ROWS = 100
 MOST_KEY_COLUMNS = 4
 _HUGE_BYTES = 1 << 40
 _KNOWN_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
@@ -148,7 +148,8 @@ class Layout:
             return sum(table.rows for table in tables), first, last
         if self.style is Style.GROUPS:
             groups = self.task_groups()
-            return len(groups), groups[0].path.strip("/"), groups[-1].path.strip("/")
+            ends = [group.path.strip("/") for group in (groups[:1] + groups[-1:])]
+            return len(groups), *(ends or ("", ""))
         if self.style is Style.ONE and [*self.by_group["/"]] != ["init"]:
             return 1, "", ""
         return (None if any(f.is_listing for f in self.tree.faults) else 0), "", ""
@@ -243,7 +244,7 @@ def _may_be_key(dataset: Dataset) -> bool:
 
 
 def natural_order(text: str) -> list[tuple[int, int, str]]:
-    """Sorts `s9` before `s10`."""
+    """Sorts `s9` before `s10`, however many digits there are."""
     parts: list[tuple[int, int, str]] = []
     digits = ""
     for letter in [*text, ""]:
@@ -251,7 +252,8 @@ def natural_order(text: str) -> list[tuple[int, int, str]]:
             digits += letter
             continue
         if digits:
-            parts.append((0, int(digits), ""))
+            significant = digits.lstrip("0")
+            parts.append((0, len(significant), significant))
             digits = ""
         parts.append((1, 0, letter))
     return parts
@@ -321,7 +323,8 @@ def _judge_table(tree: Tree, table: Table) -> Iterator[Finding]:
         return
     if len(table.columns) < 2 or table.rows < 2:
         return
-    yield from _judge_coverage(table)
+    if not tree.faults:  # a damaged index says enough by itself
+        yield from _judge_coverage(table)
     tail = _tail_rows(tree, table)
     if tail:
         yield findings.BOGUS_TAIL.finding(first=table.rows - tail, last=table.rows - 1)

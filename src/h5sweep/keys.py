@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .errors import UsageError
-from .plan import Plan
+from .plan import Plan, plan_list, plan_product
 
 KeyValue = int | float | str
+MOST_COMBINATIONS = 10_000_000
 _FIELD = re.compile(r"\{(\w+)(?::([dfgs]))?\}")
 _SHAPES: dict[str, tuple[str, Callable[[str], KeyValue]]] = {
-    "d": (r"[-+]?\d+", int),
-    "f": (r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?", float),
-    "g": (r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?", float),
+    "d": (r"[-+]?[0-9]{1,18}", int),
+    "f": (r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?", float),
+    "g": (r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?", float),
     "s": (r"[^/]+?", str),
 }
 
@@ -63,9 +65,26 @@ class Comparison:
     duplicates: int = 0
     unknown: int = 0
     keyless: int = 0  # tasks whose key could not be read
+    is_inferred: bool = False  # the plan is every combination of the values that were seen
 
     def __post_init__(self) -> None:
         self.done = bytearray(len(self.plan))
+
+    @classmethod
+    def of_seen(cls, names: Sequence[str], keys: Iterable[tuple[KeyValue, ...]]) -> Comparison:
+        """Compare keys with every combination of their own values, where no plan is known."""
+        rows = sorted(keys)
+        values = {name: sorted(set(column)) for name, column in _columns(names, rows)}
+        if not rows:
+            plan = Plan(())
+        elif math.prod(map(len, values.values())) <= MOST_COMBINATIONS:
+            plan = plan_product(values)
+        else:
+            plan = plan_list([dict(zip(names, row, strict=True)) for row in rows])
+        found = cls(plan, is_inferred=True)
+        for row in rows:
+            found.take(dict(zip(names, row, strict=True)))
+        return found
 
     def take(self, key: Mapping[str, KeyValue] | None) -> None:
         """Count one task that was found."""
@@ -105,6 +124,12 @@ class Comparison:
                 done[code] += self.done[task]
             found[column.name] = list(zip(column.values, done, total, strict=True))
         return found
+
+
+def _columns(
+    names: Sequence[str], rows: list[tuple[KeyValue, ...]]
+) -> Iterator[tuple[str, tuple[KeyValue, ...]]]:
+    return zip(names, zip(*rows, strict=True), strict=True) if rows else iter(())
 
 
 _CONVERTERS: dict[str, Callable[[KeyValue], KeyValue]] = {

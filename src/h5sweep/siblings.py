@@ -7,14 +7,17 @@ out about its structure, by us and by the HDF5 library, holds for it too.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from .findings import Finding
 from .hdf5.errors import Damaged
 from .hdf5.file import Hdf5File
+from .hdf5.messages import Storage
 from .hdf5.source import Source
 from .hdf5.tree import Tree, data_extents
 
+VIRTUAL = Storage.VIRTUAL
 MOST_FOR_ONE_SIZE = 16
 MOST_KEPT_BYTES = 32 << 20
 MOST_STRUCTURE_BYTES = 4 << 20
@@ -30,6 +33,14 @@ class Family:
     structure_findings: list[Finding]
     verdict: list[Finding] | None = None
     waiting: list[Any] = field(default_factory=list)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether its data are bytes with nothing to verify, so that siblings need only be read."""
+        return not any(
+            d.filters or d.type.points_elsewhere or d.is_external or d.layout.storage is VIRTUAL
+            for _, d in self.tree.datasets
+        )
 
     def tree_of(self, source: Source) -> Tree:
         """The structure of a sibling: ours, with its bytes."""

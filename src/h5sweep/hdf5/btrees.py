@@ -79,7 +79,7 @@ def read_records(file: Hdf5File, address: int, tree_type: int) -> Iterator[bytes
         raise Damaged(f"a tree at {address:,} of {total:,} records, more than the file can hold")
     if root is not None:
         shape = _shape_of(file, node_bytes, record_bytes, depth)
-        yield from _read_new_node(file, shape, root, count, depth, tree_type)
+        yield from _read_new_node(file, shape, root, count, depth, tree_type, set())
 
 
 def _shape_of(file: Hdf5File, node_bytes: int, record_bytes: int, depth: int) -> _Shape:
@@ -95,8 +95,17 @@ def _shape_of(file: Hdf5File, node_bytes: int, record_bytes: int, depth: int) ->
 
 
 def _read_new_node(
-    file: Hdf5File, shape: _Shape, address: int, count: int, depth: int, tree_type: int
+    file: Hdf5File,
+    shape: _Shape,
+    address: int,
+    count: int,
+    depth: int,
+    tree_type: int,
+    seen: set[int],
 ) -> Iterator[bytes]:
+    if address in seen:
+        raise Damaged(f"a tree that leads back to itself at {address:,}")
+    seen.add(address)
     pointer = file.widths.offset + shape.count_bytes
     pointer += shape.total_bytes[depth - 1] if depth > 1 else 0
     size = _EMPTY_NODE_BYTES + count * shape.record_bytes + (count + 1) * pointer * bool(depth)
@@ -115,6 +124,6 @@ def _read_new_node(
         child = cursor.needed_address("a tree's child")
         child_count = cursor.uint(shape.count_bytes)
         cursor.skip(shape.total_bytes[depth - 1] if depth > 1 else 0)
-        yield from _read_new_node(file, shape, child, child_count, depth - 1, tree_type)
+        yield from _read_new_node(file, shape, child, child_count, depth - 1, tree_type, seen)
         if record is not None:
             yield record

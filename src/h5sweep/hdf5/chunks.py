@@ -285,6 +285,10 @@ def _data_block(
         cursor.position = prefix
         yield from ((first + number, cursor) for number in range(elements))
         return
+    if not bitmap:
+        raise Damaged(
+            f"an array block of {elements:,} chunks at {address:,} that should have pages"
+        )
     file.checked_cursor(address, prefix + 4, "array block", b"EADB")
     start = address + prefix + 4
     page_bytes = array.page_count * element_bytes + 4

@@ -107,7 +107,7 @@ def _inflate(data: bytes, size: int) -> bytes:
 
 
 def _unshuffle(data: bytes, element_bytes: int) -> bytes:
-    if element_bytes < 2:
+    if not 2 <= element_bytes <= len(data):
         return data
     count = len(data) // element_bytes
     found = bytearray(data)

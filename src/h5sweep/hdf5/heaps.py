@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from .checksum import lookup3
@@ -91,6 +92,8 @@ class FractalHeap:
 
     def get(self, identifier: bytes) -> bytes:
         """The object with this identifier."""
+        if not identifier:
+            raise Damaged("a heap identifier of no bytes")
         kind = identifier[0] >> 4 & 3
         if identifier[0] >> 6:
             raise Damaged("a heap identifier of an unknown version")
@@ -102,10 +105,11 @@ class FractalHeap:
             raise Damaged("a heap identifier of an unknown kind")
         cursor = Cursor(identifier, self.file.widths, 1)
         offset, length = cursor.uint(self.offset_bytes), cursor.uint(self.length_bytes)
-        for block in self.blocks:
-            if block.offset <= offset and offset + length <= block.offset + block.size:
-                start = offset - block.offset
-                return self._read(block)[start : start + length]
+        place = bisect_right(self.blocks, offset, key=lambda block: block.offset) - 1
+        block = self.blocks[place] if place >= 0 else None
+        if block is not None and offset + length <= block.offset + block.size:
+            start = offset - block.offset
+            return self._read(block)[start : start + length]
         raise Damaged(f"an object at {offset:,} of a heap that has no block there")
 
     def _read(self, block: _Block) -> bytes:
