@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import pytest
 
 from check_samples import write_groups
@@ -48,6 +49,14 @@ def test_an_open_file_is_live(libver: str, mode: str, tmp_path: Path) -> None:
         writer.communicate("")
     assert check_files(path).files[0].state is State.SOUND
     assert identity_of(path.stat()) not in files_being_written()
+
+
+def test_what_this_process_writes_is_live(tmp_path: Path) -> None:
+    """In a notebook that has a file open, that file is live."""
+    with h5py.File(tmp_path / "mine.h5", "w") as file:
+        file["a"] = 1
+        assert check_files(tmp_path).files[0].state is State.LIVE
+    assert check_files(tmp_path).files[0].state is State.SOUND
 
 
 def test_a_reader_does_not_make_a_file_live(tmp_path: Path) -> None:

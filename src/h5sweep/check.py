@@ -170,13 +170,12 @@ class _Check:
 
     def judge(self, looked: _Looked, source: Source) -> None:
         """By its bytes; then by its structure; then by what the library says."""
-        if _is_ours(looked.place.path, source):
+        verdict = self.triage.judge(source, looked.place.path)
+        if verdict.superblock is None and _is_ours(looked.place.path, source):
             self.ask_about_ours(looked)
             return
-        verdict = self.triage.judge(source, looked.place.path)
-        looked.findings += verdict.findings
-        is_other = bool(verdict.findings) and verdict.findings[0].state is State.NOT_HDF5
-        if is_other and not looked.place.claims_hdf5:
+        looked.findings = verdict.findings
+        if verdict.superblock is None and _is_other(looked):
             self.others += 1
         elif verdict.superblock is None or self.settings.depth is Depth.QUICK:
             self.finish(looked)
@@ -188,7 +187,7 @@ class _Check:
 
     def ask_about_ours(self, looked: _Looked) -> None:
         is_plan = Path(looked.place.path).name == PLAN_NAME
-        looked.contents = Contents(Style.RECORDS, 0)
+        looked.contents = Contents(Style.RECORDS, None)
         if self.settings.depth is Depth.QUICK:
             self.finish(looked)
         else:
@@ -354,6 +353,11 @@ def _kind_text(mode: int) -> str:
         stat.S_IFDIR: "a folder",
     }
     return kinds.get(stat.S_IFMT(mode), "no file")
+
+
+def _is_other(looked: _Looked) -> bool:
+    """Whether it is neither HDF5 nor anything that somebody would take for it."""
+    return looked.findings[0].state is State.NOT_HDF5 and not looked.place.claims_hdf5
 
 
 def _has_no_root(found: list[Finding]) -> bool:

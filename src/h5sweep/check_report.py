@@ -7,6 +7,7 @@ import html
 import io
 import json
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -159,7 +160,8 @@ def _inside_text(file: FileReport) -> str:
     if found.first_key:
         same = found.first_key == found.last_key
         keys = f" ({found.first_key})" if same else f" ({found.first_key} to {found.last_key})"
-    return f"{count_text(found.tasks, 'task')}{keys}, {size_text(file.size_bytes)}"
+    written = time.strftime("%Y-%m-%d %H:%M", time.localtime(file.modified_at))
+    return f"{count_text(found.tasks, 'task')}{keys}, {size_text(file.size_bytes)}, {written}"
 
 
 def _comparison_lines(found: Comparison) -> Iterator[str]:

@@ -163,6 +163,7 @@ def cli() -> None:
     \b
     h5sweep run study.py -o layouts.h5     run what is missing, then merge
     h5sweep status layouts.h5              from any other terminal
+    h5sweep check layouts.h5_temp          what is wrong with files of any program
     """
 
 
@@ -470,7 +471,14 @@ def merge(output: Path, compress: bool) -> int:
 @click.option(
     "--key", metavar="PATTERN", help="How names tell the task: farm{farm_id:d}_s{seed:d}."
 )
-@click.option("-j", "--processes", type=click.IntRange(1), default=2, show_default=True)
+@click.option(
+    "-j",
+    "--processes",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="How many processes ask the HDF5 library.",
+)
 @click.option(
     "--timeout",
     metavar="DURATION",

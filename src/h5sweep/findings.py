@@ -53,6 +53,9 @@ class Finding:
     next: str
 
 
+END = (
+    "keep the file; `h5clear --increment=0 COPY` mends a copy whose superblock is of version 2 or 3"
+)
 KEEP = "keep the file: what is intact in it can still be got out"
 RERUN = "nothing is in it: run its tasks again"
 COPY = "on a copy, `h5clear -s --increment=0 COPY` makes it open; keep the original"
@@ -145,7 +148,7 @@ STALE_END = _rule(
     "stale-end",
     _D,
     "{extra:,} bytes lie behind the end that the superblock notes, at {end:,}",
-    COPY,
+    END,
     "a writer was killed while the file grew",
 )
 SUPERBLOCK_CHECKSUM = _rule(

@@ -24,10 +24,11 @@ def identity_of(status: os.stat_result) -> Identity:
 def files_being_written() -> dict[Identity, str]:
     """Every regular file that a process of this machine has open for writing, and that process.
 
+    This process counts too: a notebook may be writing what it asks about.
     Of processes of other users only their locks can be seen.
     """
     found = {identity: f"pid {pid}" for identity, pid in _locks()}
-    for pid in _other_processes():
+    for pid in _processes():
         with suppress(OSError), os.scandir(_PROC / str(pid) / "fd") as entries:
             for entry in entries:
                 identity = _if_written(entry)
@@ -36,11 +37,9 @@ def files_being_written() -> dict[Identity, str]:
     return found
 
 
-def _other_processes() -> Iterator[int]:
-    own = os.getpid()
+def _processes() -> Iterator[int]:
     with suppress(OSError):
-        pids = (int(path.name) for path in _PROC.iterdir() if path.name.isdigit())
-        yield from (pid for pid in pids if pid != own)
+        yield from (int(path.name) for path in _PROC.iterdir() if path.name.isdigit())
 
 
 def _if_written(entry: os.DirEntry[str]) -> Identity | None:
