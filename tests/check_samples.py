@@ -104,7 +104,7 @@ def _truncated(path: Path) -> None:
 def _stale_end(path: Path) -> None:
     write_groups(path)
     with path.open("ab") as file:
-        file.write(b"more than the superblock knows of")
+        file.write(b"SNOD\1\0, and more that the superblock knows nothing of")
 
 
 def _after_groups(libver: Any, spoil: Maker) -> Maker:
@@ -256,7 +256,7 @@ def _not_read(path: Path) -> None:
 def _trailing(path: Path) -> None:
     write_groups(path)
     with path.open("ab") as file:
-        file.write(bytes(100))
+        file.write(b"\n" * 6 + bytes(100))
 
 
 SAMPLES: dict[str, Sample] = {

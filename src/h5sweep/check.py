@@ -381,6 +381,9 @@ def _library_would_open(found: list[Finding]) -> bool:
 def _structure_findings(tree: Tree) -> list[Finding]:
     """What is wrong by our own reading."""
     found = []
+    extra = tree.file.source.size - tree.file.superblock.end
+    if extra > 0 and tree.reach > tree.file.superblock.end:
+        found.append(findings.STALE_END.finding(extra=extra, end=tree.file.superblock.end))
     for fault in tree.faults:
         if isinstance(fault.error, Unsupported):
             found.append(findings.FEATURE.finding(where=fault.path, why=fault.error))

@@ -390,11 +390,11 @@ HUGE = _rule(
 )
 TRAILING = _rule(
     "N606",
-    "trailing-zeros",
+    "trailing-bytes",
     _S,
-    "{extra:,} zero bytes behind the end of the file",
+    "{extra:,} bytes behind the end of the file that belong to nothing",
     "nothing",
-    "a file that was padded",
+    "a file that was padded, or to which a newline was added",
 )
 LENGTHS = _rule(
     "N607",

@@ -152,11 +152,20 @@ class _Inspection:
         text = str(error).strip("'\"")
         is_memory = isinstance(error, MemoryError) or "memory allocation failed" in text
         self.out_of_memory = self.out_of_memory or is_memory
-        # The library's reasons stand in parentheses; what has none is h5py's own limit.
-        if is_memory or "(" in text:
+        if is_memory or _is_of_library(error, text):
             self.errors.append((where, text))
         else:
             self.notes.append((where, f"h5py has no way to read it: {text}"))
+
+
+def _is_of_library(error: Exception, text: str) -> bool:
+    """Whether the library said it; the rest are limits of h5py, such as types NumPy has not.
+
+    The library's reasons stand in parentheses, behind what could not be done.
+    """
+    if isinstance(error, ValueError | TypeError):
+        return text.startswith(("Unable to", "Can't", "Unspecified error"))
+    return "(" in text
 
 
 def inspect_records(path: str) -> dict[str, Any]:

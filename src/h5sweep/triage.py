@@ -28,6 +28,10 @@ _MOST_REMEMBERED = 4096
 _SCAN_BYTES = 1 << 20
 _LONGEST_NEWBORN = 2048
 _STRUCTURES = re.compile(rb"OHDR\x02|TREE[\0\1]|SNOD\x01\0|HEAP\0\0\0\0|FRHP\0|BTHD\0|GCOL\x01")
+_SIGNATURES = re.compile(
+    rb"OHDR|OCHK|TREE|SNOD|HEAP|GCOL|FRHP|FHDB|FHIB|BTHD|BTIN|BTLF|FSHD|FSSE|[EF]A[HIDS][DB]"
+)
+_LONGEST_JUNK = 512  # bytes that something else than a writer of HDF5 puts behind a file
 _FAMILY = re.compile(r"[-_](\d{4,}|[srbglo])\.\w+$")
 
 # Longer ones first where one begins another.
@@ -137,9 +141,18 @@ def _judge_end(source: Source, block: Superblock, name: str) -> list[Finding]:
     if root + 16 <= size and not any(source.read(root, 16)) and not _has_image(source, block):
         found.append(findings.NEVER_FLUSHED.finding(root=root))
     elif end < size:
-        rule = findings.TRAILING if _is_zero(source, end) else findings.STALE_END
+        rule = findings.STALE_END if _is_written(source, end) else findings.TRAILING
         found.append(rule.finding(extra=size - end, end=end))
     return found
+
+
+def _is_written(source: Source, end: int) -> bool:
+    """Whether what lies behind the noted end looks like HDF5, and not like padding or a newline."""
+    if _is_zero(source, end):
+        return False
+    size = source.size - end
+    is_long = size >= _LONGEST_JUNK
+    return is_long or _SIGNATURES.search(source.read(end, size)) is not None
 
 
 def _has_image(source: Source, block: Superblock) -> bool:

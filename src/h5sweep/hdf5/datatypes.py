@@ -40,6 +40,14 @@ class Datatype:
     bits: int = 0  # the class's own 24 bits
     members: tuple[Member, ...] = ()
     base: Datatype | None = None
+    version: int = 1
+
+    @property
+    def has_first_array(self) -> bool:
+        """Whether there is an array type of version 1 in it, which the format does not have."""
+        inner = [member.type for member in self.members] + ([self.base] if self.base else [])
+        is_one = self.type is Class.ARRAY and self.version == 1
+        return is_one or any(part.has_first_array for part in inner)
 
     @property
     def is_big_endian(self) -> bool:
@@ -188,20 +196,18 @@ def _read_variable(cursor: Cursor, version: int, bits: int, size: int, depth: in
 
 
 def _read_array(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
-    if version < 2:
-        raise Damaged("an array type of version 1, which has none")
     rank = cursor.uint(1)
     if rank > _MOST_DIMENSIONS:
         raise Damaged(f"an array type of {rank} dimensions")
-    cursor.skip(3 if version == 2 else 0)
+    cursor.skip(3 if version < 3 else 0)
     count = 1
     for _ in range(rank):
         count *= cursor.uint(4)
-    cursor.skip(4 * rank if version == 2 else 0)
+    cursor.skip(4 * rank if version < 3 else 0)
     base = read_datatype(cursor, depth + 1)
     if count * base.size != size:
         raise Damaged(f"an array type of {size:,} bytes with elements of {count * base.size:,}")
-    return Datatype(Class.ARRAY, size, bits, base=base)
+    return Datatype(Class.ARRAY, size, bits, base=base, version=version)
 
 
 def _read_complex(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:

@@ -36,6 +36,11 @@ class Superblock:
     checksum_is_right: bool = True
 
     @property
+    def is_by_early_library(self) -> bool:
+        """Whether a library before 1.8 wrote it: those set two flags for good."""
+        return self.version < 2 and self.flags == 3
+
+    @property
     def is_being_written(self) -> bool:
         return self.version >= 3 and bool(self.flags & WRITING)
 

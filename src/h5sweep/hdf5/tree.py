@@ -107,6 +107,13 @@ class Tree:
         return [(o.path, o.dataset) for o in self.objects if o.dataset is not None]
 
     @property
+    def reach(self) -> int:
+        """Where the last structure or piece of data ends, from the file's first byte."""
+        structures = (at + size for at, size in self.file.structures.items())
+        data = (at + size for _, d in self.datasets for at, size in data_extents(d))
+        return self.file.superblock.start + max((*structures, *data), default=0)
+
+    @property
     def root(self) -> Object | None:
         return self.objects[0] if self.objects else None
 
@@ -242,7 +249,11 @@ def _read_dataset(file: Hdf5File, header: Header, tree: Tree, path: str) -> Data
 
 
 def _read_type(file: Hdf5File, header: Header) -> Datatype:
-    return read_datatype(Cursor(resolved_message(file, header, headers.DATATYPE).data, file.widths))
+    message = resolved_message(file, header, headers.DATATYPE)
+    found = read_datatype(Cursor(message.data, file.widths))
+    if found.has_first_array and not file.superblock.is_by_early_library:
+        raise Damaged("an array type of version 1, which only early libraries wrote")
+    return found
 
 
 def _check_fill(file: Hdf5File, header: Header, found: Dataset) -> None:
