@@ -130,9 +130,11 @@ class _Inspection:
     def look_at_attributes(self, found: Any) -> None:
         for name in found.attrs:
             attribute = h5py.h5a.open(found.id, name.encode())
-            element_bytes = attribute.get_type().get_size()
-            count = attribute.get_space().get_simple_extent_npoints()
-            if self.is_deep and 0 < count * element_bytes < MOST_ATTRIBUTE_BYTES:
+            datatype = attribute.get_type()
+            size = attribute.get_space().get_simple_extent_npoints() * datatype.get_size()
+            # h5py may crash on references of healthy files, and following them proves nothing.
+            is_readable = not datatype.detect_class(h5py.h5t.REFERENCE)
+            if self.is_deep and is_readable and 0 < size < MOST_ATTRIBUTE_BYTES:
                 found.attrs[name]
 
     def read(self, path: str, dataset: Any) -> None:
@@ -163,6 +165,8 @@ def _is_of_library(error: Exception, text: str) -> bool:
 
     The library's reasons stand in parentheses, behind what could not be done.
     """
+    if "no appropriate function for conversion path" in text:
+        return False  # h5py asked for a type that the library cannot make of the stored one
     if isinstance(error, ValueError | TypeError):
         return text.startswith(("Unable to", "Can't", "Unspecified error"))
     return "(" in text

@@ -49,7 +49,10 @@ def _read_whole(path: str, dataset: Any) -> Iterator[dict[str, Any]]:
 
 
 def _is_plain(dataset: Any) -> bool:
-    """Whether an element is its bytes, and points nowhere."""
+    """Whether an element is its bytes, or a reference, which it proves nothing to follow."""
+    datatype = dataset.id.get_type()
+    if datatype.detect_class(h5py.h5t.REFERENCE):
+        return True
     return not dataset.dtype.hasobject
 
 
