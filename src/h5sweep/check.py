@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from . import findings
+from .answers import findings_of, new_among
 from .check_report import CheckReport, Depth, FileReport
 from .contents import Contents, Layout, Style, judge_contents
 from .findings import Finding, State, by_weight, state_of
@@ -22,16 +22,14 @@ from .hdf5.file import Hdf5File
 from .hdf5.source import FileSource, Source
 from .hdf5.tree import Fault, Tree, data_extents, read_whole_tree
 from .keys import Comparison, KeyPattern, KeyValue
-from .library import Answer, Library, Limits, Request
+from .library import Library, Limits, Request
 from .live import files_being_written, identity_of, is_locked
 from .places import PLAN_NAME, RUN_SUFFIX, Place, find_places
 from .plan import Plan
 from .siblings import Family, Siblings
 from .triage import RECORDS_MAGIC, Triage
-from .units import size_text
 
 MOST_FINDINGS = 20
-MOST_FOR_ONE_PLACE = 3
 SMALL_BYTES = 64 << 10
 READ_BYTES = 1 << 20
 MOST_WAITING = 64
@@ -104,7 +102,6 @@ class _Check:
         self.total = total
         self.triage = Triage()
         self.siblings = Siblings()
-        self.families: dict[int, Family] = {}
         self.reports: dict[str, FileReport] = {}
         self.others = 0
         plan = settings.expected
@@ -121,7 +118,7 @@ class _Check:
         while self.library.open_requests:
             self.take_answers(wait=True)
             self.progress(len(self.reports), self.total)
-        self.look_again(places)
+        self.look_again()
         files = tuple(self.reports[p.path] for p in places if p.path in self.reports)
         return CheckReport(files, self.settings.depth, self.others, self.compare())
 
@@ -222,7 +219,7 @@ class _Check:
         if family.verdict is None:
             family.waiting.append(looked)
         else:
-            looked.findings += _new_ones(family.verdict, looked)
+            looked.findings += self.new_for(looked, family.verdict)
             self.finish(looked)
 
     def judge_contents(self, looked: _Looked, tree: Tree, family: Family) -> None:
@@ -251,17 +248,20 @@ class _Check:
     def take_answers(self, *, wait: bool) -> None:
         for request, answer in self.library.answers(wait=wait):
             looked, family = request.tag
-            found = _findings_of(answer)
+            found = findings_of(answer)
             if "tasks" in answer.said:
                 looked.contents = Contents(Style.RECORDS, answer.said["tasks"])
-            looked.findings += _new_ones(found, looked)
+            looked.findings += self.new_for(looked, found)
             self.finish(looked)
             if family is not None:
                 family.verdict = found
                 for sibling in family.waiting:
-                    sibling.findings += _new_ones(found, sibling)
+                    sibling.findings += self.new_for(sibling, found)
                     self.finish(sibling)
                 family.waiting.clear()
+
+    def new_for(self, looked: _Looked, found: list[Finding]) -> list[Finding]:
+        return new_among(found, looked.findings, looked.fault_places)
 
     def finish(self, looked: _Looked) -> None:
         found = by_weight(dict.fromkeys(looked.findings))[:MOST_FINDINGS] if looked.findings else ()
@@ -274,7 +274,7 @@ class _Check:
             looked.status.st_mtime,
         )
 
-    def look_again(self, places: list[Place]) -> None:
+    def look_again(self) -> None:
         """What looks damaged may have been written meanwhile: then it is live, not damaged."""
         suspects = [r for r in self.reports.values() if r.state in (State.DAMAGED, State.EMPTY)]
         if not suspects:
@@ -394,84 +394,3 @@ def _structure_findings(tree: Tree) -> list[Finding]:
         else:
             found.append(findings.METADATA.finding(where=fault.path, why=fault.error))
     return found
-
-
-def _new_ones(found: list[Finding], looked: _Looked) -> Iterator[Finding]:
-    """What the library adds to what is known of a file already."""
-    known = {finding.code for finding in looked.findings}
-    filters = {f.message.split(": ")[0] for f in looked.findings if f.code == findings.FILTER.code}
-    is_damaged = any(finding.state is State.DAMAGED for finding in looked.findings)
-    for finding in found:
-        where = finding.message.split(": ")[0]
-        if finding.code == findings.ROOT.code and finding.code in known:
-            continue
-        if finding.code == findings.FILTER.code and where in filters:
-            continue
-        is_known = is_damaged and (where == "open" or where in looked.fault_places)
-        if finding.code == findings.LIBRARY_REFUSES.code and is_known:
-            continue
-        yield finding
-
-
-def _findings_of(answer: Answer) -> list[Finding]:
-    """A child's words, or its end, as findings."""
-    if answer.killed_by:
-        return [findings.LIBRARY_KILLED.finding(why=answer.killed_by)]
-    if answer.timeout_s is not None:
-        return [findings.LIBRARY_HANGS.finding(limit_s=answer.timeout_s)]
-    said = answer.said
-    found: list[Finding] = []
-    if said.get("out_of_memory"):
-        limit = size_text(said.get("memory_bytes", 0))
-        found.append(findings.LIBRARY_MEMORY.finding(limit=limit))
-    for where, why in said.get("errors", ()):
-        found.append(_error_finding(where, why))
-    for where, why in said.get("notes", ()):
-        found.append(findings.NOT_READ.finding(where=where, why=why))
-    found += _chunk_findings(said.get("chunks", ()))
-    found += _own_findings(said)
-    return found
-
-
-def _error_finding(where: str, why: str) -> Finding:
-    if "unknown message" in why:
-        return findings.FEATURE.finding(where=where, why=why)
-    if where == "list /":
-        return findings.ROOT.finding(why=why)
-    return findings.LIBRARY_REFUSES.finding(where=where.removeprefix("list "), why=why)
-
-
-def _chunk_findings(chunks: Iterable[dict[str, Any]]) -> Iterator[Finding]:
-    rules = {
-        "stale": findings.CHUNK_STALE,
-        "moved": findings.CHUNK_MOVED,
-        "filter": findings.CHUNK_FILTER,
-        "chunk-beyond": findings.CHUNK_BEYOND,
-        "beyond": findings.DATA_BEYOND,
-    }
-    counts: dict[str, int] = {}
-    for chunk in chunks:
-        where = chunk["where"]
-        counts[where] = counts.get(where, 0) + 1
-        if counts[where] > MOST_FOR_ONE_PLACE:
-            continue
-        if "filter" in chunk:
-            yield findings.FILTER.finding(where=where, number=chunk["filter"], named="")
-        else:
-            yield rules[chunk["kind"]].finding(**chunk)
-
-
-def _own_findings(said: dict[str, Any]) -> Iterator[Finding]:
-    """What was found in record files, plans and outputs of ours."""
-    if said.get("owner"):
-        yield findings.LIVE.finding(who=said["owner"])
-    if damages := said.get("damages"):
-        yield findings.RECORDS_DAMAGED.finding(count=len(damages), offset=damages[0][0])
-    if said.get("torn_bytes"):
-        yield findings.TORN_TAIL.finding(size=said["torn_bytes"])
-    if wrong := said.get("wrong_tasks"):
-        yield findings.OUTPUT_ROWS.finding(count=said["wrong_count"], task=wrong[0])
-    if said.get("not_merged"):
-        yield findings.OUTPUT_BEHIND.finding(count=said["not_merged"])
-    if said.get("plan"):
-        yield findings.PLAN.finding(why=said["plan"])

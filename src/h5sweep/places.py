@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .errors import UsageError
 
-RUN_SUFFIX, RECORDS_SUFFIX, PLAN_NAME = ".run", ".records", "plan.jsonl"
+RUN_SUFFIX, PLAN_NAME = ".run", "plan.jsonl"
 HDF5_SUFFIXES = {".h5", ".hdf5", ".hdf", ".he5", ".hd5", ".h5part", ".h5ad", ".nc", ".nc4", ".cdf"}
 HDF5_SUFFIXES |= {".mat", ".nxs", ".nwb", ".jld2", ".loom", ".tmp", ".temp", ".part"}
 
