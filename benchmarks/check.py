@@ -1,6 +1,7 @@
 """What a check costs beside reading the bytes, and beside a loop with h5py.
 
-    python benchmarks/check.py            3,000 one-task files, 16 files of 128 MB
+    python benchmarks/check.py            3,000 one-task files that differ in their data,
+                                          16 files of 128 MB, 1,000 that differ in a name
     python benchmarks/check.py --memory   100,000 files: the most memory that a check takes
 
 Contenders take turns, in one process that has imported everything; the start of the children that
@@ -28,7 +29,7 @@ from h5sweep.check import check_files
 
 RESULTS = Path(__file__).resolve().parent / "results" / "check.json"
 REPETITIONS = 5
-SMALL, LARGE, LARGE_BYTES, MANY = 3_000, 16, 128_000_000, 100_000
+SMALL, NAMED, LARGE, LARGE_BYTES, MANY = 3_000, 1_000, 16, 128_000_000, 100_000
 STEP_BYTES = 1 << 20
 
 
@@ -42,6 +43,9 @@ def main() -> None:
         _make_large(large)
         _save("small", _measure(_contenders(small)))
         _save("large", _measure(_contenders(large)))
+        named = Path(folder, "named")
+        _make_named(named)
+        _save("named", _measure(_contenders(named)))
 
 
 def _make_small(folder: Path) -> None:
@@ -51,6 +55,15 @@ def _make_small(folder: Path) -> None:
         with h5py.File(folder / f"task_{task:04}.h5", "w") as file:
             file["farm_id"], file["farm_type"], file["seed"] = task // 300, task % 6, task
             file["layout"], file["aep"] = values.random((50, 2)), values.random()
+
+
+def _make_named(folder: Path) -> None:
+    """Files that differ in a name, so that each has a structure of its own."""
+    folder.mkdir()
+    for task in range(NAMED):
+        with h5py.File(folder / f"worker_{task:04}.h5", "w") as file:
+            group = file.create_group(f"farm{task // 100}_t{task % 6}_s{task}")
+            group["layout"], group["aep"] = np.full((50, 2), float(task)), 1.0 * task
 
 
 def _make_large(folder: Path) -> None:
@@ -70,6 +83,7 @@ def _contenders(folder: Path) -> dict[str, Callable[[], object]]:
         "all bytes": lambda: [_read(path, None) for path in paths],
         "h5py.is_hdf5": lambda: [h5py.is_hdf5(path) for path in paths],
         "h5py: open, list shapes": lambda: [_shapes(path) for path in paths],
+        "h5py: open, visititems": lambda: [_visit(path) for path in paths],
         "check --quick": lambda: _check(folder, "quick"),
         "check": lambda: _check(folder, "structure"),
         "check --deep": lambda: _check(folder, "deep"),
@@ -86,7 +100,17 @@ def _read(path: str, size: int | None) -> None:
 
 def _shapes(path: str) -> None:
     with h5py.File(path, "r") as file:
-        {name: file[name].shape for name in file}
+        groups = [file]
+        while groups:
+            group = groups.pop()
+            items = [group[name] for name in group]
+            groups += [item for item in items if isinstance(item, h5py.Group)]
+            [item.shape for item in items if isinstance(item, h5py.Dataset)]
+
+
+def _visit(path: str) -> None:
+    with h5py.File(path, "r") as file:
+        file.visititems(lambda _, item: getattr(item, "shape", None))
 
 
 def _check(folder: Path, depth: str) -> None:
