@@ -13,7 +13,7 @@ from check_samples import write_groups
 from conftest import Terminal
 from h5sweep.check import check_files
 from h5sweep.findings import State
-from h5sweep.live import files_being_written, identity_of, is_locked
+from h5sweep.live import _locks, files_being_written, identity_of, is_locked
 
 WRITER = """
 import sys, h5py
@@ -57,6 +57,14 @@ def test_what_this_process_writes_is_live(tmp_path: Path) -> None:
         file["a"] = 1
         assert check_files(tmp_path).files[0].state is State.LIVE
     assert check_files(tmp_path).files[0].state is State.SOUND
+
+
+def test_locks_are_seen_where_processes_are_hidden(tmp_path: Path) -> None:
+    """The kernel's list of locks names the file that an h5py writer has open."""
+    path = tmp_path / "mine.h5"
+    with h5py.File(path, "w"):
+        assert identity_of(path.stat()) in dict(_locks())
+    assert identity_of(path.stat()) not in dict(_locks())
 
 
 def test_a_reader_does_not_make_a_file_live(tmp_path: Path) -> None:

@@ -27,14 +27,25 @@ def files_being_written() -> dict[Identity, str]:
     This process counts too: a notebook may be writing what it asks about.
     Of processes of other users only their locks can be seen.
     """
-    found = {identity: f"pid {pid}" for identity, pid in _locks()}
+    found: dict[Identity, str] = {}
+    some_are_hidden = False
     for pid in _processes():
-        with suppress(OSError), os.scandir(_PROC / str(pid) / "fd") as entries:
-            for entry in entries:
-                identity = _if_written(entry)
-                if identity is not None:
-                    found[identity] = f"pid {pid}"
+        try:
+            found |= dict.fromkeys(_written_by(pid), f"pid {pid}")
+        except PermissionError:
+            some_are_hidden = True
+        except OSError:
+            continue  # it has ended
+    if some_are_hidden:  # not else: the kernel takes long to list its locks
+        found = {identity: f"pid {pid}" for identity, pid in _locks()} | found
     return found
+
+
+def _written_by(pid: int) -> list[Identity]:
+    """The files that a process has open for writing."""
+    with os.scandir(_PROC / str(pid) / "fd") as entries:
+        found = (_if_written(entry) for entry in entries)
+        return [identity for identity in found if identity is not None]
 
 
 def _processes() -> Iterator[int]:
