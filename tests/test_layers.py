@@ -13,7 +13,7 @@ TREES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts): ast.parse(path.read_text())
     for path in sorted(PACKAGE.rglob("*.py"))
 }
-KNOWS_HDF5 = {"h5", "output", "output_writer"}
+KNOWS_HDF5 = {"h5", "library_child", "library_data", "output", "output_writer"}
 PRINTS = {"cli"}
 SYNCS_AND_RENAMES = {"durable"}
 
@@ -56,7 +56,7 @@ def calls(name: str) -> set[str]:
 
 def test_imports_point_one_way() -> None:
     """The modules can be put into layers of which none imports from one above, even lazily."""
-    left = {name: own_imports(name) for name in TREES if name not in ("__init__", "__main__")}
+    left = {n: own_imports(n) for n in TREES if not n.endswith(("__init__", "__main__"))}
     while left:
         ready = [name for name, needs in left.items() if not needs & left.keys()]
         assert ready, f"these import each other in a circle: {sorted(left)}"
@@ -82,9 +82,26 @@ def test_workers_know_no_hdf5() -> None:
     assert not reached & KNOWS_HDF5
 
 
+def test_check_can_neither_write_nor_load_hdf5() -> None:
+    """What a check imports reaches neither `durable` nor h5py: only its children have these."""
+    reached: set[str] = set()
+    left = {"check"}
+    while left:
+        name = left.pop()
+        reached.add(name)
+        left |= own_imports(name) - reached
+    assert not reached & {"durable", *KNOWS_HDF5}
+    writes = {"os.write", "os.pwrite", "os.ftruncate", "os.unlink", "os.remove", "open"}
+    for name in reached:
+        found = {call for call in calls(name) if call in writes}
+        found |= {call for call in calls(name) if call.endswith((".write_text", ".write_bytes"))}
+        assert not found, f"{name} calls {sorted(found)}"
+        assert "O_WRONLY" not in ast.dump(TREES[name]) and "O_RDWR" not in ast.dump(TREES[name])
+
+
 def test_only_the_command_line_prints() -> None:
     """print, click.echo and sys.stdout are the command line's; progress writes to its stream."""
-    for name in TREES.keys() - PRINTS:
+    for name in TREES.keys() - PRINTS - {"library_child"}:  # whose standard output is its parent's
         assert not calls(name) & {"print", "click.echo", "click.secho", "sys.stdout.write"}, name
         assert "click" not in foreign_imports(name), name
 

@@ -1,7 +1,8 @@
 """Run thousands of tasks in parallel, keep every finished result, get one HDF5 file.
 
 @h5sweep.sweep declares a sweep, `h5sweep run study.py` runs it. `Recorder` keeps the results of
-programs that have a pool of their own. `open` gives the output as an xarray Dataset.
+programs that have a pool of their own. `open` gives the output as an xarray Dataset, `check_files`
+says what is wrong with HDF5 files of any program.
 """
 
 from __future__ import annotations
@@ -14,16 +15,22 @@ from . import errors
 if TYPE_CHECKING:
     from .api import Sweep, sweep
     from .api import open_output as open  # h5sweep.open reads well, and nothing here opens a file
+    from .check import check_files
+    from .check_report import CheckReport
+    from .findings import Finding
     from .recorder import Recorder
 
 __version__ = "0.1.0"
 
-__all__ = ["Recorder", "Sweep", "errors", "open", "sweep"]
+__all__ = ["CheckReport", "Finding", "Recorder", "Sweep", "check_files", "errors", "open", "sweep"]
 
 # Imported when first used: the command line starts without them.
 _PLACES = {
+    "CheckReport": ("check_report", "CheckReport"),
+    "Finding": ("findings", "Finding"),
     "Recorder": ("recorder", "Recorder"),
     "Sweep": ("api", "Sweep"),
+    "check_files": ("check", "check_files"),
     "open": ("api", "open_output"),
     "sweep": ("api", "sweep"),
 }

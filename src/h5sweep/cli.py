@@ -148,6 +148,7 @@ def cli() -> None:
     \b
     h5sweep run study.py -o layouts.h5     run what is missing, then merge
     h5sweep status layouts.h5              from any other terminal
+    h5sweep check layouts.h5_temp          what is wrong with files of any program
     """
 
 
@@ -433,6 +434,112 @@ def merge(output: Path, compress: bool) -> int:
     _say_merge_notes(report)
     _say_wrote(report)
     return 1 if report.tasks_left_out else 0
+
+
+@cli.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--quick", is_flag=True, help="First bytes and headers only, without HDF5.")
+@click.option("--deep", is_flag=True, help="Read every byte; verify filters and checksums.")
+@click.option(
+    "--require", metavar="NAMES", help="Datasets that must be there, of equal length: a,b,c."
+)
+@click.option(
+    "--expect",
+    type=click.Path(path_type=Path),
+    help="A study or CSV that says which tasks there should be.",
+)
+@click.option("--sweep", "name", metavar="NAME", help="Which sweep, if the study has several.")
+@click.option(
+    "--key", metavar="PATTERN", help="How names tell the task: farm{farm_id:d}_s{seed:d}."
+)
+@click.option(
+    "-j",
+    "--processes",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="How many processes ask the HDF5 library.",
+)
+@click.option(
+    "--timeout",
+    metavar="DURATION",
+    callback=parsed_by(parse_limit(parse_duration)),
+    default="20s",
+    show_default=True,
+    help="Longest time that the HDF5 library may take for one file.",
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    callback=parsed_by(parse_limit(parse_size)),
+    default="1GiB",
+    show_default=True,
+    help="Most memory that it may take.",
+)
+@click.option("--all", "show_all", is_flag=True, help="Show every file, however many there are.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option("--csv", "as_csv", is_flag=True, help="CSV: a line a file.")
+def check(
+    paths: tuple[str, ...],
+    quick: bool,
+    deep: bool,
+    require: str | None,
+    expect: Path | None,
+    name: str | None,
+    key: str | None,
+    processes: int,
+    timeout: float,
+    memory: int,
+    show_all: bool,
+    as_json: bool,
+    as_csv: bool,
+) -> int:
+    """Say what is wrong with each HDF5 file, what is inside, and what to do next.
+
+    PATH is a file, a folder or a glob: worker files of any program, record files, outputs. Nothing
+    is ever written, and a file that somebody is writing is not touched. Exit code 0 if all are
+    sound, 3 if not.
+
+    \b
+    h5sweep check layouts.h5_temp
+    """
+    if (quick and deep) or (as_json and as_csv):
+        raise UsageError("--quick and --deep, or --json and --csv, exclude each other")
+    from .check import check_files
+    from .check_report import report_csv, report_json, report_text
+    from .expected import load_expected
+    from .progress import choose_display
+
+    expected = load_expected(expect, name) if expect else None
+    display = choose_display()
+    try:
+        report = check_files(
+            paths,
+            depth="quick" if quick else "deep" if deep else "structure",
+            require=tuple(filter(None, (require or "").split(","))),
+            expected=expected,
+            key=key,
+            processes=processes,
+            timeout_s=timeout,
+            memory_bytes=memory,
+            progress=display.checking,
+        )
+    finally:
+        display.end()
+    if as_json:
+        _print([report_json(report)])
+    elif as_csv:
+        _print(report_csv(report))
+    else:
+        _print([report_text(report, width=_terminal_width(), show_all=show_all)])
+    return report.exit_code
+
+
+def _terminal_width() -> int | None:
+    """How wide lines may be; None where nobody looks at them on a terminal."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _say_merge_notes(report: MergeReport | None) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LINE_EVERY_S = 60.0
 REDRAW_EVERY_S = 0.25
+SHOW_AFTER_S = 0.5  # what ends sooner shows nothing on its way
 MOST_CURRENT = 8
 MOST_SAID = 400  # characters of one message; a task's error may be of any length
 KEYS_TYPED = 8  # columns left free for what the terminal echoes, such as ^C
@@ -71,6 +72,11 @@ class PlainDisplay:
             self._last_line = time.monotonic()
             self.say(f"{time.strftime('%H:%M:%S')} {_merging_text(rows, rows_total)}")
 
+    def checking(self, files: int, files_total: int) -> None:
+        if time.monotonic() - self._last_line >= LINE_EVERY_S:
+            self._last_line = time.monotonic()
+            self.say(f"{time.strftime('%H:%M:%S')} {_checking_text(files, files_total)}")
+
     def end(self) -> None:
         """Nothing to take down."""
 
@@ -85,6 +91,7 @@ class TerminalDisplay:
         self._pace = Pace(0, 0)
         self._live: Live | None = None
         self._bar: Progress | None = None
+        self._begun = time.monotonic()
         self._last_draw = 0.0
 
     def say(self, text: str) -> None:
@@ -114,6 +121,12 @@ class TerminalDisplay:
             self._open(rows_total, 0)
         if not self._is_early():
             self._draw(rows, [_merging_text(rows, rows_total)])
+
+    def checking(self, files: int, files_total: int) -> None:
+        if self._live is None and time.monotonic() - self._begun > SHOW_AFTER_S:
+            self._open(files_total, 0)
+        if self._live is not None and not self._is_early():
+            self._draw(files, [_checking_text(files, files_total)])
 
     def end(self) -> None:
         if self._live is not None:
@@ -210,6 +223,10 @@ def _one_line(text: str) -> str:
 def _merging_text(rows: int, rows_total: int) -> str:
     # Rows count twice, when written and when read back: a share says more.
     return f"merging: {100 * rows // max(rows_total, 1)} %"
+
+
+def _checking_text(files: int, files_total: int) -> str:
+    return f"{files:,} of {files_total:,} files checked"
 
 
 def _rate_text(rate: float) -> str:

@@ -1,0 +1,396 @@
+"""Read-only: the state of each file, why, what is inside, and what to do next.
+
+Nothing that is imported here can write: neither `durable` nor h5py. The HDF5 library is asked in
+child processes (`library`), which the kernel refuses any write.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import findings
+from .answers import findings_of, new_among
+from .check_report import CheckReport, Depth, FileReport
+from .contents import Contents, Layout, Style, judge_contents
+from .findings import Finding, State, by_weight, state_of
+from .hdf5.errors import Damaged, Kind, Unsupported
+from .hdf5.file import Hdf5File
+from .hdf5.source import FileSource, Source
+from .hdf5.tree import Fault, Tree, data_extents, read_whole_tree
+from .keys import Comparison, KeyPattern, KeyValue
+from .library import Library, Limits, Request
+from .live import files_being_written, identity_of, is_locked
+from .places import PLAN_NAME, RUN_SUFFIX, Place, find_places
+from .plan import Plan
+from .siblings import Family, Siblings
+from .triage import RECORDS_MAGIC, Triage
+
+MOST_FINDINGS = 20
+SMALL_BYTES = 64 << 10
+READ_BYTES = 1 << 20
+MOST_WAITING = 64
+PROCESSES = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a check is done."""
+
+    depth: Depth = Depth.STRUCTURE
+    require: tuple[str, ...] = ()
+    expected: Plan | None = None
+    pattern: KeyPattern | None = None
+    processes: int = PROCESSES
+    limits: Limits = field(default_factory=Limits)
+
+
+def check_files(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    depth: str = Depth.STRUCTURE,
+    require: Sequence[str] = (),
+    expected: Plan | None = None,
+    key: str | None = None,
+    processes: int = PROCESSES,
+    timeout_s: float = 20.0,
+    memory_bytes: int = 1 << 30,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> CheckReport:
+    """Say of every file below `paths` what state it is in. Nothing on disk changes."""
+    paths = [paths] if isinstance(paths, str | os.PathLike) else paths
+    settings = Settings(
+        Depth(depth),
+        tuple(require),
+        expected,
+        KeyPattern.parse(key) if key else None,
+        processes,
+        Limits(timeout_s, memory_bytes),
+    )
+    places = list(find_places(paths))
+    with Library(processes, settings.limits) as library:
+        return _Check(settings, library, progress, len(places)).run(places)
+
+
+@dataclass(slots=True, eq=False)
+class _Looked:
+    """A file that was looked at, before all answers have come."""
+
+    place: Place
+    status: os.stat_result
+    findings: list[Finding] = field(default_factory=list)
+    contents: Contents | None = None
+    fault_places: frozenset[str] = frozenset()
+
+
+class _Check:
+    """One check: files in, reports out, in the same order."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        library: Library,
+        progress: Callable[[int, int], None],
+        total: int,
+    ) -> None:
+        self.settings = settings
+        self.library = library
+        self.progress = progress
+        self.total = total
+        self.triage = Triage()
+        self.siblings = Siblings()
+        self.reports: dict[str, FileReport] = {}
+        self.others = 0
+        plan = settings.expected
+        self.comparison = None if plan is None else Comparison(plan)
+        self.keys: set[tuple[KeyValue, ...]] = set()
+
+    def run(self, places: list[Place]) -> CheckReport:
+        written = files_being_written()
+        for place in places:
+            self.take(place, written)
+            if self.library.open_requests:
+                self.take_answers(wait=self.library.open_requests > MOST_WAITING)
+            self.progress(len(self.reports), self.total)
+        while self.library.open_requests:
+            self.take_answers(wait=True)
+            self.progress(len(self.reports), self.total)
+        self.look_again()
+        files = tuple(self.reports[p.path] for p in places if p.path in self.reports)
+        return CheckReport(files, self.settings.depth, self.others, self.compare())
+
+    def compare(self) -> Comparison | None:
+        """The tasks found beside those expected, or beside all that their keys suggest."""
+        if self.comparison is not None or self.settings.pattern is None:
+            return self.comparison
+        return Comparison.of_seen(self.settings.pattern.names, self.keys)
+
+    def take(self, place: Place, written: dict[tuple[int, int], str]) -> None:
+        """Look at one file as far as this process may."""
+        try:
+            status = os.stat(place.path)  # noqa: PTH116 (a Path for each of 100,000 files costs)
+        except OSError as error:
+            self.refuse(place, error)
+            return
+        looked = _Looked(place, status)
+        if not stat.S_ISREG(status.st_mode):
+            looked.findings.append(findings.NOT_HDF5.finding(what=_kind_text(status.st_mode)))
+            self.finish(looked)
+        elif (writer := written.get(identity_of(status))) is not None:
+            looked.findings.append(findings.LIVE.finding(who=writer))
+            self.finish(looked)
+        else:
+            self.open(looked)
+
+    def refuse(self, place: Place, error: OSError) -> None:
+        empty = os.stat_result((0,) * 10)
+        looked = _Looked(place, empty)
+        looked.findings.append(findings.UNREADABLE.finding(why=error.strerror or error))
+        self.finish(looked)
+
+    def open(self, looked: _Looked) -> None:
+        try:
+            descriptor = os.open(looked.place.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self.refuse(looked.place, error)
+            return
+        try:
+            self.judge(looked, _source_of(descriptor, looked.status.st_size))
+        except OSError as error:  # the disk refused to read
+            looked.findings.append(findings.UNREADABLE.finding(why=error.strerror or error))
+            self.finish(looked)
+        finally:
+            os.close(descriptor)
+
+    def judge(self, looked: _Looked, source: Source) -> None:
+        """By its bytes; then by its structure; then by what the library says."""
+        verdict = self.triage.judge(source, looked.place.path)
+        if verdict.superblock is None and _is_ours(looked.place.path, source):
+            self.ask_about_ours(looked)
+            return
+        looked.findings = verdict.findings
+        if verdict.superblock is None and _is_other(looked):
+            self.others += 1
+        elif verdict.superblock is None or self.settings.depth is Depth.QUICK:
+            self.finish(looked)
+        elif _has_no_root(looked.findings):
+            looked.contents = Contents(Style.NOTHING, None)
+            self.finish(looked)
+        else:
+            self.judge_structure(looked, Hdf5File(source, verdict.superblock))
+
+    def ask_about_ours(self, looked: _Looked) -> None:
+        is_plan = Path(looked.place.path).name == PLAN_NAME
+        looked.contents = Contents(Style.RECORDS, None)
+        if self.settings.depth is Depth.QUICK:
+            self.finish(looked)
+        else:
+            self.ask(looked, "plan" if is_plan else "records")
+
+    def judge_structure(self, looked: _Looked, file: Hdf5File) -> None:
+        family = self.siblings.find(file.source)
+        is_new = family is None
+        if family is None:
+            tree = _read_tree(file)
+            family = self.siblings.add(tree, _structure_findings(tree))
+        tree = family.tree_of(file.source)
+        try:
+            self.judge_contents(looked, tree, family)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            looked.findings.append(_own_failure(error))
+        is_deep = self.settings.depth is Depth.DEEP
+        if not _library_would_open(looked.findings):
+            self.finish(looked)
+        elif _is_output(looked) or (is_deep and not family.is_plain):
+            # What is asked depends on more than the structure, so no sibling shares the answer.
+            self.ask(looked, self.settings.depth)
+        elif is_new:
+            self.ask(looked, self.settings.depth, family)
+        else:
+            if is_deep:
+                _read_data(tree)
+            self.join(looked, family)
+
+    def join(self, looked: _Looked, family: Family) -> None:
+        """Take what the library says of a sibling, now or when it has answered."""
+        if family.verdict is None:
+            family.waiting.append(looked)
+        else:
+            looked.findings += self.new_for(looked, family.verdict)
+            self.finish(looked)
+
+    def judge_contents(self, looked: _Looked, tree: Tree, family: Family) -> None:
+        layout = Layout(tree)
+        looked.findings += family.structure_findings
+        looked.fault_places = frozenset(fault.path for fault in tree.faults)
+        looked.findings += judge_contents(layout, self.settings.require)
+        looked.contents = layout.contents()
+        if self.comparison is not None or self.settings.pattern is not None:
+            self.take_keys(layout, looked.place.path)
+
+    def take_keys(self, layout: Layout, path: str) -> None:
+        pattern, plan = self.settings.pattern, self.settings.expected
+        names = plan.names if plan is not None else pattern.names if pattern is not None else ()
+        for key in layout.keys(names, pattern, Path(path).name):
+            if self.comparison is not None:
+                self.comparison.take(key)
+            elif key is not None:
+                self.keys.add(tuple(key[name] for name in names))
+
+    def ask(self, looked: _Looked, what: str, family: Family | None = None) -> None:
+        path, size = looked.place.path, looked.status.st_size
+        what = f"output-{what}" if _is_output(looked) else str(what)
+        self.library.ask(Request((looked, family), path, what, size))
+
+    def take_answers(self, *, wait: bool) -> None:
+        for request, answer in self.library.answers(wait=wait):
+            looked, family = request.tag
+            found = findings_of(answer)
+            if "tasks" in answer.said:
+                looked.contents = Contents(Style.RECORDS, answer.said["tasks"])
+            looked.findings += self.new_for(looked, found)
+            self.finish(looked)
+            if family is not None:
+                family.verdict = found
+                for sibling in family.waiting:
+                    sibling.findings += self.new_for(sibling, found)
+                    self.finish(sibling)
+                family.waiting.clear()
+
+    def new_for(self, looked: _Looked, found: list[Finding]) -> list[Finding]:
+        return new_among(found, looked.findings, looked.fault_places)
+
+    def finish(self, looked: _Looked) -> None:
+        found = by_weight(dict.fromkeys(looked.findings))[:MOST_FINDINGS] if looked.findings else ()
+        self.reports[looked.place.path] = FileReport(
+            looked.place.path,
+            state_of(found),
+            found,
+            looked.contents,
+            looked.status.st_size,
+            looked.status.st_mtime,
+        )
+
+    def look_again(self) -> None:
+        """What looks damaged may have been written meanwhile: then it is live, not damaged."""
+        suspects = [r for r in self.reports.values() if r.state in (State.DAMAGED, State.EMPTY)]
+        if not suspects:
+            return
+        written = files_being_written()
+        for report in suspects:
+            if (who := _writer_now(report, written)) is not None:
+                live = (findings.LIVE.finding(who=who),)
+                self.reports[report.path] = FileReport(
+                    report.path, State.LIVE, live, None, report.size_bytes, report.modified_at
+                )
+
+
+def _writer_now(report: FileReport, written: dict[tuple[int, int], str]) -> str | None:
+    path = Path(report.path)
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    if (writer := written.get(identity_of(status))) is not None:
+        return writer
+    if (status.st_size, status.st_mtime) != (report.size_bytes, report.modified_at):
+        return "somebody: it changed while it was looked at"
+    return "somebody who holds its lock" if is_locked(path) else None
+
+
+def _read_tree(file: Hdf5File) -> Tree:
+    """Our own reading. A bug in it costs one file its details, and never the check."""
+    try:
+        return read_whole_tree(file)
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        return Tree(file, faults=[Fault("/", Unsupported(f"our own reader failed: {error!r}"))])
+
+
+def _own_failure(error: Exception) -> Finding:
+    return findings.FEATURE.finding(where="/", why=f"our own reader failed: {error!r}")
+
+
+def _is_output(looked: _Looked) -> bool:
+    return looked.contents is not None and looked.contents.style is Style.OUTPUT
+
+
+def _read_data(tree: Tree) -> None:
+    """Read the data of a file in which there is nothing to verify but that the disk gives it."""
+    source = tree.file.source
+    if not isinstance(source, FileSource):
+        return  # small enough to have been read whole
+    buffer = bytearray(READ_BYTES)
+    for _, dataset in tree.datasets:
+        for address, size in data_extents(dataset):
+            start = tree.file.superblock.start + address
+            for offset in range(start, start + size, READ_BYTES):
+                view = memoryview(buffer)[: start + size - offset]
+                os.preadv(source.descriptor, [view], offset)
+
+
+def _source_of(descriptor: int, size: int) -> Source:
+    if size > SMALL_BYTES:
+        return FileSource(descriptor, size)
+    return Source(os.pread(descriptor, size, 0) if size else b"")
+
+
+def _is_ours(path: str, source: Source) -> bool:
+    """Whether this is a record file, or the plan of a run folder."""
+    if source.size >= len(RECORDS_MAGIC) and source.read(0, len(RECORDS_MAGIC)) == RECORDS_MAGIC:
+        return True
+    return path.endswith(f"{RUN_SUFFIX}/{PLAN_NAME}")
+
+
+def _kind_text(mode: int) -> str:
+    kinds = {
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+        stat.S_IFDIR: "a folder",
+    }
+    return kinds.get(stat.S_IFMT(mode), "no file")
+
+
+def _is_other(looked: _Looked) -> bool:
+    """Whether it is neither HDF5 nor anything that somebody would take for it."""
+    return looked.findings[0].state is State.NOT_HDF5 and not looked.place.claims_hdf5
+
+
+def _has_no_root(found: list[Finding]) -> bool:
+    """Whether there is nothing to list, as the superblock shows."""
+    codes = {finding.code for finding in found}
+    return bool(codes & {findings.NEWBORN.code, findings.NEVER_FLUSHED.code})
+
+
+def _library_would_open(found: list[Finding]) -> bool:
+    """Whether the library would look further than at the superblock."""
+    refused = (
+        findings.NEWBORN,
+        findings.NOT_CLOSED,
+        findings.NOT_CLOSED_SWMR,
+        findings.TRUNCATED,
+        findings.SUPERBLOCK_CHECKSUM,
+    )
+    return not {finding.code for finding in found} & {rule.code for rule in refused}
+
+
+def _structure_findings(tree: Tree) -> list[Finding]:
+    """What is wrong by our own reading."""
+    found = []
+    extra = tree.file.source.size - tree.file.superblock.end
+    if extra > 0 and tree.reach > tree.file.superblock.end:
+        found.append(findings.STALE_END.finding(extra=extra, end=tree.file.superblock.end))
+    for fault in tree.faults:
+        if isinstance(fault.error, Unsupported):
+            found.append(findings.FEATURE.finding(where=fault.path, why=fault.error))
+        elif fault.path == "/" and fault.is_listing:
+            found.append(findings.ROOT.finding(why=fault.error))
+        elif isinstance(fault.error, Damaged) and fault.error.kind is Kind.CHECKSUM:
+            found.append(findings.METADATA_CHECKSUM.finding(where=fault.path, why=fault.error))
+        else:
+            found.append(findings.METADATA.finding(where=fault.path, why=fault.error))
+    return found

@@ -1,0 +1,382 @@
+"""How other programs lay results out in HDF5, and what is wrong with what a worker left.
+
+Two shapes are known: a group a task, and columns that grow by a row a task. A file without either
+is taken for the file of one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import PurePosixPath
+
+from . import findings
+from .findings import Finding
+from .hdf5.data import is_fill, read_column, read_row, value_of
+from .hdf5.errors import Damaged, Unsupported
+from .hdf5.messages import Storage
+from .hdf5.tree import Dataset, Object, Tree, data_extents
+from .keys import KeyPattern, KeyValue
+from .plan import key_text
+from .units import size_text
+
+MOST_TAIL_ROWS = 100
+MOST_KEY_COLUMNS = 4
+_HUGE_BYTES = 1 << 40
+_KNOWN_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
+_OUTPUT_FORMAT = "h5sweep.output/1"
+
+
+class Style(StrEnum):
+    """How the tasks of a file are laid out."""
+
+    GROUPS = "groups"
+    ROWS = "rows"
+    ONE = "one"
+    OUTPUT = "output"
+    RECORDS = "records"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is inside a file."""
+
+    style: Style
+    tasks: int | None
+    datasets: int = 0
+    data_bytes: int = 0
+    first_key: str = ""
+    last_key: str = ""
+
+
+@dataclass
+class Table:
+    """Columns of one group that grow together."""
+
+    group: str
+    columns: dict[str, Dataset] = field(default_factory=dict)
+
+    @property
+    def lengths(self) -> set[int]:
+        return {dataset.rows or 0 for dataset in self.columns.values()}
+
+    @property
+    def rows(self) -> int:
+        return min(self.lengths, default=0)
+
+
+class Layout:
+    """One file's objects, seen as tasks."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.by_group: dict[str, dict[str, Dataset]] = {}
+        for path, dataset in tree.datasets:
+            parent, _, name = path.rpartition("/")
+            self.by_group.setdefault(parent or "/", {})[name] = dataset
+        self.style = self._style()
+
+    @property
+    def has_own_rules(self) -> bool:
+        """Whether a library wrote it in which columns need not be of equal length."""
+        root = self.tree.root
+        if root is None:
+            return False
+        if {"_NCProperties", "PYTABLES_FORMAT_VERSION", "CONVENTIONS"} & root.attributes.keys():
+            return True
+        scales = ("CLASS", "DIMENSION_LIST", "_Netcdf4Dimid")
+        return any(a in o.attributes for o in self.tree.objects if o.dataset for a in scales)
+
+    @property
+    def is_output(self) -> bool:
+        root = self.tree.root
+        attribute = root.attributes.get("h5sweep_format") if root else None
+        return attribute is not None and attribute.value.rstrip(b"\0").startswith(
+            _OUTPUT_FORMAT.encode()
+        )
+
+    def _style(self) -> Style:
+        if self.is_output:
+            return Style.OUTPUT
+        if self.tables():
+            return Style.ROWS
+        if any(group != "/" for group in self.by_group):
+            return Style.GROUPS
+        root = self.by_group.get("/", {})
+        lengths = {dataset.rows for dataset in root.values()}
+        if len(root) > 1 and len(lengths) == 1 and None not in lengths:
+            return Style.ROWS
+        return Style.ONE if root else Style.NOTHING
+
+    def tables(self) -> list[Table]:
+        """Groups with columns that may grow."""
+        found = []
+        for group, datasets in self.by_group.items():
+            growing = {name: dataset for name, dataset in datasets.items() if dataset.may_grow}
+            if growing:
+                found.append(Table(group, growing))
+        return found
+
+    def _fixed_table(self) -> Table:
+        return Table("/", self.by_group.get("/", {}))
+
+    def all_tables(self) -> list[Table]:
+        return self.tables() or [self._fixed_table()]
+
+    def task_groups(self) -> list[Object]:
+        """Groups that hold datasets themselves."""
+        groups = self.by_group.keys() - {"/"}
+        found = [o for o in self.tree.objects if o.path in groups]
+        return sorted(found, key=lambda o: natural_order(o.path))
+
+    def contents(self) -> Contents:
+        """Count what is there."""
+        datasets = self.tree.datasets
+        data_bytes = sum(size for _, d in datasets for _, size in data_extents(d))
+        tasks, first, last = self._count()
+        return Contents(self.style, tasks, len(datasets), data_bytes, first, last)
+
+    def _count(self) -> tuple[int | None, str, str]:
+        if self.style is Style.OUTPUT:
+            task = self.by_group.get("/", {}).get("task")
+            return (task.rows if task else None), "", ""
+        if self.style is Style.ROWS:
+            tables = self.all_tables()
+            first, last = self._end_keys(tables[0])
+            return sum(table.rows for table in tables), first, last
+        if self.style is Style.GROUPS:
+            groups = self.task_groups()
+            ends = [group.path.strip("/") for group in (groups[:1] + groups[-1:])]
+            return len(groups), *(ends or ("", ""))
+        if self.style is Style.ONE and [*self.by_group["/"]] != ["init"]:
+            return 1, "", ""
+        return (None if any(f.is_listing for f in self.tree.faults) else 0), "", ""
+
+    def _end_keys(self, table: Table) -> tuple[str, str]:
+        """The keys of the first and last row that all columns have."""
+        if not table.rows:
+            return "", ""
+        columns = {n: d for n, d in table.columns.items() if _may_be_key(d)}
+        names = list(columns)[:MOST_KEY_COLUMNS]
+        ends = []
+        for row in (0, table.rows - 1):
+            key = {}
+            for name in names:
+                try:
+                    (key[name],) = read_column(self.tree.file, columns[name], range(row, row + 1))
+                except (Damaged, Unsupported):
+                    continue
+            ends.append(key_text(key))
+        return ends[0], ends[1]
+
+    def keys(
+        self, names: Sequence[str], pattern: KeyPattern | None, file_name: str
+    ) -> Iterator[Mapping[str, KeyValue] | None]:
+        """The key of every task in the file; None where it cannot be read."""
+        if self.style is Style.GROUPS:
+            for group in self.task_groups():
+                yield self._group_key(group, names, pattern)
+        elif self.style in (Style.ROWS, Style.OUTPUT):
+            for table in self._tables_with(names):
+                yield from self._row_keys(table, names)
+        elif self.style is Style.ONE:
+            yield self._file_key(names, pattern, file_name)
+
+    def _tables_with(self, names: Sequence[str]) -> list[Table]:
+        tables = [Table(group, columns) for group, columns in self.by_group.items()]
+        return [table for table in tables if names and set(names) <= table.columns.keys()]
+
+    def _group_key(
+        self, group: Object, names: Sequence[str], pattern: KeyPattern | None
+    ) -> Mapping[str, KeyValue] | None:
+        if pattern is not None and (key := pattern.key_of(group.path)) is not None:
+            return key
+        return self._scalars(names, group)
+
+    def _file_key(
+        self, names: Sequence[str], pattern: KeyPattern | None, file_name: str
+    ) -> Mapping[str, KeyValue] | None:
+        stem = PurePosixPath(file_name).stem
+        if pattern is not None and (key := pattern.key_of(stem)) is not None:
+            return key
+        return None if self.tree.root is None else self._scalars(names, self.tree.root)
+
+    def _scalars(self, names: Sequence[str], group: Object) -> dict[str, KeyValue] | None:
+        """A key out of a group's attributes, or of single values in it."""
+        found: dict[str, KeyValue] = {}
+        datasets = self.by_group.get(group.path, {})
+        for name in names:
+            value: KeyValue | None = None
+            try:
+                if name in group.attributes:
+                    attribute = group.attributes[name]
+                    if attribute.space.count == 1:
+                        value = value_of(self.tree.file, attribute.type, attribute.value)
+                elif name in datasets and datasets[name].space.count == 1:
+                    data = b"".join(read_row(self.tree.file, datasets[name], 0))
+                    value = value_of(self.tree.file, datasets[name].type, data)
+            except (Damaged, Unsupported):
+                value = None
+            if value is None:
+                return None
+            found[name] = value
+        return found or None
+
+    def _row_keys(
+        self, table: Table, names: Sequence[str]
+    ) -> Iterator[Mapping[str, KeyValue] | None]:
+        columns = [table.columns[name] for name in names]
+        rows = range(min(column.rows or 0 for column in columns))
+        try:
+            for values in zip(
+                *(read_column(self.tree.file, column, rows) for column in columns), strict=True
+            ):
+                yield dict(zip(names, values, strict=True))
+        except (Damaged, Unsupported):
+            yield None
+
+
+def _may_be_key(dataset: Dataset) -> bool:
+    is_plain = dataset.type.is_text or dataset.type.type.name in ("INTEGER", "ENUM")
+    return is_plain and len(dataset.space.dims or ()) == 1
+
+
+def natural_order(text: str) -> list[tuple[int, int, str]]:
+    """Sorts `s9` before `s10`, however many digits there are."""
+    parts: list[tuple[int, int, str]] = []
+    digits = ""
+    for letter in [*text, ""]:
+        if letter.isdecimal():
+            digits += letter
+            continue
+        if digits:
+            significant = digits.lstrip("0")
+            parts.append((0, len(significant), significant))
+            digits = ""
+        parts.append((1, 0, letter))
+    return parts
+
+
+def judge_contents(layout: Layout, require: Sequence[str] = ()) -> list[Finding]:
+    """What is wrong with the data as a worker's results."""
+    found = [*_judge_datasets(layout.tree)]
+    names = {path.rpartition("/")[2] for path, _ in layout.tree.datasets}
+    if names == {"init"} and not any(f.is_listing for f in layout.tree.faults):
+        found.append(findings.INIT_ONLY.finding())
+    if require:
+        found += _judge_required(layout, require)
+    elif not layout.has_own_rules and layout.style is Style.ROWS:
+        for table in layout.tables():
+            found += _judge_table(layout.tree, table)
+    return found
+
+
+def _judge_datasets(tree: Tree) -> Iterator[Finding]:
+    """Data that are not in the file, filters that are not known, shapes that nobody should read."""
+    size = tree.file.size
+    for path, dataset in tree.datasets:
+        beyond = [(at, n) for at, n in data_extents(dataset) if at + n > size]
+        if beyond and dataset.layout.storage is Storage.CHUNKED:
+            yield findings.CHUNK_BEYOND.finding(
+                where=path, count=len(beyond), address=min(at for at, _ in beyond)
+            )
+        elif beyond:
+            missing = sum(min(at + n - size, n) for at, n in beyond)
+            yield findings.DATA_BEYOND.finding(where=path, missing=missing)
+        for step in dataset.filters:
+            if step.number not in _KNOWN_FILTERS:
+                named = f" ({step.name})" if step.name else ""
+                yield findings.FILTER.finding(where=path, number=step.number, named=named)
+        stored = sum(n for _, n in data_extents(dataset))
+        if dataset.size_bytes > _HUGE_BYTES and dataset.size_bytes > 1000 * stored:
+            yield findings.HUGE.finding(
+                where=path, shape=dataset.space.dims, stored=size_text(stored)
+            )
+    if tree.links_out:
+        yield findings.LINKS_OUT.finding(count=tree.links_out)
+
+
+def _judge_required(layout: Layout, require: Sequence[str]) -> Iterator[Finding]:
+    """Every group that has one of the columns must have all, of equal length."""
+    if any(fault.is_listing for fault in layout.tree.faults):
+        return
+    groups = [g for g, columns in layout.by_group.items() if columns.keys() & set(require)]
+    for group in groups or ["/"]:
+        columns = layout.by_group.get(group, {})
+        prefix = group.strip("/") + "/" if group != "/" else ""
+        missing = [name for name in require if name not in columns]
+        if missing:
+            yield findings.REQUIRED.finding(names=", ".join(prefix + name for name in missing))
+        if layout.style is Style.ROWS:
+            table = Table(group, {name: columns[name] for name in require if name in columns})
+            if len(table.lengths) > 1:
+                yield findings.UNEQUAL.finding(lengths=_lengths_text(table), rows=table.rows)
+
+
+def _judge_table(tree: Tree, table: Table) -> Iterator[Finding]:
+    lengths = table.lengths
+    if len(lengths) > 1:
+        rule = findings.UNEQUAL if _is_interrupted(table) else findings.LENGTHS
+        yield rule.finding(lengths=_lengths_text(table), rows=table.rows)
+        return
+    if len(table.columns) < 2 or table.rows < 2:
+        return
+    if not tree.faults:  # a damaged index says enough by itself
+        yield from _judge_coverage(table)
+    tail = _tail_rows(tree, table)
+    if tail:
+        yield findings.BOGUS_TAIL.finding(first=table.rows - tail, last=table.rows - 1)
+
+
+def _is_interrupted(table: Table) -> bool:
+    """Whether the lengths look like one append that did not reach every column."""
+    if len(table.lengths) != 2:
+        return False
+    ahead = max(table.lengths) - table.rows
+    return ahead == 1 or (len(table.columns) >= 4 and 0 < ahead <= table.rows)
+
+
+def _lengths_text(table: Table) -> str:
+    by_length: dict[int, list[str]] = {}
+    for name, dataset in table.columns.items():
+        by_length.setdefault(dataset.rows or 0, []).append(name)
+    return "; ".join(f"{n:,}: {', '.join(by_length[n])}" for n in sorted(by_length, reverse=True))
+
+
+def _judge_coverage(table: Table) -> Iterator[Finding]:
+    """Columns whose last chunk is in no index, while the others have theirs."""
+    covered = {name: _rows_covered(dataset) for name, dataset in table.columns.items()}
+    if max(covered.values()) < table.rows:
+        return
+    for name, rows in covered.items():
+        side = table.columns[name].layout.chunk[0] if table.columns[name].layout.chunk else 0
+        if 0 < rows < table.rows and table.rows - rows <= side:
+            where = f"{table.group.rstrip('/')}/{name}"
+            yield findings.DATA_SHORT.finding(where=where, first=rows, last=table.rows - 1)
+
+
+def _rows_covered(dataset: Dataset) -> int:
+    side = dataset.layout.chunk[0] if dataset.layout.chunk else 0
+    return max((chunk.start[0] + side for chunk in dataset.chunks), default=0)
+
+
+def _tail_rows(tree: Tree, table: Table) -> int:
+    """How many rows at the end are fill values in every column; 0 if the first row is too."""
+    try:
+        if _is_unwritten(tree, table, 0):
+            return 0
+        count = 0
+        while count < min(table.rows, MOST_TAIL_ROWS):
+            if not _is_unwritten(tree, table, table.rows - 1 - count):
+                break
+            count += 1
+    except (Damaged, Unsupported):
+        return 0
+    return count
+
+
+def _is_unwritten(tree: Tree, table: Table, row: int) -> bool:
+    columns = table.columns.values()
+    return all(is_fill(d, piece) for d in columns for piece in read_row(tree.file, d, row))

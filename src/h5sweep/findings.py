@@ -1,0 +1,447 @@
+"""What a check can have to say about a file: one code, one sentence and one next step each.
+
+`docs/findings.md` is made from this table by `python docs/make_findings.py`. A code is never given
+to another finding, and a finding never gets another code: scripts depend on them.
+
+    D1xx  the file as a whole      D4xx  what a worker left in it
+    D2xx  its structure            D5xx  h5sweep's own files
+    D3xx  its data                 N6xx  worth knowing, no damage
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """The states of a file, the worst first."""
+
+    DAMAGED = "damaged"
+    EMPTY = "empty"
+    NOT_HDF5 = "not-hdf5"
+    LIVE = "live"
+    SOUND = "sound"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing that a check can find: its code and name never change."""
+
+    code: str
+    name: str
+    state: State  # what a file with this finding is at least; SOUND for a mere note
+    sentence: str
+    next: str
+    example: str
+
+    def finding(self, **facts: object) -> Finding:
+        """This finding of one file; `facts` fill the sentence."""
+        message, next_ = self.sentence.format(**facts), self.next.format(**facts)
+        return Finding(self.code, self.name, self.state, message, next_)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found in one file."""
+
+    code: str
+    name: str
+    state: State
+    message: str
+    next: str
+
+
+END = (
+    "keep the file; `h5clear --increment=0 COPY` mends a copy whose superblock is of version 2 or 3"
+)
+KEEP = "keep the file: what is intact in it can still be got out"
+RERUN = "nothing is in it: run its tasks again"
+COPY = "on a copy, `h5clear -s --increment=0 COPY` makes it open; keep the original"
+
+_ALL: dict[str, Rule] = {}
+
+
+def _rule(code: str, name: str, state: State, sentence: str, next_: str, example: str) -> Rule:
+    assert code not in _ALL  # a code belongs to one finding for ever
+    _ALL[code] = rule = Rule(code, name, state, sentence, next_, example)
+    return rule
+
+
+_D, _E, _X, _L, _S = State.DAMAGED, State.EMPTY, State.NOT_HDF5, State.LIVE, State.SOUND
+
+EMPTY = _rule(
+    "D101",
+    "empty",
+    _E,
+    "0 bytes; its process died before its first write",
+    RERUN,
+    "touch worker_1.h5",
+)
+NOT_HDF5 = _rule(
+    "D102",
+    "not-hdf5",
+    _X,
+    "this is {what}",
+    "find the HDF5 file that should be here; nothing was read from this one",
+    "a git-lfs pointer, or a web page, saved as worker_1.h5",
+)
+SIGNATURE = _rule(
+    "D103",
+    "signature-damaged",
+    _D,
+    "{wrong} of the 8 bytes of the signature are wrong, the superblock behind them is plausible",
+    "on a copy, write 89 48 44 46 0d 0a 1a 0a over its first 8 bytes; keep the original",
+    "the first byte of a file was changed",
+)
+SUPERBLOCK_LOST = _rule(
+    "D104",
+    "superblock-lost",
+    _D,
+    "no superblock, but structures of HDF5 ({signature} at {offset:,})",
+    KEEP,
+    "the first 512 bytes of a file were zeroed",
+)
+NEWBORN = _rule(
+    "D105",
+    "newborn",
+    _D,
+    "only a superblock: eof = {size}, stored_eof = {end}; its process died before its first flush",
+    RERUN,
+    "a writer was killed right after it had created the file",
+)
+NEVER_FLUSHED = _rule(
+    "D106",
+    "never-flushed",
+    _D,
+    "zeros where the root group should be, at {root:,}: it was never flushed",
+    "run its tasks again; raw values may be in it, but no names",
+    "a writer that never called flush() was killed",
+)
+NOT_CLOSED = _rule(
+    "D107",
+    "not-closed",
+    _D,
+    "its writer did not close it",
+    COPY,
+    "a writer with libver='latest' was killed",
+)
+NOT_CLOSED_SWMR = _rule(
+    "D108",
+    "not-closed-swmr",
+    _D,
+    "its SWMR writer did not close it",
+    'h5py.File(path, "r", swmr=True) reads it as it is',
+    "a writer in SWMR mode was killed",
+)
+TRUNCATED = _rule(
+    "D109",
+    "truncated",
+    _D,
+    "{missing:,} bytes are missing: {size:,} of {end:,} are there{why}",
+    "fetch it again if it was copied here; else " + KEEP,
+    "half a file was copied",
+)
+STALE_END = _rule(
+    "D110",
+    "stale-end",
+    _D,
+    "{extra:,} bytes lie behind the end that the superblock notes, at {end:,}",
+    END,
+    "a writer was killed while the file grew",
+)
+SUPERBLOCK_CHECKSUM = _rule(
+    "D111",
+    "superblock-checksum",
+    _D,
+    "wrong checksum of the superblock",
+    KEEP,
+    "a bit of the superblock was flipped",
+)
+SUPERBLOCK = _rule(
+    "D112",
+    "superblock-damaged",
+    _D,
+    "the superblock cannot be right: {why}",
+    KEEP,
+    "the version number of the superblock was changed",
+)
+UNREADABLE = _rule(
+    "D113",
+    "unreadable",
+    _D,
+    "it cannot be read: {why}",
+    "see to its permissions, or to the disk; nothing is known of its content",
+    "chmod 000 worker_1.h5",
+)
+
+ROOT = _rule(
+    "D201",
+    "root-unlistable",
+    _D,
+    "the root group cannot be listed: {why}",
+    KEEP,
+    "a writer was killed while it flushed a new group",
+)
+METADATA_CHECKSUM = _rule(
+    "D202",
+    "metadata-checksum",
+    _D,
+    "{where}: {why}",
+    KEEP,
+    "a bit of an object header was flipped, in a file with checksums",
+)
+METADATA = _rule(
+    "D203",
+    "metadata-damaged",
+    _D,
+    "{where}: {why}",
+    KEEP,
+    "a heap was overwritten, in a file without checksums",
+)
+LIBRARY_REFUSES = _rule(
+    "D204",
+    "library-refuses",
+    _D,
+    "{where}: the HDF5 library says: {why}",
+    KEEP,
+    "a datatype that cannot be",
+)
+LIBRARY_KILLED = _rule(
+    "D205",
+    "kills-library",
+    _D,
+    "it kills the HDF5 library ({why})",
+    "never open it in a program of yours; " + KEEP,
+    "a file made to crash its reader",
+)
+LIBRARY_HANGS = _rule(
+    "D206",
+    "hangs-library",
+    _D,
+    "it hangs the HDF5 library: no answer in {limit_s:g} s",
+    "never open it in a program of yours; " + KEEP,
+    "a heap whose free blocks form a circle",
+)
+LIBRARY_MEMORY = _rule(
+    "D207",
+    "exhausts-memory",
+    _D,
+    "the HDF5 library wants more than {limit} of memory for it",
+    "never open it in a program of yours; " + KEEP,
+    "a count of elements that was overwritten",
+)
+
+CHUNK_STALE = _rule(
+    "D301",
+    "chunk-stale-size",
+    _D,
+    "{where}: a chunk of {size:,} bytes at {address:,} goes on behind its end",
+    KEEP,
+    "a compressed chunk grew, and its writer was killed before its index was written",
+)
+CHUNK_MOVED = _rule(
+    "D302",
+    "chunk-moved",
+    _D,
+    "{where}: no compressed data at {address:,}, where a chunk should be",
+    KEEP,
+    "a compressed chunk was moved, and its writer was killed before its index was written",
+)
+CHUNK_FILTER = _rule(
+    "D303",
+    "chunk-damaged",
+    _D,
+    "{where}: a chunk at {address:,} cannot be read: {why}",
+    KEEP,
+    "a byte of a compressed chunk was changed",
+)
+CHUNK_BEYOND = _rule(
+    "D304",
+    "chunk-beyond-end",
+    _D,
+    "{where}: chunks beyond the end of the file: {count:,}, the first at {address:,}",
+    KEEP,
+    "a file with chunks was cut short",
+)
+DATA_SHORT = _rule(
+    "D305",
+    "data-short",
+    _D,
+    "{where}: rows {first:,} to {last:,} are in no chunk and read as fill values",
+    KEEP,
+    "a row was appended to every column, but the index of one was not written",
+)
+DATA_BEYOND = _rule(
+    "D306",
+    "data-beyond-end",
+    _D,
+    "{where}: its last {missing:,} bytes are beyond the end of the file",
+    KEEP,
+    "a file with contiguous data was cut short",
+)
+
+INIT_ONLY = _rule(
+    "D401",
+    "init-only",
+    _E,
+    "only a dataset `init`: its worker died before its first task",
+    RERUN,
+    "a worker that writes `init` first was killed in its first task",
+)
+REQUIRED = _rule(
+    "D402",
+    "required-missing",
+    _D,
+    "no dataset {names}",
+    KEEP,
+    "h5sweep check --require aep on a file without it",
+)
+UNEQUAL = _rule(
+    "D403",
+    "unequal-lengths",
+    _D,
+    "columns of unequal length, {lengths}: a row was being appended",
+    "take the rows that all columns have: {rows:,}",
+    "a writer was killed between two columns",
+)
+BOGUS_TAIL = _rule(
+    "D404",
+    "bogus-tail",
+    _D,
+    "rows {first:,} to {last:,} are fill values in every column: a row was being appended",
+    "leave these rows out",
+    "a writer was killed after it had made room for a row",
+)
+
+RECORDS_DAMAGED = _rule(
+    "D501",
+    "records-damaged",
+    _D,
+    "damaged records: {count:,}, the first at {offset:,}",
+    "give the run command again: it runs their tasks",
+    "a byte of a record was changed",
+)
+OUTPUT_ROWS = _rule(
+    "D502",
+    "row-checksum",
+    _D,
+    "rows that are not what was written: {count:,}, the first of task {task}",
+    "h5sweep merge makes the output again from its run folder",
+    "a value in an output was changed",
+)
+PLAN = _rule(
+    "D503",
+    "plan-damaged",
+    _D,
+    "{why}",
+    "move the plan away and give the run command again: keys are in the records too",
+    "a byte of plan.jsonl was changed",
+)
+OUTPUT_BEHIND = _rule(
+    "D504",
+    "output-incomplete",
+    _S,
+    "results of its run folder that are not in it: {count:,}",
+    "h5sweep merge makes the output again",
+    "a run was killed before its merge",
+)
+
+LIVE = _rule(
+    "N601",
+    "live",
+    _L,
+    "being written by {who}; not opened",
+    "wait until it has ended",
+    "a writer has the file open",
+)
+FILTER = _rule(
+    "N602",
+    "unsupported-filter",
+    _S,
+    "{where}: needs filter {number}{named}",
+    "no damage: open it where that filter is installed",
+    "a dataset compressed with zstd",
+)
+FEATURE = _rule(
+    "N603",
+    "unsupported-feature",
+    _S,
+    "{where}: {why}",
+    "no damage: only part of this file was checked",
+    "a file with a metadata cache image",
+)
+OLD_FLAGS = _rule(
+    "N604",
+    "old-flags",
+    _S,
+    "flags of version 3 in a superblock of version {version}, where they mean nothing",
+    "nothing",
+    "an old file that was written to and not closed",
+)
+HUGE = _rule(
+    "N605",
+    "huge-shape",
+    _S,
+    "{where}: a shape of {shape} with {stored} stored",
+    "never read it as a whole",
+    "a sparse dataset of 2**61 elements",
+)
+TRAILING = _rule(
+    "N606",
+    "trailing-bytes",
+    _S,
+    "{extra:,} bytes behind the end of the file that belong to nothing",
+    "nothing",
+    "a file that was padded, or to which a newline was added",
+)
+LENGTHS = _rule(
+    "N607",
+    "lengths-differ",
+    _S,
+    "datasets of different length, {lengths}",
+    "if they are columns of one table: --require checks that they are equal",
+    "two independent series in one file",
+)
+LINKS_OUT = _rule(
+    "N608",
+    "links-out",
+    _S,
+    "links to other files: {count:,}",
+    "these were not followed: check those files too",
+    "a file of external links",
+)
+NOT_READ = _rule(
+    "N609", "not-read", _S, "{where}: {why}", "nothing", "a chunk of several gigabytes"
+)
+TORN_TAIL = _rule(
+    "N610",
+    "torn-tail",
+    _S,
+    "{size:,} bytes of a record that was being written",
+    "nothing: its task counts as not done",
+    "a worker was killed while it wrote a record",
+)
+RULES = tuple(_ALL.values())
+
+
+def by_weight(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The worst first, and within a state what says most."""
+    order = list(State)
+    return tuple(sorted(found, key=lambda f: (order.index(f.state), _SAYS_LESS.get(f.code, 0))))
+
+
+# What is wrong in one place says less than what is wrong with all, and a stale end least.
+_SAYS_LESS = {METADATA_CHECKSUM.code: 1, METADATA.code: 1, LIBRARY_REFUSES.code: 1}
+_SAYS_LESS |= {STALE_END.code: 2}
+
+
+def state_of(findings: tuple[Finding, ...]) -> State:
+    """The state of a file with these findings: that of the worst."""
+    if not findings:
+        return State.SOUND
+    states = {finding.state for finding in findings}
+    if State.LIVE in states:
+        return State.LIVE  # what is read of a file that is being written says nothing
+    return next((state for state in State if state in states), State.SOUND)

@@ -1,0 +1,163 @@
+"""Elements out of compact, contiguous and chunked data, through the common filters."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterator
+
+from .checksum import fletcher32
+from .chunks import Chunk
+from .cursor import Cursor, decoded
+from .datatypes import Class, Datatype, Scalar, scalar_of
+from .errors import Damaged, Kind, Unsupported
+from .file import Hdf5File
+from .heaps import read_global_heap_object
+from .messages import DEFLATE, FLETCHER32, SHUFFLE, Filter, Storage
+from .tree import Dataset
+
+MOST_CHUNK_BYTES = 64 << 20
+
+
+def read_row(file: Hdf5File, dataset: Dataset, row: int) -> Iterator[bytes]:
+    """The bytes of one step along the first axis, in pieces; the fill value where nothing is.
+
+    A piece of a chunk may reach beyond the data, where chunks hold the fill value.
+    """
+    if dataset.space.dims is None or dataset.is_external:
+        raise Unsupported("data that are not in the file")
+    row_bytes = math.prod(dataset.space.dims[1:]) * dataset.type.size
+    if row_bytes > MOST_CHUNK_BYTES:
+        raise Unsupported(f"rows of {row_bytes:,} bytes")
+    if dataset.layout.storage is Storage.CHUNKED:
+        yield from _chunked_row(file, dataset, row, row_bytes)
+    elif dataset.layout.storage is Storage.VIRTUAL:
+        raise Unsupported("data of other files")
+    elif (start := _start_of(dataset)) is None:
+        yield fill_bytes(dataset, row_bytes)
+    else:
+        yield file.read(start + row * row_bytes, row_bytes)
+
+
+def _start_of(dataset: Dataset) -> int | None:
+    is_compact = dataset.layout.storage is Storage.COMPACT
+    return dataset.compact_at if is_compact else dataset.layout.address
+
+
+def _chunked_row(file: Hdf5File, dataset: Dataset, row: int, row_bytes: int) -> Iterator[bytes]:
+    side = dataset.layout.chunk[0]
+    piece_bytes = math.prod(dataset.layout.chunk[1:]) * dataset.type.size
+    found = False
+    for chunk in dataset.chunks:
+        if chunk.start[0] <= row < chunk.start[0] + side:
+            found = True
+            start = (row - chunk.start[0]) * piece_bytes
+            yield read_chunk(file, dataset, chunk)[start : start + piece_bytes]
+    if not found:
+        yield fill_bytes(dataset, row_bytes)
+
+
+def fill_bytes(dataset: Dataset, size: int) -> bytes:
+    """`size` bytes of the fill value."""
+    one = dataset.fill or bytes(dataset.type.size)
+    return one * (size // max(len(one), 1))
+
+
+def is_fill(dataset: Dataset, data: bytes) -> bool:
+    """Whether these bytes are the fill value again and again."""
+    return data == fill_bytes(dataset, len(data))
+
+
+def read_chunk(file: Hdf5File, dataset: Dataset, chunk: Chunk) -> bytes:
+    """The elements of one chunk, through its filters."""
+    size = math.prod(dataset.layout.chunk) * dataset.type.size
+    if max(size, chunk.size) > MOST_CHUNK_BYTES:
+        raise Unsupported(f"chunks of {size:,} bytes")
+    data = file.read(chunk.address, chunk.size)
+    for place, step in reversed(list(enumerate(dataset.filters))):
+        if not chunk.mask >> place & 1:
+            data = _undo(step, data, dataset.type.size, size)
+    if len(data) != size:
+        raise Damaged(f"a chunk of {len(data):,} bytes where {size:,} should be")
+    return data
+
+
+def _undo(step: Filter, data: bytes, element_bytes: int, size: int) -> bytes:
+    if step.number == DEFLATE:
+        return _inflate(data, size)
+    if step.number == SHUFFLE:
+        return _unshuffle(data, step.values[0] if step.values else element_bytes)
+    if step.number == FLETCHER32:
+        if fletcher32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+            raise Damaged("wrong checksum of a chunk", Kind.CHECKSUM)
+        return data[:-4]
+    raise Unsupported(f"filter {step.number}")
+
+
+def _inflate(data: bytes, size: int) -> bytes:
+    # What stands behind it may be a checksum, so there may be a little more than the chunk.
+    unpacker = zlib.decompressobj()
+    try:
+        found = unpacker.decompress(data, size + 64)
+    except zlib.error as error:
+        raise Damaged(f"a chunk that cannot be inflated ({error})", Kind.CHECKSUM) from error
+    if not unpacker.eof:
+        raise Damaged("a compressed chunk that has no end", Kind.CHECKSUM)
+    return found
+
+
+def _unshuffle(data: bytes, element_bytes: int) -> bytes:
+    if not 2 <= element_bytes <= len(data):
+        return data
+    count = len(data) // element_bytes
+    found = bytearray(data)
+    for place in range(element_bytes):
+        found[place : count * element_bytes : element_bytes] = data[
+            place * count : (place + 1) * count
+        ]
+    return bytes(found)
+
+
+def read_column(file: Hdf5File, dataset: Dataset, rows: range | None = None) -> Iterator[Scalar]:
+    """The values of a dataset of one dimension; Unsupported unless they are numbers or texts."""
+    if dataset.space.dims is None or len(dataset.space.dims) != 1:
+        raise Unsupported("data of several dimensions")
+    element = _chunked_elements(file, dataset) if dataset.chunks else _plain_elements(file, dataset)
+    for row in range(dataset.space.dims[0]) if rows is None else rows:
+        value = value_of(file, dataset.type, element(row))
+        if value is None:
+            raise Unsupported("values that are neither numbers nor texts")
+        yield value
+
+
+def _plain_elements(file: Hdf5File, dataset: Dataset) -> Callable[[int], bytes]:
+    return lambda row: b"".join(read_row(file, dataset, row))
+
+
+def _chunked_elements(file: Hdf5File, dataset: Dataset) -> Callable[[int], bytes]:
+    side, size = dataset.layout.chunk[0], dataset.type.size
+    chunks = {chunk.start[0]: chunk for chunk in dataset.chunks}
+    last: tuple[int, bytes] = (-1, b"")  # the chunk that was read last, as rows come in order
+
+    def element(row: int) -> bytes:
+        nonlocal last
+        first = row // side * side
+        if first not in chunks:
+            return fill_bytes(dataset, size)
+        if last[0] != first:
+            last = first, read_chunk(file, dataset, chunks[first])
+        start = (row - first) * size
+        return last[1][start : start + size]
+
+    return element
+
+
+def value_of(file: Hdf5File, datatype: Datatype, data: bytes) -> Scalar | None:
+    """One value; a text of any length is looked up in its heap."""
+    if datatype.type is not Class.VARIABLE or not datatype.is_text:
+        return scalar_of(data, datatype)
+    cursor = Cursor(data, file.widths)
+    length, address, number = cursor.uint(4), cursor.address(), cursor.uint(4)
+    if not length or not address:
+        return ""
+    return decoded(read_global_heap_object(file, address, number)[:length])

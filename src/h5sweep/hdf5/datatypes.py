@@ -1,0 +1,246 @@
+"""What one element of a dataset or an attribute is."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .cursor import Cursor, decoded
+from .errors import Damaged
+
+_MOST_DEPTH = 32
+_MOST_DIMENSIONS = 32
+_LAST_VERSION = 5
+
+
+class Class(IntEnum):
+    """The classes of datatypes."""
+
+    INTEGER = 0
+    FLOAT = 1
+    TIME = 2
+    STRING = 3
+    BITS = 4
+    OPAQUE = 5
+    COMPOUND = 6
+    REFERENCE = 7
+    ENUM = 8
+    VARIABLE = 9
+    ARRAY = 10
+    COMPLEX = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Datatype:
+    """An element: its class, its size, and what it is made of."""
+
+    type: Class
+    size: int
+    bits: int = 0  # the class's own 24 bits
+    members: tuple[Member, ...] = ()
+    base: Datatype | None = None
+    version: int = 1
+
+    @property
+    def has_first_array(self) -> bool:
+        """Whether there is an array type of version 1 in it, which the format does not have."""
+        inner = [member.type for member in self.members] + ([self.base] if self.base else [])
+        is_one = self.type is Class.ARRAY and self.version == 1
+        return is_one or any(part.has_first_array for part in inner)
+
+    @property
+    def is_big_endian(self) -> bool:
+        return bool(self.bits & 1)
+
+    @property
+    def is_signed(self) -> bool:
+        return bool(self.bits & 8)
+
+    @property
+    def is_text(self) -> bool:
+        is_variable_text = self.type is Class.VARIABLE and self.bits & 0xF == 1
+        return self.type is Class.STRING or is_variable_text
+
+    @property
+    def points_elsewhere(self) -> bool:
+        """Whether the bytes of an element are, or hold, places in the file."""
+        if self.type in (Class.VARIABLE, Class.REFERENCE):
+            return True
+        inner = [member.type for member in self.members] + ([self.base] if self.base else [])
+        return any(part.points_elsewhere for part in inner)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A field of a compound."""
+
+    name: str
+    offset: int
+    type: Datatype
+
+
+def read_datatype(cursor: Cursor, depth: int = 0) -> Datatype:
+    """Read one datatype and all that it is made of."""
+    if depth > _MOST_DEPTH:
+        raise Damaged("datatypes within datatypes without an end")
+    first = cursor.uint(1)
+    version, number = first >> 4, first & 0xF
+    bits, size = cursor.uint(3), cursor.uint(4)
+    if not 1 <= version <= _LAST_VERSION:
+        raise Damaged(f"datatype of version {version}")
+    if number > max(Class):
+        raise Damaged(f"datatype of class {number}")
+    if not size and number != Class.STRING:
+        raise Damaged("a datatype of 0 bytes")
+    return _READERS[Class(number)](cursor, version, bits, size, depth)
+
+
+def _read_number(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
+    offset, precision = cursor.uint(2), cursor.uint(2)
+    _check_bits(offset, precision, size)
+    return Datatype(Class.INTEGER, size, bits)
+
+
+def _read_bits(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
+    offset, precision = cursor.uint(2), cursor.uint(2)
+    _check_bits(offset, precision, size)
+    return Datatype(Class.BITS, size, bits)
+
+
+def _read_float(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
+    offset, precision = cursor.uint(2), cursor.uint(2)
+    _check_bits(offset, precision, size)
+    exponent_at, exponent, mantissa_at, mantissa = cursor.take(4)
+    cursor.skip(4)
+    if (
+        not exponent
+        or not mantissa
+        or max(exponent_at + exponent, mantissa_at + mantissa) > (offset + precision)
+    ):
+        raise Damaged("a floating-point type whose parts lie outside it")
+    return Datatype(Class.FLOAT, size, bits)
+
+
+def _check_bits(offset: int, precision: int, size: int) -> None:
+    if not precision or offset + precision > 8 * size:
+        raise Damaged(f"a number of {precision} bits at {offset} in {size} bytes")
+
+
+def _read_time(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
+    cursor.skip(2)
+    return Datatype(Class.TIME, size, bits)
+
+
+def _read_string(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
+    if bits & 0xF > 2 or bits >> 4 & 0xF > 1:
+        raise Damaged("a text of an unknown padding or character set")
+    return Datatype(Class.STRING, size, bits)
+
+
+def _read_opaque(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
+    cursor.skip(bits & 0xFF)
+    return Datatype(Class.OPAQUE, size, bits)
+
+
+def _read_reference(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
+    if bits & 0xF > 4:
+        raise Damaged(f"a reference of kind {bits & 0xF}")
+    return Datatype(Class.REFERENCE, size, bits)
+
+
+def _read_compound(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
+    count = bits & 0xFFFF
+    if not count:
+        raise Damaged("a compound without members")
+    members = []
+    for _ in range(count):
+        name = cursor.text(padded_to=8 if version < 3 else 1)
+        offset = cursor.uint(_bytes_up_to(size) if version >= 3 else 4)
+        dims: tuple[int, ...] = ()
+        if version == 1:
+            rank = cursor.uint(1)
+            cursor.skip(11)
+            dims = struct.unpack("<4I", cursor.take(16))[:rank]
+            if rank > 4:
+                raise Damaged(f"a member of {rank} dimensions")
+        member = read_datatype(cursor, depth + 1)
+        size_bytes = member.size
+        for dim in dims:
+            size_bytes *= dim
+        if offset + size_bytes > size:
+            raise Damaged(f"member {name!r} lies outside its compound")
+        members.append(Member(name, offset, member))
+    return Datatype(Class.COMPOUND, size, bits, tuple(members))
+
+
+def _bytes_up_to(size: int) -> int:
+    return max((size.bit_length() + 7) // 8, 1)
+
+
+def _read_enum(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
+    base = read_datatype(cursor, depth + 1)
+    if base.size != size or base.type is not Class.INTEGER:
+        raise Damaged("an enumeration that is no integer of its size")
+    count = bits & 0xFFFF
+    for _ in range(count):
+        cursor.text(padded_to=8 if version < 3 else 1)
+    cursor.skip(count * size)
+    return Datatype(Class.ENUM, size, base.bits, base=base)
+
+
+def _read_variable(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
+    if bits & 0xF > 1:
+        raise Damaged("a variable-length type of an unknown kind")
+    return Datatype(Class.VARIABLE, size, bits, base=read_datatype(cursor, depth + 1))
+
+
+def _read_array(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
+    rank = cursor.uint(1)
+    if rank > _MOST_DIMENSIONS:
+        raise Damaged(f"an array type of {rank} dimensions")
+    cursor.skip(3 if version < 3 else 0)
+    count = 1
+    for _ in range(rank):
+        count *= cursor.uint(4)
+    cursor.skip(4 * rank if version < 3 else 0)
+    base = read_datatype(cursor, depth + 1)
+    if count * base.size != size:
+        raise Damaged(f"an array type of {size:,} bytes with elements of {count * base.size:,}")
+    return Datatype(Class.ARRAY, size, bits, base=base, version=version)
+
+
+def _read_complex(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
+    return Datatype(Class.COMPLEX, size, bits, base=read_datatype(cursor, depth + 1))
+
+
+_READERS = {
+    Class.INTEGER: _read_number,
+    Class.FLOAT: _read_float,
+    Class.TIME: _read_time,
+    Class.STRING: _read_string,
+    Class.BITS: _read_bits,
+    Class.OPAQUE: _read_opaque,
+    Class.COMPOUND: _read_compound,
+    Class.REFERENCE: _read_reference,
+    Class.ENUM: _read_enum,
+    Class.VARIABLE: _read_variable,
+    Class.ARRAY: _read_array,
+    Class.COMPLEX: _read_complex,
+}
+
+Scalar = int | float | str
+
+
+def scalar_of(data: bytes, datatype: Datatype) -> Scalar | None:
+    """The value of one element, if it is a number or a text of fixed size; else None."""
+    if datatype.type in (Class.INTEGER, Class.ENUM) and datatype.size <= 8:
+        value = data[::-1] if datatype.is_big_endian else data
+        return int.from_bytes(value, "little", signed=datatype.is_signed)
+    order = ">" if datatype.is_big_endian else "<"
+    if datatype.type is Class.FLOAT and datatype.size in (2, 4, 8):
+        (value,) = struct.unpack(order + {2: "e", 4: "f", 8: "d"}[datatype.size], data)
+        return float(value)
+    if datatype.type is Class.STRING:
+        return decoded(data.split(b"\0")[0]).rstrip(" " if datatype.bits & 0xF == 2 else "")
+    return None

@@ -1,0 +1,140 @@
+"""The keys of tasks, as other programs write them: in names, in attributes, in columns."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .errors import UsageError
+from .plan import Plan, plan_list, plan_product
+
+KeyValue = int | float | str
+MOST_COMBINATIONS = 10_000_000
+_FIELD = re.compile(r"\{(\w+)(?::([dfgs]))?\}")
+_SHAPES: dict[str, tuple[str, Callable[[str], KeyValue]]] = {
+    "d": (r"[-+]?[0-9]{1,18}", int),
+    "f": (r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?", float),
+    "g": (r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?", float),
+    "s": (r"[^/]+?", str),
+}
+
+
+@dataclass(frozen=True)
+class KeyPattern:
+    """`farm{farm_id:d}_t{farm_type:d}_s{seed:d}`: what a name says of its task."""
+
+    text: str
+    names: tuple[str, ...]
+    _expression: re.Pattern[str]
+    _types: tuple[Callable[[str], KeyValue], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> KeyPattern:
+        """Read a pattern; UsageError if it has no fields, or one twice."""
+        names, types, parts, last = [], [], [], 0
+        for match in _FIELD.finditer(text):
+            shape, convert = _SHAPES[match[2] or "s"]
+            names.append(match[1])
+            types.append(convert)
+            parts += [re.escape(text[last : match.start()]), f"(?P<{match[1]}>{shape})"]
+            last = match.end()
+        parts.append(re.escape(text[last:]))
+        if not names or len(set(names)) < len(names) or "{" in _FIELD.sub("", text):
+            advice = "write it like farm{farm_id:d}_t{farm_type:d}_s{seed:d}"
+            raise UsageError(f"{text!r} is no key pattern: {advice}")
+        return cls(text, tuple(names), re.compile("".join(parts)), tuple(types))
+
+    def key_of(self, path: str) -> dict[str, KeyValue] | None:
+        """The key in a group's path or a file's name: in all of it, or in its end."""
+        whole = path.strip("/")
+        for start in [0, *(m.end() for m in re.finditer("/", whole))]:
+            if (match := self._expression.fullmatch(whole, start)) is not None:
+                pairs = zip(self.names, self._types, strict=True)
+                return {name: convert(match[name]) for name, convert in pairs}
+        return None
+
+
+@dataclass
+class Comparison:
+    """Which tasks of a plan were found, and keys that no plan has."""
+
+    plan: Plan
+    done: bytearray = field(default_factory=bytearray)
+    duplicates: int = 0
+    unknown: int = 0
+    keyless: int = 0  # tasks whose key could not be read
+    is_inferred: bool = False  # the plan is every combination of the values that were seen
+
+    def __post_init__(self) -> None:
+        self.done = bytearray(len(self.plan))
+
+    @classmethod
+    def of_seen(cls, names: Sequence[str], keys: Iterable[tuple[KeyValue, ...]]) -> Comparison:
+        """Compare keys with every combination of their own values, where no plan is known."""
+        rows = sorted(keys)
+        values = {name: sorted(set(column)) for name, column in _columns(names, rows)}
+        if not rows:
+            plan = Plan(())
+        elif math.prod(map(len, values.values())) <= MOST_COMBINATIONS:
+            plan = plan_product(values)
+        else:
+            plan = plan_list([dict(zip(names, row, strict=True)) for row in rows])
+        found = cls(plan, is_inferred=True)
+        for row in rows:
+            found.take(dict(zip(names, row, strict=True)))
+        return found
+
+    def take(self, key: Mapping[str, KeyValue] | None) -> None:
+        """Count one task that was found."""
+        number = None if key is None else self._number(key)
+        if key is None:
+            self.keyless += 1
+        elif number is None:
+            self.unknown += 1
+        elif self.done[number]:
+            self.duplicates += 1
+        else:
+            self.done[number] = 1
+
+    def _number(self, key: Mapping[str, KeyValue]) -> int | None:
+        """The plan's number; a value may stand in a file as another type than in the plan."""
+        found = self.plan.number(key)
+        if found is not None or set(key) != set(self.plan.names):
+            return found
+        try:
+            return self.plan.number(
+                {c.name: _CONVERTERS[c.type](key[c.name]) for c in self.plan.columns}
+            )
+        except (ValueError, KeyError):
+            return None
+
+    @property
+    def tasks_done(self) -> int:
+        return sum(self.done)
+
+    def counts(self) -> dict[str, list[tuple[KeyValue, int, int]]]:
+        """For each key column, each value with its number of finished and of all tasks."""
+        found = {}
+        for column in self.plan.columns:
+            done, total = [0] * len(column.values), [0] * len(column.values)
+            for task, code in enumerate(column.codes):
+                total[code] += 1
+                done[code] += self.done[task]
+            found[column.name] = list(zip(column.values, done, total, strict=True))
+        return found
+
+
+def _columns(
+    names: Sequence[str], rows: list[tuple[KeyValue, ...]]
+) -> Iterator[tuple[str, tuple[KeyValue, ...]]]:
+    return zip(names, zip(*rows, strict=True), strict=True) if rows else iter(())
+
+
+_CONVERTERS: dict[str, Callable[[KeyValue], KeyValue]] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": lambda value: bool(int(value)),
+}

@@ -1,0 +1,177 @@
+"""Every byte of a dataset, read in the child: plainly where nothing is to be verified, else
+through the library, chunk by chunk. Says of a chunk that fails what became of it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .h5 import h5py
+from .hdf5.messages import DEFLATE, FLETCHER32
+
+STEP_BYTES = 8 << 20
+MOST_CHUNK_BYTES = 256 << 20
+MOST_FAULTS = 20
+
+
+def read_dataset(path: str, dataset: Any) -> Iterator[dict[str, Any]]:
+    """Read all data; yield what is wrong, or could not be looked at."""
+    if dataset.id.get_space().get_simple_extent_type() == h5py.h5s.NULL:
+        return
+    settings = dataset.id.get_create_plist()
+    if dataset.is_virtual or settings.get_external_count():
+        yield {"note": "its data are in other files, which were not read"}
+        return
+    filters = [settings.get_filter(number)[0] for number in range(settings.get_nfilters())]
+    missing = [number for number in filters if not h5py.h5z.filter_avail(number)]
+    if missing:
+        yield {"filter": missing[0]}
+        return
+    if dataset.chunks is None:
+        yield from _read_whole(path, dataset)
+    else:
+        yield from _Chunks(path, dataset, filters).read()
+
+
+def _read_whole(path: str, dataset: Any) -> Iterator[dict[str, Any]]:
+    offset, size = dataset.id.get_offset(), dataset.id.get_storage_size()
+    if offset is not None and size:
+        yield from _read_plain(path, offset, size)
+    if offset is not None and not _is_plain(dataset):
+        _read_slabs(dataset)
+
+
+def _is_plain(dataset: Any) -> bool:
+    """Whether an element is its bytes, or a reference, which it proves nothing to follow."""
+    datatype = dataset.id.get_type()
+    if datatype.detect_class(h5py.h5t.REFERENCE):
+        return True
+    return not dataset.dtype.hasobject
+
+
+def _read_plain(path: str, offset: int, size: int) -> Iterator[dict[str, Any]]:
+    """Read bytes that have no checksum: only the disk, or the end of the file, can be wrong."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        done = 0
+        buffer = bytearray(min(STEP_BYTES, size))
+        while done < size:
+            view = memoryview(buffer)[: size - done]
+            count = os.preadv(descriptor, [view], offset + done)
+            if not count:
+                yield {"kind": "beyond", "missing": size - done}
+                return
+            done += count
+    finally:
+        os.close(descriptor)
+
+
+def _read_slabs(dataset: Any) -> None:
+    """Read elements that point elsewhere, some at a time; raises what the library raises."""
+    if dataset.shape == ():
+        dataset[()]
+        return
+    row = max(math.prod(dataset.shape[1:]), 1)
+    step = max(65536 // row, 1)
+    for first in range(0, dataset.shape[0], step):
+        dataset[first : first + step]
+
+
+class _Chunks:
+    """The chunks of one dataset."""
+
+    def __init__(self, path: str, dataset: Any, filters: list[int]) -> None:
+        self.path = path
+        self.dataset = dataset
+        self.filters = filters
+        self.file_size = Path(path).stat().st_size
+        self.chunk_bytes = math.prod(dataset.chunks) * dataset.id.get_type().get_size()
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        chunks: list[Any] = []
+        self.dataset.id.chunk_iter(chunks.append)
+        base = self.dataset.file.userblock_size
+        beyond = [c for c in chunks if base + c.byte_offset + c.size > self.file_size]
+        if beyond:
+            first = min(c.byte_offset for c in beyond)
+            yield {"kind": "chunk-beyond", "address": first, "count": len(beyond)}
+            return
+        if self.chunk_bytes > MOST_CHUNK_BYTES:
+            yield {"note": f"chunks of {self.chunk_bytes:,} bytes were not read"}
+            return
+        plain = _is_plain(self.dataset)
+        if not self.filters and plain:
+            for start, size in _joined(chunks):
+                yield from _read_plain(self.path, base + start, size)
+        elif not plain:
+            _read_slabs(self.dataset)
+        else:
+            yield from self.read_filtered(chunks, base)
+
+    def read_filtered(self, chunks: list[Any], base: int) -> Iterator[dict[str, Any]]:
+        """Through the library, at the places where it says that chunks are."""
+        faults = 0
+        buffer = np.empty(self.dataset.chunks, self.dataset.dtype)
+        for chunk in chunks:
+            ends = zip(chunk.chunk_offset, self.dataset.chunks, self.dataset.shape, strict=True)
+            shape = tuple(min(side, length - start) for start, side, length in ends)
+            if faults >= MOST_FAULTS or min(shape) <= 0:
+                continue
+            try:
+                self._read_into(buffer, chunk.chunk_offset, shape)
+            except OSError as error:
+                faults += 1
+                yield self._explain(chunk, base, error)
+
+    def _read_into(self, buffer: Any, start: Any, shape: Any) -> None:
+        space = self.dataset.id.get_space()
+        space.select_hyperslab(start, shape)
+        memory = h5py.h5s.create_simple(buffer.shape)
+        memory.select_hyperslab((0,) * len(shape), shape)
+        self.dataset.id.read(memory, space, buffer)
+
+    def _explain(self, chunk: Any, base: int, error: OSError) -> dict[str, Any]:
+        """What became of a chunk that the library cannot read."""
+        found = {"address": chunk.byte_offset, "size": chunk.size, "why": str(error)}
+        if not self.filters or self.filters[-1] != DEFLATE or chunk.filter_mask:
+            return {**found, "kind": "filter"}
+        data = self._raw(base + chunk.byte_offset, self.chunk_bytes + (1 << 16))
+        unpacker = zlib.decompressobj()
+        try:
+            size = len(unpacker.decompress(data, self.chunk_bytes + 64))
+        except zlib.error:
+            looks_packed = data[:1] == b"\x78" and int.from_bytes(data[:2], "big") % 31 == 0
+            return {**found, "kind": "filter" if looks_packed else "moved"}
+        expected = self.chunk_bytes + 4 * (FLETCHER32 in self.filters)
+        is_whole = unpacker.eof and size == expected
+        used = len(data) - len(unpacker.unused_data)
+        is_stale = is_whole and used > chunk.size
+        return {**found, "kind": "stale" if is_stale else "filter"}
+
+    def _raw(self, offset: int, size: int) -> bytes:
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            return os.pread(descriptor, size, offset)
+        finally:
+            os.close(descriptor)
+
+
+def _joined(chunks: list[Any]) -> Iterator[tuple[int, int]]:
+    """Stretches of chunks that lie one behind the other."""
+    start = end = -1
+    for chunk in sorted(chunks, key=lambda chunk: int(chunk.byte_offset)):
+        if chunk.byte_offset == end:
+            end += chunk.size
+            continue
+        if start >= 0:
+            yield start, end - start
+        start, end = chunk.byte_offset, chunk.byte_offset + chunk.size
+    if start >= 0:
+        yield start, end - start

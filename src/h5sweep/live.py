@@ -1,0 +1,100 @@
+"""Which files are being written, seen without touching them.
+
+Nothing is locked here while a writer may come: a reader that holds a lock for an instant makes the
+writer's next open fail. What processes have open, and which locks they hold, is in /proc.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+Identity = tuple[int, int]  # device and inode: the file itself, whatever its name
+_PROC = Path("/proc")
+
+
+def identity_of(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
+
+
+def files_being_written() -> dict[Identity, str]:
+    """Every regular file that a process of this machine has open for writing, and that process.
+
+    This process counts too: a notebook may be writing what it asks about.
+    Of processes of other users only their locks can be seen.
+    """
+    found: dict[Identity, str] = {}
+    some_are_hidden = False
+    for pid in _processes():
+        try:
+            found |= dict.fromkeys(_written_by(pid), f"pid {pid}")
+        except PermissionError:
+            some_are_hidden = True
+        except OSError:
+            continue  # it has ended
+    if some_are_hidden:  # not else: the kernel takes long to list its locks
+        found = {identity: f"pid {pid}" for identity, pid in _locks()} | found
+    return found
+
+
+def _written_by(pid: int) -> list[Identity]:
+    """The files that a process has open for writing."""
+    with os.scandir(_PROC / str(pid) / "fd") as entries:
+        found = (_if_written(entry) for entry in entries)
+        return [identity for identity in found if identity is not None]
+
+
+def _processes() -> Iterator[int]:
+    with suppress(OSError):
+        yield from (int(path.name) for path in _PROC.iterdir() if path.name.isdigit())
+
+
+def _if_written(entry: os.DirEntry[str]) -> Identity | None:
+    """The file behind an open descriptor, if it is one and is open for writing."""
+    with suppress(OSError):
+        if entry.stat(follow_symlinks=False).st_mode & stat.S_IWUSR:
+            status = entry.stat()
+            if stat.S_ISREG(status.st_mode):
+                return identity_of(status)
+    return None
+
+
+def _locks() -> Iterator[tuple[Identity, str]]:
+    """Files locked for writing, as the kernel lists them."""
+    try:
+        lines = (_PROC / "locks").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        # 1: FLOCK  ADVISORY  WRITE 4242 08:01:131 0 EOF
+        words = [word for word in line.split() if word != "->"]
+        if len(words) >= 6 and words[3] == "WRITE":
+            with suppress(ValueError):
+                major, minor, inode = words[5].split(":")
+                device = os.makedev(int(major, 16), int(minor, 16))
+                yield (device, int(inode)), words[4]
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody, also on another host, holds a lock that excludes readers.
+
+    Takes a shared lock for an instant: only for files that were found damaged.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # A file system without locks: nobody can hold one.
+    finally:
+        os.close(descriptor)
+    return False

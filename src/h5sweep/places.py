@@ -1,0 +1,70 @@
+"""Which files are meant by the paths, folders and globs that somebody types."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import UsageError
+
+RUN_SUFFIX, PLAN_NAME = ".run", "plan.jsonl"
+HDF5_SUFFIXES = {".h5", ".hdf5", ".hdf", ".he5", ".hd5", ".h5part", ".h5ad", ".nc", ".nc4", ".cdf"}
+HDF5_SUFFIXES |= {".mat", ".nxs", ".nwb", ".jld2", ".loom", ".tmp", ".temp", ".part"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One file; `is_named` if it was typed itself and not found in a folder."""
+
+    path: str
+    is_named: bool
+
+    @property
+    def claims_hdf5(self) -> bool:
+        """Whether it should be HDF5, by its name or because somebody asked for it."""
+        return self.is_named or Path(self.path).suffix.lower() in HDF5_SUFFIXES
+
+
+def find_places(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Place]:
+    """Every file that is meant, each once; UsageError for what is not there."""
+    seen: set[str] = set()
+    for path in paths:
+        for place in _expand(os.fspath(path)):
+            if place.path not in seen:
+                seen.add(place.path)
+                yield place
+
+
+def _expand(text: str) -> Iterator[Place]:
+    path = Path(text)
+    if path.is_dir():
+        yield from _walk(text)
+    elif path.exists() or path.is_symlink():
+        yield Place(text, is_named=True)
+    elif glob.has_magic(text):
+        found = sorted(glob.glob(text, recursive=True))  # noqa: PTH207 (Path.glob takes no absolute pattern)
+        if not found:
+            raise UsageError(f"nothing matches {text}")
+        for name in found:
+            yield from _walk(name) if Path(name).is_dir() else [Place(name, is_named=True)]
+    else:
+        raise UsageError(f"there is no {text}")
+
+
+def _walk(folder: str) -> Iterator[Place]:
+    """The files below a folder, in order; of a run folder, its plan and its record files."""
+    try:
+        with os.scandir(folder) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+    except OSError as error:
+        raise UsageError(f"the folder {folder} cannot be read: {error.strerror}") from error
+    is_run = folder.rstrip("/").endswith(RUN_SUFFIX)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            if not (is_run and entry.name == "logs"):
+                yield from _walk(entry.path)
+        elif entry.is_file() and (not is_run or entry.name == PLAN_NAME):
+            yield Place(entry.path, is_named=False)

@@ -1,0 +1,354 @@
+"""`check` says what state a file is in, why, what is inside, and what to do next."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import h5sweep
+from check_samples import SAMPLES, change, flip, write_columns, write_groups
+from conftest import Terminal
+from h5sweep.check import check_files
+from h5sweep.check_report import report_text
+from h5sweep.errors import UsageError
+from h5sweep.findings import RULES, State
+from h5sweep.keys import KeyPattern
+from h5sweep.plan import plan_product
+from h5sweep.records import MAGIC
+from h5sweep.triage import RECORDS_MAGIC
+
+STATES = {rule.code: rule.state for rule in RULES}
+
+
+def codes_of(report: Any) -> set[str]:
+    (file,) = report.files
+    return {finding.code for finding in file.findings}
+
+
+@pytest.mark.parametrize("code", SAMPLES)
+def test_finds(code: str, tmp_path: Path) -> None:
+    """Each finding is found in a file that has it, and puts it in the state it should."""
+    sample = SAMPLES[code]
+    path = tmp_path / "worker_1.h5"
+    sample.make(path)
+    before = path.read_bytes()
+    (file,) = check_files(path, **sample.options).files
+    assert code in {finding.code for finding in file.findings}
+    assert file.state is STATES[code]
+    assert path.read_bytes() == before
+
+
+def test_files_cannot_be_read(tmp_path: Path) -> None:
+    """A link that leads nowhere, and a file that nobody may read, are named and passed over."""
+    (tmp_path / "gone.h5").symlink_to(tmp_path / "nowhere.h5")
+    write_groups(tmp_path / "good.h5")
+    report = check_files([tmp_path / "gone.h5", tmp_path / "good.h5"])
+    assert [file.state for file in report.files] == [State.DAMAGED, State.SOUND]
+    assert report.files[0].findings[0].code == "D113"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"CDF\x01rest", "netCDF-3"),
+        (b"\x1f\x8b\x08\0rest", "gzip"),
+        (b"<!DOCTYPE html><html>", "HTML"),
+        (b"version https://git-lfs.github.com/spec/v1", "git-lfs"),
+        (bytes(5000), "zeros"),
+        ("farm,seed,aep\n1,2,3\nä\n".encode(), "text"),
+        (b'{"a": 1}', "JSON"),
+        (os.urandom(3000).replace(b"\x89", b"\0"), "not HDF5"),
+    ],
+)
+def test_says_what_it_is_instead(content: bytes, words: str, tmp_path: Path) -> None:
+    """A file that is something else is called by its name."""
+    (tmp_path / "worker_1.h5").write_bytes(content)
+    (file,) = check_files(tmp_path).files
+    assert file.state is State.NOT_HDF5
+    assert words in file.findings[0].message
+
+
+@pytest.mark.parametrize("depth", ["quick", "structure", "deep"])
+def test_healthy_files_have_no_findings(depth: str, tmp_path: Path) -> None:
+    """Groups and columns, as h5py writes them, are sound at every depth."""
+    write_groups(tmp_path / "groups.h5")
+    write_columns(tmp_path / "columns.h5", compression="gzip")
+    report = check_files(tmp_path, depth=depth)
+    assert [(f.state, f.findings) for f in report.files] == [(State.SOUND, ())] * 2
+    assert report.exit_code == 0
+
+
+def test_counts_tasks_by_groups_and_rows(tmp_path: Path) -> None:
+    """Tasks, datasets, first and last key, whichever way they are laid out."""
+    write_groups(tmp_path / "a_groups.h5", tasks=12)
+    write_columns(tmp_path / "b_columns.h5", rows=30)
+    with h5py.File(tmp_path / "c_one.h5", "w") as file:
+        file["layout"], file["aep"] = np.ones((5, 2)), 3.0
+    with h5py.File(tmp_path / "d_nested.h5", "w") as file:
+        file["farm1/type2/seed3/aep"] = 1.0
+        file["farm1/type2/seed20/aep"] = 1.0
+    found = [file.contents for file in check_files(tmp_path).files]
+    assert all(contents is not None for contents in found)
+    assert [(c.style.value, c.tasks, c.datasets) for c in found if c] == [
+        ("groups", 12, 24),
+        ("rows", 30, 3),
+        ("one", 1, 2),
+        ("groups", 2, 2),
+    ]
+    keys = [(c.first_key, c.last_key) for c in found if c]
+    assert keys[0] == ("farm0_t1_s0", "farm11_t1_s11")
+    assert keys[1] == ("farm_id=1, seed=1", "farm_id=30, seed=30")
+    assert keys[3] == ("farm1/type2/seed3", "farm1/type2/seed20")
+
+
+def test_siblings_are_judged_by_their_own_data(tmp_path: Path) -> None:
+    """Files that differ in their data only share their structure, but not their keys or tails."""
+    for number in range(5):
+        path = tmp_path / f"worker_{number}.h5"
+        with h5py.File(path, "w") as file:
+            for name in ("seed", "aep"):
+                values = np.arange(1, 9) * (number + 1)
+                file.create_dataset(name, data=values, maxshape=(None,), chunks=(4,))
+            if number == 3:
+                for name in file:
+                    file[name][6:] = 0
+    report = check_files(tmp_path)
+    assert [file.state.value for file in report.files] == ["sound"] * 3 + ["damaged", "sound"]
+    assert report.files[3].findings[0].code == "D404"
+    assert [f.contents.last_key for f in report.files if f.contents][4] == "aep=40, seed=40"
+
+
+def test_a_sibling_with_one_other_byte_is_read_by_itself(tmp_path: Path) -> None:
+    """Damage outside the data never hides behind a sound sibling."""
+    for number in range(3):
+        write_groups(tmp_path / f"worker_{number}.h5")
+    damaged = tmp_path / "worker_1.h5"
+    flip(damaged, damaged.read_bytes().index(b"SNOD"))
+    states = [file.state for file in check_files(tmp_path).files]
+    assert states == [State.SOUND, State.DAMAGED, State.SOUND]
+
+
+def test_require_wants_columns_of_equal_length(tmp_path: Path) -> None:
+    """--require names what must be there; without it, a missing column is nobody's business."""
+    write_columns(tmp_path / "a.h5")
+    assert codes_of(check_files(tmp_path)) == set()
+    assert codes_of(check_files(tmp_path, require=("farm_id", "seed", "aep"))) == set()
+    assert codes_of(check_files(tmp_path, require=("farm_id", "layout"))) == {"D402"}
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["aep"].resize((3,))
+    assert "D403" in codes_of(check_files(tmp_path, require=("farm_id", "aep")))
+
+
+def test_expected_tasks_are_counted_by_key_column(tmp_path: Path) -> None:
+    """Keys in names, in attributes and in columns are all found; what is missing is counted."""
+    with h5py.File(tmp_path / "names.h5", "w") as file:
+        file["farm0_s0/aep"], file["farm0_s1/aep"] = 1.0, 1.0
+    with h5py.File(tmp_path / "attributes.h5", "w") as file:
+        file["task/aep"] = 1.0
+        file["task"].attrs.update(farm_id=1, seed=1)
+    with h5py.File(tmp_path / "columns.h5", "w") as file:
+        for name, values in (("farm_id", [2, 9]), ("seed", [0, 9]), ("aep", [1.0, 1.0])):
+            file.create_dataset(name, data=values, maxshape=(None,))
+    plan = plan_product({"farm_id": range(3), "seed": range(2)})
+    report = check_files(tmp_path, expected=plan, key="farm{farm_id:d}_s{seed:d}")
+    found = report.comparison
+    assert found is not None
+    assert (found.tasks_done, found.unknown, found.keyless) == (4, 1, 0)
+    assert found.counts()["farm_id"] == [(0, 2, 2), (1, 1, 2), (2, 1, 2)]
+    assert "4 of 6 expected tasks are there, 2 missing" in report_text(report)
+
+
+def test_keys_alone_suggest_what_is_missing(tmp_path: Path) -> None:
+    """Without a plan, every combination of the values seen is what there could be."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for farm, seed in ((0, 0), (0, 1), (2, 0)):
+            file[f"farm{farm}_s{seed}/aep"] = 1.0
+    report = check_files(tmp_path, key="farm{farm_id:d}_s{seed:d}")
+    assert report.comparison is not None
+    assert report.comparison.counts()["farm_id"] == [(0, 2, 2), (2, 1, 2)]
+    assert "3 keys; 1 of the 4 combinations of their values are missing" in report_text(report)
+    nothing = check_files(tmp_path, key="none{of:d}").comparison
+    assert nothing is not None and nothing.tasks_done == 0
+
+
+def test_lines_fit_a_terminal(tmp_path: Path) -> None:
+    """On 80 columns, every line fits, and says which file and why."""
+    folder = tmp_path / "a_folder_with_a_rather_long_name_as_they_are_on_clusters"
+    folder.mkdir()
+    (folder / "worker_61817.h5").touch()
+    lines = report_text(check_files(folder), width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("worker_61817.h5  0 bytes" in line for line in lines)
+
+
+def test_key_patterns(tmp_path: Path) -> None:
+    """Numbers and words, in a part of a path or in all of it."""
+    pattern = KeyPattern.parse("farm{farm_id:d}/{kind}/s{seed:d}_{x:f}")
+    assert pattern.key_of("/run/farm3/off-shore/s-4_1.5") == {
+        "farm_id": 3,
+        "kind": "off-shore",
+        "seed": -4,
+        "x": 1.5,
+    }
+    assert pattern.key_of("/farm3/s4_1.5") is None
+    for wrong in ("farm", "{a:d}{a:d}", "{a:x}"):
+        with pytest.raises(UsageError, match="key pattern"):
+            KeyPattern.parse(wrong)
+
+
+def test_the_magic_of_record_files_is_theirs() -> None:
+    """`triage` recognises them without importing what could write them."""
+    assert RECORDS_MAGIC == MAGIC
+
+
+def test_json_has_the_promised_form(terminal: Terminal) -> None:
+    """The schema, a state and findings for each file, and totals."""
+    write_groups(terminal.folder / "good.h5")
+    (terminal.folder / "worker_61817.h5").touch()
+    found = terminal.json("check", ".", check=3)
+    assert found["schema"] == "h5sweep.check/1"
+    assert [(f["path"], f["state"], f["tasks"]) for f in found["files"]] == [
+        ("./good.h5", "sound", 5),
+        ("./worker_61817.h5", "empty", None),
+    ]
+    (finding,) = found["files"][1]["findings"]
+    assert finding.keys() == {"code", "name", "message", "next"}
+    assert finding["code"] == "D101"
+    assert found["totals"]["files"] == 2 and found["totals"]["empty"] == 1
+
+
+def test_csv_has_a_line_a_file(terminal: Terminal) -> None:
+    """With its state, its tasks and its worst finding."""
+    write_groups(terminal.folder / "good.h5")
+    (terminal.folder / "bad.h5").touch()
+    rows = list(csv.DictReader(io.StringIO(terminal.run("check", ".", "--csv", check=3).stdout)))
+    assert [(row["state"], row["tasks"], row["code"]) for row in rows] == [
+        ("empty", "", "D101"),
+        ("sound", "5", ""),
+    ]
+
+
+def test_many_files_are_grouped_the_worst_first(terminal: Terminal) -> None:
+    """41 empty files are one paragraph, and the closing lines have totals and what is next."""
+    for number in range(41):
+        (terminal.folder / f"worker_{number}.h5").touch()
+    SAMPLES["D107"].make(terminal.folder / "z.h5")
+    write_groups(terminal.folder / "good.h5")
+    lines = terminal.run("check", ".", check=3).stdout.splitlines()
+    heads = [line for line in lines if not line.startswith(" ")]
+    assert heads == [
+        "damaged  1 file: not-closed (D107)",
+        "empty  41 files: empty (D101)",
+        "sound  1 file, 5 tasks",
+        "43 files: 1 sound, 41 empty, 1 damaged; 10 tasks. Nothing was changed.",
+        "next: keep what is damaged; --json has every finding of every file",
+    ]
+    assert "  … and 34 more: --all shows them" in lines
+    assert len(terminal.run("check", ".", "--all", check=3).stdout.splitlines()) > 45
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "nothing_here.h5"),
+        ("check", "nothing_*.h5"),
+        ("check", "good.h5", "--quick", "--deep"),
+        ("check", "good.h5", "--json", "--csv"),
+        ("check", "good.h5", "--key", "no field"),
+        ("check",),
+    ],
+)
+def test_mistakes_are_usage_errors(words: tuple[str, ...], terminal: Terminal) -> None:
+    """Exit code 2, and a line that says what to write instead."""
+    write_groups(terminal.folder / "good.h5")
+    done = terminal.run(*words, check=2)
+    assert done.stderr and "Traceback" not in done.stderr
+
+
+def test_globs_folders_and_other_files(terminal: Terminal) -> None:
+    """A glob means its files, a folder all below it; what is no HDF5 by name is only counted."""
+    deep = terminal.folder / "a" / "b"
+    deep.mkdir(parents=True)
+    write_groups(deep / "worker_1.h5")
+    write_groups(terminal.folder / "worker_2.h5")
+    (deep / "README.txt").write_text("hello")
+    assert terminal.json("check", "**/worker_*.h5", check=0)["totals"]["files"] == 2
+    found = terminal.json("check", "a", "worker_2.h5", "a/b/worker_1.h5", check=0)
+    assert found["totals"]["files"] == 2 and found["totals"]["others"] == 1
+    assert terminal.json("check", "a/b/README.txt", check=3)["files"][0]["state"] == "not-hdf5"
+
+
+def test_a_report_shows_itself_in_a_notebook(tmp_path: Path) -> None:
+    """Static HTML in which nothing of a file's name is taken for HTML."""
+    (tmp_path / "<b>.h5").touch()
+    shown = h5sweep.check_files(tmp_path)._repr_html_()
+    assert "&lt;b&gt;.h5" in shown and "<b>.h5" not in shown and "D101" in shown
+
+
+STUDY = """
+    @h5sweep.sweep(farm_id=range(4), seed=range(3))
+    def optimise(farm_id, seed):
+        return {"aep": farm_id + seed / 10, "layout": np.full((3, 2), float(seed))}
+"""
+
+
+def test_own_outputs_and_run_folders(terminal: Terminal, study: Any) -> None:
+    """Row checksums, records and plan of ours are checked, each against the other."""
+    terminal.run("run", study(STUDY), "-o", "layouts.h5", "--workers", 1)
+    found = terminal.json("check", ".", "--deep", check=0)
+    assert {f["state"] for f in found["files"]} == {"sound"}
+    assert {f["tasks"] for f in found["files"]} >= {12}
+
+    output = terminal.folder / "layouts.h5"
+    whole = output.read_bytes()
+    with h5py.File(output) as file:
+        place = file["aep"].id.get_offset()
+    flip(output, place)
+    assert _codes(terminal, "layouts.h5", "--deep") == {"D502"}
+    output.write_bytes(whole)
+
+    plan = terminal.folder / "layouts.h5.run" / "plan.jsonl"
+    text = plan.read_bytes()
+    plan.write_bytes(text[: len(text) // 2])
+    assert "D503" in _codes(terminal, "layouts.h5.run")
+    plan.write_bytes(text)
+
+    # The run's own file and the worker's: the larger one holds the results.
+    records = max((plan.parent / "records").iterdir(), key=lambda path: path.stat().st_size)
+    content = records.read_bytes()
+    change(records, len(content) // 2, bytes([content[len(content) // 2] ^ 0xFF]))
+    assert "D501" in _codes(terminal, "layouts.h5.run")
+    records.write_bytes(content[:-20])
+    assert "N610" in _codes(terminal, "layouts.h5.run")
+
+
+def test_results_that_are_not_merged_are_mentioned(terminal: Terminal, study: Any) -> None:
+    """An output that lacks results of its run folder is sound, and says what to do."""
+    small = STUDY.replace("range(4)", "range(2)")
+    terminal.run("run", study(small), "-o", "layouts.h5", "--workers", 1)
+    terminal.run("run", study(STUDY), "-o", "layouts.h5", "--workers", 1, "--no-merge")
+    assert _codes(terminal, "layouts.h5") == {"D504"}
+
+
+def _codes(terminal: Terminal, *words: str) -> set[str]:
+    found = terminal.json("check", *words)
+    return {finding["code"] for file in found["files"] for finding in file["findings"]}
+
+
+def test_expect_reads_a_study(terminal: Terminal, study: Any) -> None:
+    """--expect study.py compares with its plan."""
+    path = study(STUDY)
+    with h5py.File(terminal.folder / "worker_1.h5", "w") as file:
+        file["farm1_s2/aep"] = 1.0
+    words = ("check", "worker_1.h5", "--expect", path, "--key", "farm{farm_id:d}_s{seed:d}")
+    found = json.loads(terminal.run(*words, "--json").stdout)["expected"]
+    assert (found["tasks"], found["done"], found["missing"]) == (12, 1, 11)
+    assert {"value": 1, "done": 1, "tasks": 3} in found["columns"]["farm_id"]
