@@ -262,16 +262,14 @@ def key_text(key: Mapping[str, object]) -> str:
 
 def key_json(key: Mapping[str, Value]) -> str:
     """A key as it stands in records: strict JSON."""
-    return "{" + ", ".join(member_json(name, value) for name, value in key.items()) + "}"
+    members = (f"{json.dumps(name)}: {value_json(value)}" for name, value in key.items())
+    return "{" + ", ".join(members) + "}"
 
 
-def member_json(name: str, value: Value) -> str:
-    """One parameter of a key as it stands there."""
+def value_json(value: Value) -> str:
+    """One value of a key as it stands there."""
     # Of an int the digits are the JSON, and tiny tasks would notice an encoder.
-    is_int = type(value) is int
-    return (
-        f"{json.dumps(name)}: {value if is_int else json.dumps(_to_json(value), allow_nan=False)}"
-    )
+    return str(value) if type(value) is int else json.dumps(_to_json(value), allow_nan=False)
 
 
 def checked_value(name: str, value: object) -> Value:

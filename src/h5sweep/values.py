@@ -54,7 +54,7 @@ class ResultEncoder:
 
     def encode(self, result: object) -> tuple[bytes, bytes]:
         """Return the schema of `result` as JSON and its arrays as bytes."""
-        if not isinstance(result, Mapping):
+        if type(result) is not dict and not isinstance(result, Mapping):
             raise UnsupportedValueError(
                 f"the task returned {_describe(result)}; return a dict of named values, "
                 'for example {"layout": xy, "aep": aep}'
@@ -201,14 +201,14 @@ def _is_all_text(value: object) -> bool:
 
 def _encode_array(name: object, array: Array) -> tuple[str, tuple[int, ...], bytes]:
     dtype = array.dtype
-    text = _DTYPE_TEXT.get(dtype)
-    if text is None:
+    known = _KNOWN_DTYPES.get(dtype)
+    if known is None:
         if dtype.kind == "U":
             return STR, array.shape, encode_text(array.ravel().tolist(), str(name))
-        text = _DTYPE_TEXT[dtype] = _dtype_text(name, array)
-    if text != dtype.str:
-        array = array.astype(text)
-    return text, array.shape, array.tobytes()
+        text = _dtype_text(name, array)
+        known = _KNOWN_DTYPES[dtype] = (text, text == dtype.str)
+    text, is_stored_as_is = known
+    return text, array.shape, (array if is_stored_as_is else array.astype(text)).tobytes()
 
 
 def _dtype_text(name: object, array: Array) -> str:
@@ -245,4 +245,4 @@ _ADVICE = "return numbers, bools, strings, a datetime, or NumPy arrays of such"
 _LENGTH = struct.Struct("<I")
 _FLOAT = struct.Struct("<d")
 _INT = struct.Struct("<q")
-_DTYPE_TEXT: dict[np.dtype[Any], str] = {}
+_KNOWN_DTYPES: dict[np.dtype[Any], tuple[str, bool]] = {}

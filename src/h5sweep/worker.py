@@ -8,6 +8,7 @@ coordinator does: the kernel kills it the moment its parent dies, also inside C 
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ from typing import Any
 from .channel import Channel
 from .errors import DamagedError, StorageError, UnsupportedValueError
 from .folder import RunFolder
-from .plan import Column, Key, Plan, key_json, member_json
+from .plan import Column, Key, Plan, key_json, value_json
 from .records import Kind, RecordWriter, json_bytes
 from .slot import Slot
 from .study import Function, StudyReference, load_function, user_place, user_traceback
@@ -83,6 +84,8 @@ def work(order: WorkerOrder, imported: Function | None = None) -> None:
             worker = Worker(function, folder, record_path, Slot(order.slot), log)
             worker.serve(channel, first_batch)
         log.close()
+        # Nobody needs what is left: Python need not look for garbage in it on its way out.
+        gc.freeze()
     except BaseException as error:  # reported to the coordinator, which ends the run
         channel.send(broken_message(error))
 
@@ -190,15 +193,15 @@ class KeyEncoder:
 
 
 class _ValueTexts(dict[int, bytes]):
-    """The values of one parameter as `"name":value`, by their place among its values."""
+    """The values of one parameter as `"name": value`, by their place among its values."""
 
     def __init__(self, column: Column) -> None:
         super().__init__()
-        self._column = column
+        self._name = json.dumps(column.name)
+        self._values = column.values
 
     def __missing__(self, code: int) -> bytes:
-        text = member_json(self._column.name, self._column.values[code]).encode()
-        self[code] = text
+        text = self[code] = f"{self._name}: {value_json(self._values[code])}".encode()
         return text
 
 
