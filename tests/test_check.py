@@ -352,3 +352,14 @@ def test_expect_reads_a_study(terminal: Terminal, study: Any) -> None:
     found = json.loads(terminal.run(*words, "--json").stdout)["expected"]
     assert (found["tasks"], found["done"], found["missing"]) == (12, 1, 11)
     assert {"value": 1, "done": 1, "tasks": 3} in found["columns"]["farm_id"]
+
+
+def test_expect_counts_what_a_run_folder_holds(terminal: Terminal, study: Any) -> None:
+    """Keys are in the records too, and their output need not be there."""
+    path = study(STUDY)
+    with h5sweep.Recorder(terminal.folder / "layouts.h5") as recorder:
+        for seed in range(3):
+            recorder.write({"farm_id": 1, "seed": seed}, aep=1.0)
+    words = ("check", "layouts.h5.run", "--expect", path)
+    found = json.loads(terminal.run(*words, "--json").stdout)["expected"]
+    assert (found["tasks"], found["done"], found["missing"]) == (12, 3, 9)

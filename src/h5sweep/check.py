@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -188,7 +188,8 @@ class _Check:
         if self.settings.depth is Depth.QUICK:
             self.finish(looked)
         else:
-            self.ask(looked, "plan" if is_plan else "records")
+            records = "records-keys" if self.wants_keys else "records"
+            self.ask(looked, "plan" if is_plan else records)
 
     def judge_structure(self, looked: _Looked, file: Hdf5File) -> None:
         family = self.siblings.find(file.source)
@@ -228,16 +229,25 @@ class _Check:
         looked.fault_places = frozenset(fault.path for fault in tree.faults)
         looked.findings += judge_contents(layout, self.settings.require)
         looked.contents = layout.contents()
-        if self.comparison is not None or self.settings.pattern is not None:
-            self.take_keys(layout, looked.place.path)
+        if self.wants_keys:
+            name = Path(looked.place.path).name
+            self.take_keys(layout.keys(self.key_names, self.settings.pattern, name))
 
-    def take_keys(self, layout: Layout, path: str) -> None:
+    @property
+    def wants_keys(self) -> bool:
+        return self.comparison is not None or self.settings.pattern is not None
+
+    @property
+    def key_names(self) -> Sequence[str]:
         pattern, plan = self.settings.pattern, self.settings.expected
-        names = plan.names if plan is not None else pattern.names if pattern is not None else ()
-        for key in layout.keys(names, pattern, Path(path).name):
+        return plan.names if plan is not None else pattern.names if pattern is not None else ()
+
+    def take_keys(self, keys: Iterable[Mapping[str, KeyValue] | None]) -> None:
+        names = self.key_names
+        for key in keys:
             if self.comparison is not None:
                 self.comparison.take(key)
-            elif key is not None:
+            elif key is not None and set(names) <= set(key):
                 self.keys.add(tuple(key[name] for name in names))
 
     def ask(self, looked: _Looked, what: str, family: Family | None = None) -> None:
@@ -251,6 +261,7 @@ class _Check:
             found = findings_of(answer)
             if "tasks" in answer.said:
                 looked.contents = Contents(Style.RECORDS, answer.said["tasks"])
+                self.take_keys(answer.said.get("keys", ()))
             looked.findings += self.new_for(looked, found)
             self.finish(looked)
             if family is not None:

@@ -1,6 +1,6 @@
 """The child process: opens files with the HDF5 library and says what happens, a line a file.
 
-    stdin    {"path": …, "what": "structure" | "deep" | "records" | "plan" | "output-…"}
+    stdin    {"path": …, "what": "structure" | "deep" | "records…" | "plan" | "output-…"}
     stdout   {"errors": [[place, message], …], "chunks": […], …}
 
 The kernel refuses it any write to a file, and more memory than it was given. It dies with its
@@ -15,6 +15,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,19 +173,21 @@ def _is_of_library(error: Exception, text: str) -> bool:
     return "(" in text
 
 
-def inspect_records(path: str) -> dict[str, Any]:
+def inspect_records(path: str, *, with_keys: bool = False) -> dict[str, Any]:
     """A record file of ours: its records, and what is damaged."""
     from .records import NO_TASK, Kind, RecordFile, Scan
 
     found = Scan()
-    tasks: set[int] = set()
+    tasks: dict[int, Any] = {}
     with RecordFile(Path(path)) as file:
         owner = file.owner()
-        for _, frame in file.scan(found):
+        for offset, frame in file.scan(found):
             if frame[3] == Kind.DONE:
-                tasks.add(frame[2] if frame[2] != NO_TASK else len(tasks) + (1 << 63))
+                number = frame[2] if frame[2] != NO_TASK else len(tasks) + (1 << 63)
+                tasks[number] = file.header(offset, frame)["key"] if with_keys else None
     return {
         "tasks": len(tasks),
+        "keys": list(tasks.values()) if with_keys else [],
         "damages": [[damage.offset, damage.size_bytes] for damage in found.damages],
         "torn_bytes": found.torn_bytes,
         "owner": str(owner) if owner is not None and owner.is_alive() else "",
@@ -245,10 +248,11 @@ def _compare_with_folder(path: Path) -> dict[str, Any]:
     return {"not_merged": sum(task not in in_output for task in done)}
 
 
-_INSPECTORS = {
+_INSPECTORS: dict[str, Callable[[str], dict[str, Any]]] = {
     "structure": inspect_structure,
     "deep": inspect_deep,
     "records": inspect_records,
+    "records-keys": partial(inspect_records, with_keys=True),
     "plan": inspect_plan,
     "output-structure": inspect_output,
     "output-deep": inspect_output_deep,
