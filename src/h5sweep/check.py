@@ -33,6 +33,7 @@ MOST_FINDINGS = 20
 SMALL_BYTES = 64 << 10
 READ_BYTES = 1 << 20
 MOST_WAITING = 64
+FILES_PER_PROGRESS = 16
 PROCESSES = 2
 
 
@@ -110,11 +111,12 @@ class _Check:
 
     def run(self, places: list[Place]) -> CheckReport:
         written = files_being_written()
-        for place in places:
+        for number, place in enumerate(places):
             self.take(place, written)
             if self.library.open_requests:
                 self.take_answers(wait=self.library.open_requests > MOST_WAITING)
-            self.progress(len(self.reports), self.total)
+            if number % FILES_PER_PROGRESS == 0:
+                self.progress(len(self.reports), self.total)
         while self.library.open_requests:
             self.take_answers(wait=True)
             self.progress(len(self.reports), self.total)
@@ -139,7 +141,7 @@ class _Check:
         if not stat.S_ISREG(status.st_mode):
             looked.findings.append(findings.NOT_HDF5.finding(what=_kind_text(status.st_mode)))
             self.finish(looked)
-        elif (writer := written.get(identity_of(status))) is not None:
+        elif written and (writer := written.get(identity_of(status))) is not None:
             looked.findings.append(findings.LIVE.finding(who=writer))
             self.finish(looked)
         else:
