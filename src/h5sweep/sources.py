@@ -174,6 +174,7 @@ class RecordSource:
         self._paths = paths
         self._file = lru_cache(_MAPPED_FILES)(self._open)
         self._read_bytes = 0
+        self._lock = threading.Lock()
 
     def _open(self, number: int) -> RecordFile:
         return RecordFile(self._paths[number])
@@ -265,10 +266,11 @@ class RecordSource:
 
     def forget_pages(self, just_read_bytes: int) -> None:
         """Give back the memory of what was read, now and then; it can be read again."""
-        self._read_bytes += just_read_bytes
-        if self._read_bytes > _FORGET_BYTES:
-            self._read_bytes = 0
-            self._file.cache_clear()
+        with self._lock:
+            self._read_bytes += just_read_bytes
+            if self._read_bytes > _FORGET_BYTES:
+                self._read_bytes = 0
+                self._file.cache_clear()
 
 
 @dataclass(frozen=True)
