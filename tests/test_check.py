@@ -187,6 +187,7 @@ def test_lines_fit_a_terminal(tmp_path: Path) -> None:
     lines = report_text(check_files(folder), width=80).splitlines()
     assert max(map(len, lines)) <= 80
     assert any("worker_61817.h5  0 bytes" in line for line in lines)
+    assert "its process died before its first write" in " ".join(" ".join(lines).split())
 
 
 def test_key_patterns(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import html
 import io
 import json
 import math
+import textwrap
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from .units import count_text, size_text
 
 SCHEMA = "h5sweep.check/1"
 MOST_LINES = 8  # files shown of one group, unless all are wanted
+LEAST_WIDTH = 20
 MOST_VALUES = 12
 MOST_HTML_ROWS = 200
 _FILE_COLUMNS = (
@@ -114,12 +116,12 @@ def _groups(report: CheckReport) -> list[_Group]:
 
 
 def report_text(report: CheckReport, *, width: int | None = None, show_all: bool = False) -> str:
-    """A check for people; lines are cut to `width`."""
+    """A check for people; lines longer than `width` are wrapped."""
     lines = [line for group in _groups(report) for line in _group_lines(group, show_all, width)]
     if report.comparison is not None:
         lines += _comparison_lines(report.comparison)
     lines += _closing_lines(report)
-    return "\n".join(_cut(line, width) for line in lines) + "\n"
+    return "\n".join(_wrapped(line, width) for line in lines) + "\n"
 
 
 def _shortened(path: str, width: int | None) -> str:
@@ -213,8 +215,10 @@ def _closing_lines(report: CheckReport) -> Iterator[str]:
         yield "next: --deep reads every byte"
 
 
-def _cut(line: str, width: int | None) -> str:
-    return line if width is None or len(line) <= width else line[: width - 1] + "…"
+def _wrapped(line: str, width: int | None) -> str:
+    if width is None or len(line) <= width:
+        return line
+    return textwrap.fill(line, max(width, LEAST_WIDTH), subsequent_indent=" " * 6)
 
 
 def report_json(report: CheckReport) -> str:
