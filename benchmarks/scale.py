@@ -179,7 +179,7 @@ def save(tasks: int, found: dict[str, dict[str, object]]) -> None:
     about = {
         "tasks": tasks,
         "load": os.getloadavg(),
-        "machine": platform.platform(),
+        "machine": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
     }
     RESULTS.write_text(json.dumps({"about": about, "workloads": found}, indent=1) + "\n")

@@ -116,7 +116,7 @@ def save(table: dict[int, dict[str, float]], repetitions: int) -> None:
     about = {
         "repetitions": repetitions,
         "load": os.getloadavg(),
-        "machine": platform.platform(),
+        "machine": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("numpy", "numba", "py_wake")},

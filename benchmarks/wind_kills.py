@@ -233,7 +233,7 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
             "workers": options.workers,
             "worker_every_s": options.worker_every,
             "coordinator_every_s": options.coordinator_every,
-            "machine": platform.platform(),
+            "machine": f"{platform.system()} {platform.machine()}",
             "cores": os.cpu_count(),
             "python": platform.python_version(),
         }
