@@ -179,6 +179,19 @@ def test_keys_alone_suggest_what_is_missing(tmp_path: Path) -> None:
     assert nothing is not None and nothing.tasks_done == 0
 
 
+def test_odd_entries_of_a_folder_do_not_end_a_check(tmp_path: Path) -> None:
+    """Links in a circle, dangling links and pipes are passed over or said; the rest is checked."""
+    (tmp_path / "circle.h5").symlink_to("circle.h5")
+    (tmp_path / "dangling.h5").symlink_to("nowhere.h5")
+    os.mkfifo(tmp_path / "pipe.h5")
+    (tmp_path / "up").symlink_to("..")
+    (tmp_path / "empty.h5").touch()
+    files = {Path(file.path).name: file for file in check_files(tmp_path).files}
+    assert set(files) == {"circle.h5", "empty.h5"}
+    assert files["empty.h5"].state is State.EMPTY
+    assert {finding.code for finding in files["circle.h5"].findings} == {"D113"}
+
+
 def test_lines_fit_a_terminal(tmp_path: Path) -> None:
     """On 80 columns, every line fits, and says which file and why."""
     folder = tmp_path / "a_folder_with_a_rather_long_name_as_they_are_on_clusters"

@@ -363,7 +363,7 @@ def _kind_text(mode: int) -> str:
         stat.S_IFSOCK: "a socket",
         stat.S_IFCHR: "a device",
         stat.S_IFBLK: "a device",
-        stat.S_IFDIR: "a folder",
+        stat.S_IFDIR: "a folder that cannot be listed",
     }
     return kinds.get(stat.S_IFMT(mode), "no file")
 

@@ -65,6 +65,21 @@ def _walk(folder: str) -> Iterator[Place]:
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             if not (is_run and entry.name == "logs"):
-                yield from _walk(entry.path)
-        elif entry.is_file() and (not is_run or entry.name == PLAN_NAME):
+                yield from _walk_below(entry.path)
+        elif _is_file(entry) and (not is_run or entry.name == PLAN_NAME):
             yield Place(entry.path, is_named=False)
+
+
+def _walk_below(folder: str) -> Iterator[Place]:
+    """The same for a folder inside one: that it cannot be read is a finding and not the end."""
+    try:
+        yield from _walk(folder)
+    except UsageError:
+        yield Place(folder, is_named=False)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # links in a circle: whoever opens it says so
+        return True
