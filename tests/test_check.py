@@ -180,14 +180,17 @@ def test_keys_alone_suggest_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_odd_entries_of_a_folder_do_not_end_a_check(tmp_path: Path) -> None:
-    """Links in a circle, dangling links and pipes are passed over or said; the rest is checked."""
+    """Links in a circle, dangling links, pipes and a terabyte of nothing; the rest is checked."""
     (tmp_path / "circle.h5").symlink_to("circle.h5")
     (tmp_path / "dangling.h5").symlink_to("nowhere.h5")
     os.mkfifo(tmp_path / "pipe.h5")
     (tmp_path / "up").symlink_to("..")
     (tmp_path / "empty.h5").touch()
+    (tmp_path / "sparse.h5").touch()
+    os.truncate(tmp_path / "sparse.h5", 1 << 40)
     files = {Path(file.path).name: file for file in check_files(tmp_path).files}
-    assert set(files) == {"circle.h5", "empty.h5"}
+    assert set(files) == {"circle.h5", "empty.h5", "sparse.h5"}
+    assert files["sparse.h5"].state is State.NOT_HDF5
     assert files["empty.h5"].state is State.EMPTY
     assert {finding.code for finding in files["circle.h5"].findings} == {"D113"}
 

@@ -26,6 +26,7 @@ HEAD_BYTES = 4096
 _REMEMBERED_BYTES = 128
 _MOST_REMEMBERED = 4096
 _SCAN_BYTES = 1 << 20
+_MOST_SCANNED_BYTES = 64 << 20  # a file of terabytes must not keep the others waiting
 _LONGEST_NEWBORN = 2048
 _STRUCTURES = re.compile(rb"OHDR\x02|TREE[\0\1]|SNOD\x01\0|HEAP\0\0\0\0|FRHP\0|BTHD\0|GCOL\x01")
 _SIGNATURES = re.compile(
@@ -211,9 +212,9 @@ def _name_magic(head: bytes) -> str | None:
 
 
 def _find_structure(source: Source) -> tuple[str, int] | None:
-    """The first structure of HDF5 in the file, by its signature, and what lies behind it."""
+    """The first structure of HDF5 near the file's start, by its signature and what is behind it."""
     overlap = 16
-    for start in range(0, source.size, _SCAN_BYTES):
+    for start in range(0, min(source.size, _MOST_SCANNED_BYTES), _SCAN_BYTES):
         data = source.read(start, min(_SCAN_BYTES + overlap, source.size - start))
         for match in _STRUCTURES.finditer(data):
             if _is_structure(data, match.start()):
