@@ -17,7 +17,7 @@ from .folder import RunFolder
 from .output import OutputReader
 from .plan import Key, Plan, Value, plan_list
 from .records import FINISHED_AT
-from .state import FolderState, Place, output_identity, read_state
+from .state import FolderState, output_identity, read_state
 from .stretches import scan_stretches
 from .values import Array
 
@@ -116,10 +116,6 @@ def read_numbered_state(folder: RunFolder) -> FolderState:
     if not len(state.plan):
         raise UsageError(f"there is nothing to merge in {folder.path}: run the sweep first")
     return state
-
-
-def _time_and_place(place: Place) -> tuple[float, int, int]:
-    return place.frame[FINISHED_AT], place.file, place.offset
 
 
 def _plan_of_keys(keys: list[Key], plan: Plan) -> Plan | None:

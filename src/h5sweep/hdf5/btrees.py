@@ -13,7 +13,6 @@ GROUP_NODE, CHUNK_NODE = 0, 1
 LINKS_BY_NAME, ATTRIBUTES_BY_NAME, CHUNKS, FILTERED_CHUNKS = 5, 8, 10, 11
 _MOST_DEPTH = 64
 _EMPTY_NODE_BYTES = 10  # signature, version, type, checksum
-_LAST_TYPE = 11
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,6 @@ def _read_indexed(cursor: Cursor, version: int) -> Layout:
 _PARAMETER_BYTES = {Index.FIXED_ARRAY: 1, Index.EXTENSIBLE_ARRAY: 5, Index.TREE_V2: 6}
 
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, NBIT, SCALE_OFFSET = 1, 2, 3, 4, 5, 6
-LZF = 32000
 
 
 @dataclass(frozen=True, slots=True)
