@@ -160,7 +160,7 @@ class _Check:
             self.refuse(looked.place, error)
             return
         try:
-            self.judge(looked, _source_of(descriptor, looked.status.st_size))
+            self.judge(looked, source_of(descriptor, looked.status.st_size))
         except OSError as error:  # the disk refused to read
             looked.findings.append(findings.UNREADABLE.finding(why=error.strerror or error))
             self.finish(looked)
@@ -197,8 +197,8 @@ class _Check:
         family = self.siblings.find(file.source)
         is_new = family is None
         if family is None:
-            tree = _read_tree(file)
-            family = self.siblings.add(tree, _structure_findings(tree))
+            tree = own_tree(file)
+            family = self.siblings.add(tree, structure_findings(tree))
         tree = family.tree_of(file.source)
         try:
             self.judge_contents(looked, tree, family)
@@ -314,7 +314,7 @@ def _writer_now(report: FileReport, written: dict[tuple[int, int], str]) -> str 
     return "somebody who holds its lock" if is_locked(path) else None
 
 
-def _read_tree(file: Hdf5File) -> Tree:
+def own_tree(file: Hdf5File) -> Tree:
     """Our own reading. A bug in it costs one file its details, and never the check."""
     try:
         return read_whole_tree(file)
@@ -344,7 +344,7 @@ def _read_data(tree: Tree) -> None:
                 os.preadv(source.descriptor, [view], offset)
 
 
-def _source_of(descriptor: int, size: int) -> Source:
+def source_of(descriptor: int, size: int) -> Source:
     if size > SMALL_BYTES:
         return FileSource(descriptor, size)
     return Source(os.pread(descriptor, size, 0) if size else b"")
@@ -391,7 +391,7 @@ def _library_would_open(found: list[Finding]) -> bool:
     return not {finding.code for finding in found} & {rule.code for rule in refused}
 
 
-def _structure_findings(tree: Tree) -> list[Finding]:
+def structure_findings(tree: Tree) -> list[Finding]:
     """What is wrong by our own reading."""
     found = []
     extra = tree.file.source.size - tree.file.superblock.end

@@ -6,7 +6,9 @@
     │   └── WrongFolderError            2   the run folder belongs to another sweep
     ├── UnsupportedValueError (TypeError)   1   a task returned something we cannot store
     ├── StorageError (OSError)          1   the disk refused: full, read-only, failing
-    ├── DamagedError                    3   a file of ours is not what it should be
+    ├── DamagedError                    3   a file is not what it should be
+    │   ├── ChangedError                3   a file changed while it was read
+    │   └── ConflictError               3   two files hold different results for one task
     ├── LockedError                     4   another live run holds the folder
     └── InterruptedRunError             128 + n   stopped by signal n: give the command again
 
@@ -46,9 +48,17 @@ class StorageError(SweepError, OSError):
 
 
 class DamagedError(SweepError):
-    """A file of ours that cannot be what it claims to be."""
+    """A file that cannot be what it claims to be."""
 
     exit_code = 3
+
+
+class ChangedError(DamagedError):
+    """A file that changed while it was read: somebody writes it."""
+
+
+class ConflictError(DamagedError):
+    """Two places with different results for one task; nothing was chosen."""
 
 
 class LockedError(SweepError):
