@@ -5,6 +5,8 @@ A block is marked by the comment above it:
     <!-- test: file study.py -->     written to that file
     <!-- test: NAME -->              run as a script, in a folder of the page's own
     <!-- test: prints -->            what the script above it must have printed
+    <!-- test: commands -->          each `$ command` is run by a shell and says what follows it;
+                                     [...] stands for anything
     <!-- not run: REASON -->         left alone
 """
 
@@ -62,6 +64,8 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
             (tmp_path / what.removeprefix("file ")).write_text(block.text, encoding="utf-8")
         elif what == "prints":
             assert printed == block.text
+        elif what == "commands":
+            run_commands(block.text, tmp_path)
         else:
             printed = run_script(block.text, f"{what.replace(' ', '_')}.py", tmp_path)
 
@@ -78,6 +82,23 @@ def run_script(text: str, name: str, folder: Path) -> str:
     )
     assert done.returncode == 0, f"{name}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def run_commands(text: str, folder: Path) -> None:
+    """Run every command of a console block and compare what it says, in both streams."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=folder,
+            env={**os.environ, "PATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LONG_S,
+        )
+        pattern = re.escape(expected).replace(re.escape("[...]"), ".*?")
+        assert re.fullmatch(pattern, done.stdout, re.S), f"$ {command}\n{done.stdout}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

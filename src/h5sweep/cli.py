@@ -409,21 +409,69 @@ def missing(
 
 
 @cli.command()
-@click.argument("output", type=click.Path(path_type=Path))
-@click.option("--compress", is_flag=True, help="gzip the output.")
-def merge(output: Path, compress: bool) -> int:
-    """Make OUTPUT from the results in its run folder.
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Where to merge files of other programs to.",
+)
+@click.option(
+    "--key",
+    metavar="PATTERN|NAMES",
+    help="How files tell the task, which makes rows of tasks: farm{farm_id:d}_s{seed:d} for names "
+    "of groups or files; farm_id,seed for attributes or columns.",
+)
+@click.option(
+    "--on-damaged",
+    type=click.Choice(["stop", "skip", "salvage"]),
+    default="stop",
+    show_default=True,
+    help="What to do about files that cannot be read as they are.",
+)
+@click.option("--max-damaged", metavar="N|N%", help="Stop after all if more files are damaged.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["stop", "first", "last", "newest"]),
+    default="stop",
+    show_default=True,
+    help="Which of two different results for one task to take.",
+)
+@click.option("--force", is_flag=True, help="Replace an output that is not ours; keep a backup.")
+@click.option("--compress", is_flag=True, help="gzip the output (with --key, or of a run).")
+@click.option(
+    "--remove-merged", is_flag=True, help="Remove files that the output was proven to hold."
+)
+@click.option("--audit-text", is_flag=True, help="Print what was taken from where.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def merge(paths: tuple[str, ...], output: Path | None, **options: Any) -> int:
+    """Make one HDF5 file of worker files, or an OUTPUT from its run folder.
 
-    Written beside, read back and compared, then renamed: the old output stays whole until then.
-    The records stay.
+    With -o, PATH is a file, a folder or a glob: worker files of any program, run folders, record
+    files, earlier outputs. Groups stay groups and columns stay columns; with --key they become
+    rows of tasks, and `h5sweep run STUDY -o OUTPUT` computes what is missing. Without -o, PATH is
+    the output of a run. What was there stays until the new file is written, read back and compared.
 
     \b
     h5sweep merge layouts.h5
+    h5sweep merge layouts.h5_temp -o layouts.h5
+    h5sweep merge layouts.h5_temp -o layouts.h5 --key farm_id,farm_type,seed
     """
+    if output is not None:
+        return _merge_files(paths, output, **options)
+    wrong = [n for n, v in options.items() if v not in (False, None, "stop") and n != "compress"]
+    if len(paths) > 1 or wrong:
+        raise UsageError("say where the merged file goes: -o layouts.h5")
+    return _merge_run(Path(paths[0]), compress=options["compress"])
+
+
+def _merge_run(output: Path, *, compress: bool) -> int:
     from .lock import holding
     from .merge import merge_run
     from .progress import choose_display
 
+    if output.is_dir() and not RunFolder.of(output).exists():
+        raise UsageError(f"{output} is a folder: say where the merged file goes: -o layouts.h5")
     folder = _existing_folder(output)
     display = choose_display()
     with holding(folder.lock_path, tell=display.say):
@@ -434,6 +482,54 @@ def merge(output: Path, compress: bool) -> int:
     _say_merge_notes(report)
     _say_wrote(report)
     return 1 if report.tasks_left_out else 0
+
+
+def _merge_files(
+    paths: tuple[str, ...],
+    output: Path,
+    *,
+    key: str | None,
+    on_damaged: str,
+    max_damaged: str | None,
+    on_conflict: str,
+    force: bool,
+    compress: bool,
+    remove_merged: bool,
+    audit_text: bool,
+    as_json: bool,
+) -> int:
+    from .files_report import closing_lines, report_json
+    from .inputs import OnConflict
+    from .merge_files import merge_files
+    from .policy import OnDamaged, Policy, Threshold
+    from .progress import choose_display
+
+    limit = None if max_damaged is None else Threshold.parse(max_damaged)
+    display = choose_display()
+    try:
+        report = merge_files(
+            paths,
+            output,
+            key=key,
+            policy=Policy(OnDamaged(on_damaged), limit, OnConflict(on_conflict)),
+            force=force,
+            compress=compress,
+            progress=display.copying,
+            tell=display.say,
+        )
+    finally:
+        display.end()
+    if as_json:
+        _print([report_json(report)])
+    if audit_text:
+        from . import audit
+
+        _print([audit.audit_text(audit.read_entries(report.output)[-1])])
+    for line in closing_lines(report):
+        _tell(line)
+    if remove_merged:
+        _remove_merged(report.output)
+    return 0
 
 
 @cli.command()

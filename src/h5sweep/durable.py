@@ -77,6 +77,17 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def syncing(path: Path) -> Iterator[None]:
+    """Make the content of `path` durable beside what the body does; raise its error if any."""
+    from concurrent.futures import ThreadPoolExecutor  # which `status` need not load
+
+    with ThreadPoolExecutor(1) as executor:
+        acting = executor.submit(sync_file, path)
+        yield
+        acting.result()
+
+
 def sync_folder(path: Path) -> None:
     """Make names created, renamed or removed in `path` durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

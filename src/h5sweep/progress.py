@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
-from .units import duration_text
+from .units import duration_text, size_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,19 +63,21 @@ class PlainDisplay:
         self._last_line = time.monotonic()
 
     def update(self, *, done: int, failed: int, current: Callable[[], list[str]]) -> None:
-        if time.monotonic() - self._last_line >= LINE_EVERY_S:
-            self._last_line = time.monotonic()
-            self.say(f"{time.strftime('%H:%M:%S')} {self._pace.describe(done, failed)}")
+        self._say_at_times(lambda: self._pace.describe(done, failed))
 
     def merging(self, rows: int, rows_total: int) -> None:
-        if time.monotonic() - self._last_line >= LINE_EVERY_S:
-            self._last_line = time.monotonic()
-            self.say(f"{time.strftime('%H:%M:%S')} {_merging_text(rows, rows_total)}")
+        self._say_at_times(lambda: _merging_text(rows, rows_total))
+
+    def copying(self, done_bytes: int, bytes_total: int) -> None:
+        self._say_at_times(lambda: _copying_text(done_bytes, bytes_total))
 
     def checking(self, files: int, files_total: int) -> None:
+        self._say_at_times(lambda: _checking_text(files, files_total))
+
+    def _say_at_times(self, text: Callable[[], str]) -> None:
         if time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
-            self.say(f"{time.strftime('%H:%M:%S')} {_checking_text(files, files_total)}")
+            self.say(f"{time.strftime('%H:%M:%S')} {text()}")
 
     def end(self) -> None:
         """Nothing to take down."""
@@ -122,11 +124,18 @@ class TerminalDisplay:
         if not self._is_early():
             self._draw(rows, [_merging_text(rows, rows_total)])
 
+    def copying(self, done_bytes: int, bytes_total: int) -> None:
+        self._show_late(done_bytes, bytes_total, lambda: _copying_text(done_bytes, bytes_total))
+
     def checking(self, files: int, files_total: int) -> None:
+        self._show_late(files, files_total, lambda: _checking_text(files, files_total))
+
+    def _show_late(self, done: int, total: int, text: Callable[[], str]) -> None:
+        """Show what mostly ends at once, if it does not."""
         if self._live is None and time.monotonic() - self._begun > SHOW_AFTER_S:
-            self._open(files_total, 0)
+            self._open(total, 0)
         if self._live is not None and not self._is_early():
-            self._draw(files, [_checking_text(files, files_total)])
+            self._draw(done, [text()])
 
     def end(self) -> None:
         if self._live is not None:
@@ -223,6 +232,12 @@ def _one_line(text: str) -> str:
 def _merging_text(rows: int, rows_total: int) -> str:
     # Rows count twice, when written and when read back: a share says more.
     return f"merging: {100 * rows // max(rows_total, 1)} %"
+
+
+def _copying_text(done_bytes: int, bytes_total: int) -> str:
+    # Each byte counts twice, when written and when read back.
+    percent = 100 * done_bytes // max(bytes_total, 1)
+    return f"merging: {percent} %, {size_text(done_bytes // 2)} of {size_text(bytes_total // 2)}"
 
 
 def _checking_text(files: int, files_total: int) -> str:

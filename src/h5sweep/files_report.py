@@ -1,0 +1,96 @@
+"""What a merge of files did, as data and shown. Prints nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .inputs import Input, Taken
+from .policy import line_about
+from .units import count_text, size_text
+
+SCHEMA = "h5sweep.merge/1"
+MOST_LINES = 20
+_SHAPES = {
+    "columns": "columns as they were",
+    "groups": "groups as they were",
+    "both": "groups and columns as they were",
+    "sweep": "a row a task",
+}
+
+
+@dataclass(frozen=True)
+class FilesReport:
+    """What a merge of files did; `notes` are sentences for the user."""
+
+    output: Path
+    way: str  # "columns", "groups", "both", or "sweep"
+    taken: tuple[Taken, ...]
+    refused: tuple[Input, ...]
+    tasks: int
+    duplicates: int
+    size_bytes: int
+    notes: tuple[str, ...]
+    duration_s: float
+
+
+def closing_lines(report: FilesReport) -> Iterator[str]:
+    """What to tell somebody at the end of a merge, the next command last."""
+    skipped = [f"{one.source.path}: {name}" for one in report.taken for name in one.skipped]
+    yield from _some([f"note: {note}" for note in report.notes], "notes")
+    yield from _some([f"skipped, no result: {place}" for place in skipped], "datasets skipped")
+    yield from _some([f"left out: {line_about(one)}" for one in report.refused], "files left out")
+    files, tasks = count_text(len(report.taken), "file"), count_text(report.tasks, "task")
+    twice = f", {report.duplicates:,} of them there twice and equal" if report.duplicates else ""
+    about = f"{tasks} of {files}{twice}; {_SHAPES[report.way]}, {size_text(report.size_bytes)}"
+    yield f"wrote {report.output} ({about})"
+    yield f"next: {_next(report)}"
+
+
+def _next(report: FilesReport) -> str:
+    name = report.output.name
+    if report.way == "sweep":
+        return f"h5sweep run STUDY -o {name} computes what is missing"
+    return f"h5sweep clean {name} lists the worker files that are safe to remove"
+
+
+def _some(lines: list[str], what: str) -> Iterator[str]:
+    yield from lines[:MOST_LINES]
+    if len(lines) > MOST_LINES:
+        yield f"… and {len(lines) - MOST_LINES:,} more {what}: all are in the audit trail"
+
+
+def report_json(report: FilesReport) -> str:
+    """The same for programs, as one JSON object."""
+    files = [
+        {
+            "path": str(one.source.path),
+            "tasks": one.tasks,
+            "duplicates": one.duplicates,
+            "skipped": list(one.skipped),
+        }
+        for one in report.taken
+    ]
+    refused = [
+        {
+            "path": str(one.path),
+            "state": one.state.value,
+            "findings": [finding.code for finding in one.findings],
+        }
+        for one in report.refused
+    ]
+    content = {
+        "schema": SCHEMA,
+        "output": str(report.output),
+        "way": report.way,
+        "tasks": report.tasks,
+        "duplicates": report.duplicates,
+        "bytes": report.size_bytes,
+        "files": files,
+        "refused": refused,
+        "notes": list(report.notes),
+        "duration_s": round(report.duration_s, 3),
+    }
+    return json.dumps(content, indent=1) + "\n"

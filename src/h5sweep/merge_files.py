@@ -1,0 +1,303 @@
+"""Worker files of any program → one HDF5 file, verified before it takes its name.
+
+Without a key the shape is kept: groups stay groups and columns stay columns. With one, every task
+becomes a record in the run folder of the output, and the output is made as after any run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import durable
+from .audit import append_entry, audit_path, read_entries
+from .audit_files import entry_of_files
+from .contents import Style
+from .errors import ChangedError, DamagedError, StorageError, UsageError
+from .files_report import FilesReport
+from .folder import RunFolder
+from .foreign import record_tasks
+from .inputs import Input, Survey, Taken
+from .join_columns import JoinedColumns
+from .join_groups import JoinedGroups
+from .lock import holding
+from .merge import merge_run
+from .merged_file import MARK, mark_as_merged
+from .policy import Policy, separate
+from .units import count_text, size_text
+
+Progress = Callable[[int, int], None]
+PathLike = str | os.PathLike[str]
+OURS = (Style.RECORDS, Style.OUTPUT)
+ATTEMPTS = 2  # a file that changes while it is read is read once more, and then refused
+
+
+def merge_files(
+    paths: PathLike | Iterable[PathLike],
+    output: PathLike,
+    *,
+    key: str | None = None,
+    policy: Policy | None = None,
+    force: bool = False,
+    compress: bool = False,
+    progress: Progress = lambda done, total: None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> FilesReport:
+    """Merge every file below `paths` into `output`; the inputs stay as they are.
+
+    Killed at any moment, `output` is as it was or the new one, whole, and the same call again
+    finishes the job. Raises before anything is written if a file cannot be read (DamagedError),
+    two hold different results for one task (ConflictError), or `output` is somebody else's.
+    """
+    paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    merge = _FilesMerge(paths, _resolved(Path(output)), policy or Policy(), key, force, compress)
+    merge.progress, merge.tell = progress, tell
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return merge.run()
+        except ChangedError:
+            if attempt == ATTEMPTS:
+                raise
+    raise AssertionError  # the last attempt has returned or raised
+
+
+@dataclass
+class _FilesMerge:
+    """One merge: what is asked for, and what was found out on the way."""
+
+    paths: Sequence[PathLike]
+    output: Path
+    policy: Policy
+    key: str | None
+    force: bool
+    compress: bool
+    progress: Progress = field(init=False)
+    tell: Callable[[str], None] = field(init=False)
+
+    def run(self) -> FilesReport:
+        self._begun = time.monotonic()
+        self.survey = Survey()
+        self.notes: list[str] = []
+        _require_outside(self.output, self.paths)
+        inputs = self.survey.look_at_all(self.paths, leave_out=self._own_files())
+        if not inputs:
+            raise UsageError(f"there is nothing to merge in {_names(self.paths)}")
+        good, self.refused = separate(inputs, self.policy)
+        self.notes += _notes_on(good)
+        if not any(one.contents and one.contents.tasks != 0 for one in good):
+            raise DamagedError(
+                f"no file in {_names(self.paths)} has a result that can be merged: "
+                "`h5sweep check` says what is wrong with each"
+            )
+        if self.key is not None or any(one.style in OURS for one in good):
+            return self._merge_into_sweep(good)
+        return self._keep_shape(good)
+
+    def _own_files(self) -> list[Path]:
+        """What belongs to the output itself, and is not an input to it."""
+        folder = RunFolder(self.output)
+        own = [] if self._is_named else [self.output]
+        return [*own, *folder.record_paths()]
+
+    def _keep_shape(self, good: Sequence[Input]) -> FilesReport:
+        with holding(self.output.with_name(f".{self.output.name}.lock"), tell=self.tell):
+            self._require_replaceable(self._reason_to_keep_for_shape(good))
+            good = self._without_merged(good)
+            columns = JoinedColumns(self.survey, [o for o in good if o.style is Style.ROWS])
+            groups = JoinedGroups(
+                self.survey,
+                [o for o in good if o.style in (Style.GROUPS, Style.ONE)],
+                on_conflict=self.policy.on_conflict,
+            )
+            parts = [part for part in (columns, groups) if part.size_bytes]
+            for part in parts:
+                self.notes += part.notes
+            needed = sum(part.size_bytes for part in parts)
+            _require_space(self.output, needed)
+            steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
+            with durable.replacing(self.output) as temporary:
+                taken = [one for part in parts for one in part.write(temporary, steps.next())]
+                mark_as_merged(temporary, audit_path(self.output).name)
+                with durable.syncing(temporary):
+                    for part in parts:
+                        part.verify(temporary, steps.next())
+                if self.output.exists() and self._is_foreign:
+                    self._keep_aside()
+            way = "both" if len(parts) == 2 else "columns" if columns.size_bytes else "groups"
+            return self._conclude(way, taken)
+
+    def _merge_into_sweep(self, good: Sequence[Input]) -> FilesReport:
+        folder = RunFolder(self.output)
+        self._require_replaceable(self._reason_to_keep_for_sweep())
+        if self._is_named:  # its rows stay anyway
+            good = [one for one in good if _resolved(one.path) != self.output]
+        folder.create()
+        with holding(folder.lock_path, tell=self.tell):
+            found = record_tasks(
+                self.survey,
+                good,
+                folder,
+                key=self.key,
+                on_conflict=self.policy.on_conflict,
+                progress=self.progress,
+            )
+            if self.output.exists() and self._is_foreign:
+                self._keep_aside()
+                self.output.unlink()
+            merged = merge_run(folder, compress=self.compress, progress=self.progress)
+            self.notes += [*found.notes, *merged.notes]
+            return self._conclude("sweep", found.taken)
+
+    def _require_replaceable(self, reason: str | None) -> None:
+        """Raise UsageError if there is a reason to leave the output that is there alone."""
+        self._is_foreign = reason is not None
+        if reason is not None and not self.force:
+            raise UsageError(
+                f"{self.output} {reason}; nothing was changed: give another -o, or --force, "
+                "which keeps the old file under another name"
+            )
+
+    def _reason_to_keep_for_sweep(self) -> str | None:
+        if not self.output.exists() or self.survey.look_at(self.output).style is Style.OUTPUT:
+            return None
+        return "is there and is no output of a sweep"
+
+    def _reason_to_keep_for_shape(self, good: Sequence[Input]) -> str | None:
+        if not self.output.exists():
+            return None
+        old = self.survey.look_at(self.output)
+        if old.style is Style.OUTPUT:
+            return "is the output of a sweep, which --key would add to"
+        if not self._is_marked(old):
+            return "is there and was not merged by h5sweep"
+        given = {_version(one) for one in good}
+        if self._is_named or not (gone := self._merged_before() - given):
+            return None
+        return (
+            f"holds results of {len(gone):,} files that are not among these, such as "
+            f"{min(gone)[0]}: name {self.output.name} among them and its results are kept"
+        )
+
+    def _is_marked(self, old: Input) -> bool:
+        if not old.is_readable or old.style is Style.RECORDS:
+            return False
+        with self.survey.opened(old) as layout:
+            return layout.tree.root is not None and MARK in layout.tree.root.attributes
+
+    @property
+    def _is_named(self) -> bool:
+        """Whether the output is itself one of the inputs, to which the others are added."""
+        return self.output in {_resolved(Path(path)) for path in self.paths}
+
+    def _merged_before(self) -> set[tuple[str, int, int]]:
+        """The files whose results the output has, by its audit trail."""
+        found: set[tuple[str, int, int]] = set()
+        for entry in reversed(read_entries(self.output)):
+            files = [one for one in entry.inputs if _resolved(Path(one.path)) != self.output]
+            found |= {(one.path, one.size_bytes, one.modified_ns) for one in files}
+            if len(files) == len(entry.inputs):
+                break  # this merge began anew
+        return found
+
+    def _without_merged(self, good: Sequence[Input]) -> list[Input]:
+        """Leave out what the output has already, if it is one of the inputs."""
+        if not self._is_named or not self.output.exists():
+            return list(good)
+        merged = self._merged_before()
+        left = [one for one in good if _version(one) not in merged]
+        if len(left) < len(good):
+            count = count_text(len(good) - len(left), "file")
+            self.notes.append(f"{count} left out: {self.output.name} has their results already")
+        return left
+
+    def _keep_aside(self) -> None:
+        aside = durable.keep_aside(self.output)
+        self.notes.append(f"the old {self.output.name} is kept as {aside}")
+
+    def _conclude(self, way: str, taken: Sequence[Taken]) -> FilesReport:
+        """Write the audit trail's entry; the output is in its place already."""
+        report = FilesReport(
+            self.output,
+            way,
+            tuple(taken),
+            tuple(self.refused),
+            tasks=sum(one.tasks for one in taken),
+            duplicates=sum(one.duplicates for one in taken),
+            size_bytes=self.output.stat().st_size,
+            notes=tuple(self.notes),
+            duration_s=time.monotonic() - self._begun,
+        )
+        entry = entry_of_files(
+            self.output,
+            report.taken,
+            report.refused,
+            way=way,
+            duration_s=report.duration_s,
+            key=self.key,
+            policy=self.policy.as_json(),
+            notes=report.notes,
+        )
+        append_entry(self.output, entry)
+        return report
+
+
+class _Steps:
+    """Progress of several steps, each of which counts its own bytes, as one."""
+
+    def __init__(self, progress: Progress, sizes: Sequence[int]) -> None:
+        self._progress, self._sizes = progress, list(sizes)
+        self._total, self._before, self._number = sum(sizes), 0, 0
+
+    def next(self) -> Progress:
+        before, size = self._before, self._sizes[self._number]
+        self._before, self._number = before + size, self._number + 1
+
+        def tell(done: int, total: int) -> None:
+            self._progress(before + size * done // max(total, 1), self._total)
+
+        return tell
+
+
+def _version(one: Input) -> tuple[str, int, int]:
+    return os.path.abspath(one.path), one.size_bytes, one.modified_ns
+
+
+def _resolved(path: Path) -> Path:
+    """Absolute, without links: a rename must not cut a link to another disk."""
+    return path.parent.resolve() / path.name if not path.is_symlink() else path.resolve()
+
+
+def _require_outside(output: Path, paths: Sequence[PathLike]) -> None:
+    for path in map(Path, paths):
+        if path.is_dir() and output.is_relative_to(path.resolve()):
+            raise UsageError(
+                f"the output {output} would lie in {path}, which is being merged: put it beside"
+            )
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder: name a file, such as {output / 'layouts.h5'}")
+
+
+def _require_space(output: Path, needed: int) -> None:
+    disk = os.statvfs(output.parent)
+    free = disk.f_bavail * disk.f_frsize
+    if needed > free:
+        raise StorageError(
+            f"{output} needs about {size_text(needed)} and the disk has {size_text(free)} free: "
+            "make room and give the same command again"
+        )
+
+
+def _notes_on(inputs: Sequence[Input]) -> list[str]:
+    """What is worth knowing about files that are merged all the same."""
+    return [
+        f"{one.path}: {one.findings[0].message}; read all the same"
+        for one in inputs
+        if one.findings
+    ]
+
+
+def _names(paths: Sequence[PathLike]) -> str:
+    return ", ".join(str(path) for path in paths)

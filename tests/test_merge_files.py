@@ -1,0 +1,419 @@
+"""`h5sweep merge PATH... -o OUTPUT`: what is done about odd inputs, bad files and old outputs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from check_samples import set_flags
+from conftest import Terminal
+from running import tmpfs
+
+KEY = "farm{farm_id:d}_t{farm_type:d}_s{seed:d}"
+
+
+def write_groups(path: Path, farm: int, seeds: range, *, libver: str = "earliest") -> None:
+    """A worker's file with a group a task, its key in name and attributes."""
+    with h5py.File(path, "w", libver=libver) as file:
+        for seed in seeds:
+            group = file.create_group(f"farm{farm}_t1_s{seed}")
+            group.attrs.update({"farm_id": farm, "farm_type": 1, "seed": seed})
+            group["layout"] = layout(farm, seed)
+            group["aep"] = 100.0 * farm + seed
+
+
+def write_columns(path: Path, farm: int, seeds: range, dtype: str = "f8") -> None:
+    """A worker's file with a row a task."""
+    with h5py.File(path, "w") as file:
+        file["farm_id"] = np.full(len(seeds), farm)
+        file["seed"] = np.array(seeds)
+        file["layout"] = np.array([layout(farm, seed) for seed in seeds])
+        file["aep"] = np.array([100.0 * farm + seed for seed in seeds], dtype)
+
+
+def layout(farm: int, seed: int) -> np.ndarray:
+    return np.random.default_rng([farm, seed]).random((5, 2))
+
+
+@pytest.fixture
+def night(terminal: Terminal) -> Path:
+    """The folder of worker files that a night left: three sound ones."""
+    folder = terminal.folder / "layouts.h5_temp"
+    folder.mkdir()
+    for farm in range(3):
+        write_groups(folder / f"worker_{farm}.h5", farm, range(4))
+    return folder
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Every file below a folder, to see that none was changed."""
+    return {str(p): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+
+
+def test_groups_stay_groups(terminal: Terminal, night: Path) -> None:
+    """Every group of every file is in the output, with its attributes; the inputs stay."""
+    before = contents(night)
+    done = terminal.run("merge", "layouts.h5_temp", "-o", "layouts.h5")
+    assert "12 tasks of 3 files" in done.stderr
+    with h5py.File(terminal.folder / "layouts.h5") as file:
+        assert len(file) == 12
+        for farm in range(3):
+            for seed in range(4):
+                group = file[f"farm{farm}_t1_s{seed}"]
+                assert np.array_equal(group["layout"], layout(farm, seed))
+                assert group.attrs["seed"] == seed
+    assert contents(night) == before
+
+
+def test_columns_stay_columns(terminal: Terminal) -> None:
+    """Columns of equal names are joined, in the order of the files."""
+    folder = terminal.folder / "temp"
+    folder.mkdir()
+    for farm in range(3):
+        write_columns(folder / f"worker_{farm}.h5", farm, range(4))
+    terminal.run("merge", "temp", "-o", "layouts.h5")
+    with h5py.File(terminal.folder / "layouts.h5") as file:
+        assert file["farm_id"][:].tolist() == [0] * 4 + [1] * 4 + [2] * 4
+        assert np.array_equal(file["layout"][5], layout(1, 1))
+
+
+def test_a_mixed_folder_gives_both(terminal: Terminal, night: Path) -> None:
+    """Groups of some files and columns of others go into one output."""
+    write_columns(night / "columns.h5", 7, range(3))
+    terminal.run("merge", night, "-o", "layouts.h5")
+    with h5py.File(terminal.folder / "layouts.h5") as file:
+        assert len(file["seed"]) == 3
+        assert np.array_equal(file["farm2_t1_s3/layout"], layout(2, 3))
+
+
+@pytest.mark.parametrize("key", [KEY, "farm_id,farm_type,seed"])
+def test_a_key_makes_rows_of_tasks_from_which_a_run_goes_on(
+    terminal: Terminal, night: Path, key: str
+) -> None:
+    """With a key the output is that of a sweep, and `run` computes only what is missing."""
+    terminal.run("merge", night, "-o", "layouts.h5", "--key", key)
+    terminal.write(
+        "study.py",
+        """
+        import h5sweep
+        import numpy as np
+
+        @h5sweep.sweep(farm_id=range(3), farm_type=[1], seed=range(5))
+        def optimise(farm_id, farm_type, seed):
+            with open("computed", "a") as file:
+                file.write(f"{farm_id},{seed} ")
+            return {"layout": np.zeros((5, 2)), "aep": -1.0}
+        """,
+    )
+    terminal.run("run", "study.py", "-o", "layouts.h5", "--workers", 1)
+    assert sorted((terminal.folder / "computed").read_text().split()) == ["0,4", "1,4", "2,4"]
+    with h5py.File(terminal.folder / "layouts.h5") as file:
+        rows = list(zip(file["farm_id"][:], file["seed"][:], strict=True))
+        assert len(rows) == 15
+        place = rows.index((1, 3))
+        assert np.array_equal(file["layout"][place], layout(1, 3))
+        assert file["aep"][place] == 103.0
+
+
+def test_damaged_files_are_all_named_and_nothing_is_written(
+    terminal: Terminal, night: Path
+) -> None:
+    """By default one bad file stops the merge: every bad one is named, nothing is touched."""
+    (night / "worker_61817.h5").touch()
+    os.truncate(night / "worker_1.h5", 3000)
+    before = contents(terminal.folder)
+    done = terminal.run("merge", night, "-o", "layouts.h5", check=3)
+    assert "worker_61817.h5" in done.stderr
+    assert "worker_1.h5" in done.stderr
+    assert "--on-damaged skip" in done.stderr
+    after = contents(terminal.folder)
+    assert {p: c for p, c in after.items() if ".lock" not in p} == before
+
+
+def test_skipping_merges_the_others_and_says_what_was_left_out(
+    terminal: Terminal, night: Path
+) -> None:
+    """--on-damaged skip writes what can be read, and names what it left."""
+    (night / "worker_61817.h5").touch()
+    done = terminal.run("merge", night, "-o", "layouts.h5", "--on-damaged", "skip")
+    assert "left out: empty" in done.stderr
+    assert "worker_61817.h5" in done.stderr
+    with h5py.File(terminal.folder / "layouts.h5") as file:
+        assert len(file) == 12
+
+
+@pytest.mark.parametrize(("limit", "code"), [("1", 3), ("2", 0), ("39%", 3), ("40%", 0)])
+def test_a_threshold_stops_a_merge_that_would_skip_too_much(
+    terminal: Terminal, night: Path, limit: str, code: int
+) -> None:
+    """More bad files than --max-damaged stop the merge after all: 2 of 5 here."""
+    (night / "a.h5").touch()
+    (night / "b.h5").touch()
+    terminal.run(
+        *("merge", night, "-o", "layouts.h5", "--on-damaged", "skip", "--max-damaged", limit),
+        check=code,
+    )
+    assert (terminal.folder / "layouts.h5").exists() is (code == 0)
+
+
+def test_a_file_that_was_only_not_closed_is_read_and_said(terminal: Terminal, night: Path) -> None:
+    """Flags that a killed writer left cost no data: the file is merged, with a note."""
+    write_groups(night / "worker_9.h5", 9, range(3), libver="latest")
+    set_flags(night / "worker_9.h5", 1)
+    done = terminal.run("merge", night, "-o", "layouts.h5")
+    assert "worker_9.h5" in done.stderr
+    assert "read all the same" in done.stderr
+    with h5py.File(terminal.folder / "layouts.h5") as file:
+        assert np.array_equal(file["farm9_t1_s2/layout"], layout(9, 2))
+
+
+def test_equal_duplicates_are_taken_once(terminal: Terminal, night: Path) -> None:
+    """A copied worker file adds nothing and is counted."""
+    (night / "worker_0_copy.h5").write_bytes((night / "worker_0.h5").read_bytes())
+    done = terminal.run("merge", night, "-o", "layouts.h5")
+    assert "4 of them there twice" in done.stderr
+    with h5py.File(terminal.folder / "layouts.h5") as file:
+        assert len(file) == 12
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+def test_different_results_for_one_task_stop_the_merge(
+    terminal: Terminal, night: Path, key: str | None
+) -> None:
+    """Both places are named, and nothing is written, unless somebody says which to take."""
+    write_groups(night / "worker_8.h5", 8, range(2))
+    with h5py.File(night / "worker_9.h5", "w") as file:
+        group = file.create_group("farm8_t1_s1")
+        group.attrs.update({"farm_id": 8, "farm_type": 1, "seed": 1})
+        group["layout"], group["aep"] = layout(0, 0), 0.5
+    options = () if key is None else ("--key", key)
+    done = terminal.run("merge", night, "-o", "layouts.h5", *options, check=3)
+    assert "worker_8.h5" in done.stderr
+    assert "worker_9.h5" in done.stderr
+    assert not (terminal.folder / "layouts.h5").exists()
+    terminal.run("merge", night, "-o", "layouts.h5", *options, "--on-conflict", "last")
+    with h5py.File(terminal.folder / "layouts.h5") as file:
+        found = (
+            file["farm8_t1_s1/aep"][()]
+            if key is None
+            else file["aep"][file["farm_id"][:].tolist().index(8) + 1]
+        )
+        assert found == 0.5
+
+
+def test_the_same_command_again_gives_the_same_file(terminal: Terminal, night: Path) -> None:
+    """A merged file is ours: it is replaced by one with the same content."""
+    terminal.run("merge", night, "-o", "layouts.h5")
+    terminal.run("merge", night, "-o", "layouts.h5")
+    with h5py.File(terminal.folder / "layouts.h5") as file:
+        assert len(file) == 12
+    assert not list(terminal.folder.glob("*.old*"))
+
+
+def test_results_whose_files_are_gone_are_not_lost_by_a_second_merge(
+    terminal: Terminal, night: Path
+) -> None:
+    """Merging fewer files into the same output would lose rows: it is refused, with the way out."""
+    terminal.run("merge", night, "-o", "layouts.h5")
+    (night / "worker_1.h5").unlink()
+    done = terminal.run("merge", night, "-o", "layouts.h5", check=2)
+    assert "worker_1.h5" in done.stderr
+    write_groups(night / "worker_5.h5", 5, range(2))
+    terminal.run("merge", "layouts.h5", night, "-o", "layouts.h5")
+    with h5py.File(terminal.folder / "layouts.h5") as file:
+        assert len(file) == 14
+
+
+def test_an_output_of_somebody_else_is_never_overwritten(terminal: Terminal, night: Path) -> None:
+    """Without --force nothing happens; with it, the old file is kept under another name."""
+    (terminal.folder / "layouts.h5").write_bytes(b"precious")
+    done = terminal.run("merge", night, "-o", "layouts.h5", check=2)
+    assert "--force" in done.stderr
+    assert (terminal.folder / "layouts.h5").read_bytes() == b"precious"
+    terminal.run("merge", night, "-o", "layouts.h5", "--force")
+    assert (terminal.folder / "layouts.old-1.h5").read_bytes() == b"precious"
+    with h5py.File(terminal.folder / "layouts.h5") as file:
+        assert len(file) == 12
+
+
+def test_forced_into_a_sweep_the_old_file_is_kept_too(terminal: Terminal, night: Path) -> None:
+    """With a key as well, --force keeps what was there under another name."""
+    (terminal.folder / "layouts.h5").write_bytes(b"precious")
+    terminal.run("merge", night, "-o", "layouts.h5", "--key", KEY, check=2)
+    terminal.run("merge", night, "-o", "layouts.h5", "--key", KEY, "--force")
+    assert (terminal.folder / "layouts.old-1.h5").read_bytes() == b"precious"
+    assert len(h5py.File(terminal.folder / "layouts.h5")["seed"]) == 12
+
+
+BAD_PATHS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing there": (lambda folder: None, "there is no"),
+    "an empty folder": (Path.mkdir, "nothing to merge"),
+    "a folder of texts": (lambda f: (f.mkdir(), (f / "notes.txt").write_text("x")), "nothing"),
+    "a glob without a match": (lambda folder: None, "there is no"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PATHS)
+def test_no_files_is_a_usage_error(terminal: Terminal, case: str) -> None:
+    """Nothing to merge is said, and nothing is made."""
+    make, words = BAD_PATHS[case]
+    make(terminal.folder / "temp")
+    done = terminal.run("merge", "temp", "-o", "layouts.h5", check=2)
+    assert words in done.stderr
+    assert not (terminal.folder / "layouts.h5").exists()
+
+
+def test_only_damaged_files_cannot_be_merged(terminal: Terminal) -> None:
+    """If nothing is left to merge, there is no output, also when bad files may be skipped."""
+    (terminal.folder / "temp").mkdir()
+    (terminal.folder / "temp" / "worker_1.h5").touch()
+    done = terminal.run("merge", "temp", "-o", "out.h5", "--on-damaged", "skip", check=3)
+    assert "h5sweep check" in done.stderr
+    assert not (terminal.folder / "out.h5").exists()
+
+
+@pytest.mark.parametrize("place", ["layouts.h5_temp/out.h5", "layouts.h5_temp/sub/../out.h5"])
+def test_an_output_inside_the_inputs_is_refused(
+    terminal: Terminal, night: Path, place: str
+) -> None:
+    """The next merge would take it for a worker's file."""
+    (night / "sub").mkdir()
+    done = terminal.run("merge", night, "-o", place, check=2)
+    assert "beside" in done.stderr
+    assert not (night / "out.h5").exists()
+
+
+def test_odd_things_in_the_folder_are_named_and_harm_nothing(
+    terminal: Terminal, night: Path
+) -> None:
+    """A link in a circle, a folder and a pipe with the names of files, a link to nowhere."""
+    (night / "loop.h5").symlink_to(night / "loop.h5")
+    (night / "folder.h5").mkdir()
+    os.mkfifo(night / "pipe.h5")
+    (night / "nowhere.h5").symlink_to("gone.h5")
+    done = terminal.run("merge", night, "-o", "out.h5", check=3)
+    assert all(name in done.stderr for name in ("loop.h5", "pipe.h5", "nowhere.h5"))
+    terminal.run("merge", night, "-o", "out.h5", "--on-damaged", "skip")
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert len(file) == 12
+
+
+def test_a_second_name_of_a_file_is_no_second_file(terminal: Terminal, night: Path) -> None:
+    """Links to a file that is merged anyway add nothing."""
+    (night / "again.h5").symlink_to(night / "worker_0.h5")
+    os.link(night / "worker_1.h5", night / "hard.h5")
+    done = terminal.run("merge", night, "-o", "out.h5")
+    assert "12 tasks of 3 files" in done.stderr
+
+
+def test_a_pattern_that_matches_nothing_shows_what_there_is(
+    terminal: Terminal, night: Path
+) -> None:
+    """The message has a name from the files, so that the pattern can be mended."""
+    done = terminal.run("merge", night, "-o", "out.h5", "--key", "x{seed:d}", check=2)
+    assert "farm0_t1_s0" in done.stderr
+    assert not (terminal.folder / "out.h5").exists()
+
+
+def test_two_groups_of_one_key_are_both_named(terminal: Terminal) -> None:
+    """s1 and s01 are one seed: different results for it stop the merge."""
+    with h5py.File(terminal.folder / "a.h5", "w") as file:
+        file["s1/aep"], file["s01/aep"] = 1.0, 2.0
+    done = terminal.run("merge", "a.h5", "-o", "out.h5", "--key", "s{seed:d}", check=3)
+    assert "s01" in done.stderr
+    assert "/s1" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["..", "åß→", "n" * 10_000, "a b\nc"])
+def test_odd_names_of_groups_are_kept(terminal: Terminal, name: str) -> None:
+    """A name is a name: it is copied as it is, and never followed as a path."""
+    with h5py.File(terminal.folder / "a.h5", "w") as file:
+        file.create_group("t").create_group(name)["aep"] = 1.5
+    terminal.run("merge", "a.h5", "-o", "out.h5")
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert list(file["t"]) == [name]
+        assert file["t"][name]["aep"][()] == 1.5
+
+
+@pytest.mark.parametrize("kind", ["external link", "virtual dataset"])
+def test_data_of_other_files_are_not_fetched(terminal: Terminal, kind: str) -> None:
+    """What lies outside a file is never read: the file is named, and nothing leaks."""
+    secret = terminal.folder / "secret.h5"
+    with h5py.File(secret, "w") as file:
+        file["x"] = np.arange(3.0)
+    (terminal.folder / "temp").mkdir()
+    with h5py.File(terminal.folder / "temp" / "a.h5", "w") as file:
+        group = file.create_group("t1")
+        group["aep"] = 1.0
+        if kind == "external link":
+            group["x"] = h5py.ExternalLink(str(secret), "x")
+        else:
+            virtual = h5py.VirtualLayout((3,), "f8")
+            virtual[:] = h5py.VirtualSource(str(secret), "x", (3,))
+            group.create_virtual_dataset("x", virtual)
+    done = terminal.run("merge", "temp", "-o", "out.h5", check=None)
+    assert done.returncode in (0, 3)
+    assert "t1/x" in done.stderr or "a.h5" in done.stderr
+    if done.returncode == 0:
+        with h5py.File(terminal.folder / "out.h5") as file:
+            assert "x" not in file["t1"] or not isinstance(file["t1"].get("x"), h5py.Dataset)
+
+
+def test_a_full_disk_stops_before_anything_is_written(terminal: Terminal, night: Path) -> None:
+    """Room is checked first: exit 1, no output, inputs as they were."""
+    before = contents(night)
+    with tmpfs(terminal.folder / "small", "size=32k") as small:
+        done = terminal.run("merge", night, "-o", small / "out.h5", check=1)
+        assert "make room" in done.stderr
+        assert not (small / "out.h5").exists()
+    assert contents(night) == before
+
+
+WRITER = """
+import os, signal, sys
+import h5py
+with h5py.File(sys.argv[1], "w") as file:
+    file["t1/aep"] = 1.0
+    file.flush()
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_file_that_somebody_writes_is_not_touched(terminal: Terminal, night: Path) -> None:
+    """A live writer's file stops the merge, or is left out."""
+    command = [sys.executable, "-c", WRITER, str(night / "live.h5")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        done = terminal.run("merge", night, "-o", "out.h5", check=3)
+        assert "live.h5" in done.stderr
+        terminal.run("merge", night, "-o", "out.h5", "--on-damaged", "skip")
+        writer.send_signal(signal.SIGKILL)
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert "t1" not in file
+
+
+def test_the_report_is_there_for_programs(terminal: Terminal, night: Path) -> None:
+    """--json says what was taken, left out and written."""
+    (night / "empty.h5").touch()
+    words = ("merge", night, "-o", "out.h5", "--on-damaged", "skip", "--json")
+    found = json.loads(terminal.run(*words).stdout)
+    assert found["schema"] == "h5sweep.merge/1"
+    assert found["tasks"] == 12
+    assert [one["state"] for one in found["refused"]] == ["empty"]
+
+
+def test_a_folder_without_an_output_says_what_is_wanted(terminal: Terminal, night: Path) -> None:
+    """`h5sweep merge layouts.h5_temp` is what people type first."""
+    done = terminal.run("merge", night, check=2)
+    assert "-o layouts.h5" in done.stderr
