@@ -31,6 +31,7 @@ from h5sweep.values import ResultEncoder, result_header
 from test_output import NOW, write_failure, write_records
 
 Result = dict[str, Any]
+WHAT_IS_THERE = ["out.h5", "out.h5.audit.jsonl", "out.h5.run"]  # after a merge, sorted
 
 
 @pytest.fixture
@@ -484,7 +485,7 @@ def test_a_write_that_goes_wrong_is_noticed(
     with pytest.raises(DamagedError, match="x does not read back"):
         merge_run(folder)
     assert folder.output.read_bytes() == before
-    assert sorted(p.name for p in folder.output.parent.iterdir()) == ["out.h5", "out.h5.run"]
+    assert sorted(p.name for p in folder.output.parent.iterdir()) == WHAT_IS_THERE
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small file system needs root")
@@ -566,7 +567,7 @@ def test_killed_at_any_moment_the_output_is_whole(folder: RunFolder) -> None:
     assert seen <= {2000, 4000}
     assert merge_run(folder).tasks_merged == 4000
     assert_rows(folder, "x", [np.full(300, float(t)) for t in range(4000)])
-    assert sorted(p.name for p in folder.output.parent.iterdir()) == ["out.h5", "out.h5.run"]
+    assert sorted(p.name for p in folder.output.parent.iterdir()) == WHAT_IS_THERE
 
 
 KILL_CODE = """
@@ -592,6 +593,7 @@ merge.merge_run(RunFolder.of(sys.argv[1]))
         ("durable.sync_file", 2),
         ("run.verify", 2),
         ("durable.sync_folder", 4),
+        ("merge.append_entry", 4),
         ("merge.note_merged", 4),
     ],
 )
@@ -609,7 +611,7 @@ def test_killed_between_any_two_steps_the_output_is_whole(
     assert verify_rows(folder.output) == []
     assert merge_run(folder).tasks_merged == 4
     assert_rows(folder, "x", [0.0, 1.0, 2.0, 3.0])
-    assert sorted(p.name for p in folder.output.parent.iterdir()) == ["out.h5", "out.h5.run"]
+    assert sorted(p.name for p in folder.output.parent.iterdir()) == WHAT_IS_THERE
 
 
 def test_frame_fields_are_those_of_records() -> None:

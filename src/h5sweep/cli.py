@@ -149,6 +149,7 @@ def cli() -> None:
     h5sweep run study.py -o layouts.h5     run what is missing, then merge
     h5sweep status layouts.h5              from any other terminal
     h5sweep check layouts.h5_temp          what is wrong with files of any program
+    h5sweep clean layouts.h5               what is safe to remove
     """
 
 
@@ -629,6 +630,125 @@ def check(
     else:
         _print([report_text(report, width=_terminal_width(), show_all=show_all)])
     return report.exit_code
+
+
+@cli.command()
+@reading_options
+@click.option("--yes", is_flag=True, help="Move what is safe to remove to quarantine.")
+@click.option(
+    "--also",
+    metavar="FILE",
+    multiple=True,
+    help="This one too, though it was not merged: damaged or empty.",
+)
+@click.option(
+    "--restore",
+    metavar="[NAME]",
+    is_flag=False,
+    flag_value="",
+    help="Put a quarantine back where it was; without NAME, all.",
+)
+@click.option(
+    "--purge", metavar="NAME", help="Delete a quarantine for good, after proving it again."
+)
+@click.option("--all", "show_all", is_flag=True, help="Show every file, however many there are.")
+def clean(
+    output: Path,
+    as_json: bool,
+    yes: bool,
+    also: tuple[str, ...],
+    restore: str | None,
+    purge: str | None,
+    show_all: bool,
+) -> int:
+    """List the worker and record files that are safe to remove now that OUTPUT is made.
+
+    A file is safe if every result in it was read back from OUTPUT, now, and is equal. All others
+    are kept, with the reason. Nothing changes without --yes, which moves files to
+    OUTPUT.quarantine/DATE; nothing is deleted without --purge.
+
+    \b
+    h5sweep clean layouts.h5
+    """
+    if sum([yes or bool(also), restore is not None, purge is not None]) > 1:
+        raise UsageError("--yes (with --also), --restore and --purge exclude each other")
+    if restore is not None:
+        return _restore(output, restore or None, as_json)
+    if purge is not None:
+        return _purge(output, purge, as_json)
+    return _clean(output, as_json, also if yes or also else None, yes, show_all)
+
+
+def _clean(
+    output: Path, as_json: bool, also: tuple[str, ...] | None, yes: bool, show_all: bool
+) -> int:
+    from .clean import find_removable, locked, move_to_quarantine
+    from .clean_report import clean_text, next_text, quarantine_text, report_json
+    from .progress import choose_display
+
+    display = choose_display()
+    moved = None
+    try:
+        if yes:
+            with locked(output, tell=display.say):
+                report = find_removable(output, progress=display.checking)
+                moved = move_to_quarantine(report, also=also or ())
+        else:
+            report = find_removable(output, progress=display.checking)
+    finally:
+        display.end()
+    made = None if moved is None else moved.quarantine
+    _print([report_json(report, made) if as_json else clean_text(report, show_all=show_all)])
+    for path in () if moved is None else moved.changed:
+        _tell(f"{path} changed meanwhile and stays where it is")
+    if made is not None:
+        _tell(f"{quarantine_text(made)}; next: h5sweep clean {output} --purge {made.name}")
+    elif also and not yes:
+        _tell(f"nothing was changed; next: the same with --yes moves {', '.join(also)} as well")
+    else:
+        _tell("nothing to move" if yes else next_text(report))
+    return 0
+
+
+def _restore(output: Path, name: str | None, as_json: bool) -> int:
+    from .clean import locked, restore
+
+    with locked(output, tell=_tell):
+        restored = restore(output, name)
+    put_back = [str(path) for one in restored for path in one.put_back]
+    in_the_way = [str(path) for one in restored for path in one.in_the_way]
+    if as_json:
+        _print_json({"schema": "h5sweep.restore/1", "put_back": put_back, "left": in_the_way})
+    for path in in_the_way:
+        _tell(f"{path} is another file now: what was there stays in quarantine")
+    _tell(f"{count_text(len(put_back), 'file')} put back")
+    return 1 if in_the_way else 0
+
+
+def _purge(output: Path, name: str, as_json: bool) -> int:
+    from .clean import locked, purge
+    from .progress import choose_display
+
+    display = choose_display()
+    try:
+        with locked(output, tell=display.say):
+            purged = purge(output, name, progress=display.checking)
+    finally:
+        display.end()
+    left = [str(item.path) for item in purged.left]
+    if as_json:
+        facts = {"files": purged.files, "freed_bytes": purged.freed_bytes, "left": left}
+        _print_json({"schema": "h5sweep.purge/1", "name": name, **facts})
+    for path in left:
+        _tell(f"{path} was not merged, so it stays in quarantine: remove it by hand")
+    _tell(f"{count_text(purged.files, 'file')} deleted, {size_text(purged.freed_bytes)} free")
+    return 0
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    import json
+
+    _print([json.dumps(value, indent=1) + "\n"])
 
 
 def _terminal_width() -> int | None:

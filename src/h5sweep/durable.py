@@ -1,4 +1,4 @@
-"""The only ways we write: replace a whole file, append to a file, sync what others append.
+"""The only ways we write: replace a whole file, append to one, move one, sync what others append.
 
 *Atomic* means never half; *durable* means still there after a power cut. `replacing` is both.
 `Appender` makes a write whole or absent and survives SIGKILL at once; it becomes durable with
@@ -10,6 +10,8 @@ ever syncs the same file twice in the hope of a better answer: the error is fina
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import itertools
 import os
 import shutil
@@ -22,6 +24,8 @@ from pathlib import Path
 from .errors import StorageError
 
 SYNC_INTERVAL_S = 0.5
+_COMPARED_BYTES = 1 << 20
+_AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of renameat2(2)
 
 
 @contextmanager
@@ -107,6 +111,96 @@ def make_folder(path: Path) -> None:
         sync_folder(path.parent)
     except OSError as error:
         raise storage_error(path, error) from error
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add one line to the end of `path`, durably; the file is made if it is not there.
+
+    Killed at any moment, or refused by a full disk, all earlier lines are as they were and at most
+    the last one is torn. The next line does not continue a torn one: it begins on a fresh line.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            size_bytes = os.fstat(descriptor).st_size
+            is_torn = size_bytes > 0 and os.pread(descriptor, 1, size_bytes - 1) != b"\n"
+            left = memoryview(b"\n" * is_torn + line + b"\n")
+            while left:  # a short write is how a disk that fills up shows
+                left = left[os.write(descriptor, left) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if not size_bytes:
+            sync_folder(path.parent)
+    except OSError as error:
+        raise storage_error(path, error) from error
+
+
+def move_file(source: Path, target: Path) -> None:
+    """Give the file `source` the name `target`, on another disk if need be, never over a file.
+
+    Killed at any moment, the whole file is under one of the names, or on two disks under both. It
+    is durable when the folders of both have been synced. FileExistsError if there is a `target`,
+    StorageError if a copy on another disk is not equal, or if `source` changed meanwhile.
+    """
+    try:
+        _rename_new(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _move_to_other_disk(source, target)
+
+
+def _rename_new(source: Path, target: Path) -> None:
+    """Rename, or raise FileExistsError; in one step where the system can do that."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is not None:
+        names = os.fsencode(source), os.fsencode(target)
+        if not rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_NOREPLACE):
+            return
+        number = ctypes.get_errno()
+        if number not in (errno.ENOSYS, errno.EINVAL):
+            raise OSError(number, os.strerror(number), str(source), None, str(target))
+    # Not every file system has it; then somebody could make `target` between these two steps.
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    source.rename(target)
+
+
+def _move_to_other_disk(source: Path, target: Path) -> None:
+    """Copy, sync, compare, and only then remove the original."""
+    before = _version(source)
+    temporary = target.with_name(f".{target.name}.part")
+    try:
+        shutil.copyfile(source, temporary)
+        shutil.copystat(source, temporary)
+        sync_file(temporary)
+        if not are_equal(source, temporary) or _version(source) != before:
+            raise StorageError(f"{source} changed while it was copied, or its copy is not equal")
+        _rename_new(temporary, target)
+        sync_folder(target.parent)
+    except BaseException:
+        _discard(temporary)
+        raise
+    if _version(source) != before:
+        raise StorageError(f"{source} changed while it was moved: it stays, and its copy too")
+    source.unlink()
+
+
+def _version(path: Path) -> tuple[int, int, int, int]:
+    status = path.lstat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def are_equal(first: Path, second: Path) -> bool:
+    """Whether two files have the same bytes."""
+    with first.open("rb") as one, second.open("rb") as other:
+        while True:
+            piece = one.read(_COMPARED_BYTES)
+            if piece != other.read(_COMPARED_BYTES):
+                return False
+            if not piece:
+                return True
 
 
 class Appender:

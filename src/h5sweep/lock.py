@@ -101,7 +101,7 @@ def _changes(descriptor: int) -> bool:
 
 def _locked(path: Path, owner: ProcessId | None) -> LockedError:
     who = f" ({owner})" if owner else ""
-    output = path.parent.name.removesuffix(".run")
+    output = path.parent.name.removesuffix(".run").removesuffix(".quarantine")
     return LockedError(
         f"another run{who} is working on {output}; "
         f"look at it with: h5sweep status {path.parent.parent / output}"

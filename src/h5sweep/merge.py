@@ -10,6 +10,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ import numpy as np
 
 from . import durable
 from .adopt import merge_details, note_merged, read_numbered_state
+from .audit import AuditEntry, append_entry, audit_path, entry_of_run
 from .blocks import THREADS, Sources, assemble, assemble_shapes
 from .columns import DataColumn, Layout, Questions, decide_columns
 from .dimensions import Dimensions
@@ -61,8 +63,10 @@ def merge_run(
 
     Rows of an existing output whose records are gone are kept. Killed at any moment, the old output
     or the new one is there, whole, and the same call again finishes the job. Raises DamagedError,
-    and leaves the old output as it is, if the new one does not read back as it was written.
+    and leaves the old output as it is, if the new one does not read back as it was written. The
+    audit trail beside the output has a line about it afterwards.
     """
+    begun = time.monotonic()
     details = merge_details(folder)
     state = read_numbered_state(folder)
     old = OutputReader(folder.output) if folder.output.exists() else None
@@ -77,6 +81,8 @@ def merge_run(
     finally:
         if old is not None:
             old.close()
+    # Before the note: without it the next run merges again, and leaves its entry then.
+    append_entry(folder.output, merge.audit_entry(time.monotonic() - begun))
     note_merged(folder, state.plan, merge.rows.tasks, **details)
     return merge.report()
 
@@ -235,6 +241,18 @@ class _Merge:
             notes=tuple(self._notes),
         )
 
+    def audit_entry(self, duration_s: float) -> AuditEntry:
+        """Which rows of the output that is in its place now came from which record file."""
+        sources = self.rows.source[self.rows.source != OLD_OUTPUT]
+        counts = np.bincount(sources, minlength=len(self.state.paths)).tolist()
+        return entry_of_run(
+            self.folder.output,
+            self.state.paths,
+            counts,
+            duration_s=duration_s,
+            notes=self._notes,
+        )
+
     @contextmanager
     def _dealing_with_blocks(
         self, deal_with: Callable[[slice], None], *, done: int
@@ -296,6 +314,7 @@ class _Merge:
             "h5sweep_key": " ".join(self.plan.names),
             "h5sweep_plan": self.plan.id,
             "h5sweep_columns": " ".join(column.name for column in self.columns),
+            "h5sweep_audit": audit_path(self.folder.output).name,
             "tasks_done": done,
             "tasks_planned": planned,
         }

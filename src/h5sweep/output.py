@@ -39,6 +39,7 @@ OWN_ATTRIBUTES = (
     "h5sweep_key",
     "h5sweep_plan",
     "h5sweep_columns",
+    "h5sweep_audit",
     "tasks_done",
     "tasks_planned",
     "_NCProperties",  # netCDF's own

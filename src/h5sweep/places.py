@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .errors import UsageError
 
-RUN_SUFFIX, PLAN_NAME = ".run", "plan.jsonl"
+RUN_SUFFIX, PLAN_NAME, QUARANTINE_SUFFIX = ".run", "plan.jsonl", ".quarantine"
 HDF5_SUFFIXES = {".h5", ".hdf5", ".hdf", ".he5", ".hd5", ".h5part", ".h5ad", ".nc", ".nc4", ".cdf"}
 HDF5_SUFFIXES |= {".mat", ".nxs", ".nwb", ".jld2", ".loom", ".tmp", ".temp", ".part"}
 
@@ -64,7 +64,9 @@ def _walk(folder: str) -> Iterator[Place]:
     is_run = folder.rstrip("/").endswith(RUN_SUFFIX)
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
-            if not (is_run and entry.name == "logs"):
+            # What is in quarantine was judged already; name it to have it looked at again.
+            is_apart = entry.name.endswith(QUARANTINE_SUFFIX)
+            if not is_apart and not (is_run and entry.name == "logs"):
                 yield from _walk_below(entry.path)
         elif _is_file(entry) and (not is_run or entry.name == PLAN_NAME):
             yield Place(entry.path, is_named=False)

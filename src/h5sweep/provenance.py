@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,26 @@ def describe(study: Path) -> dict[str, Any]:
     }
 
 
+def describe_command() -> dict[str, Any]:
+    """The same for a command that has no study; what is loaded already is asked, nothing else."""
+    h5py = sys.modules.get("h5py")
+    hdf5 = {} if h5py is None else {"hdf5": str(h5py.version.hdf5_version)}
+    return {
+        "command": shlex.join(sys.argv),
+        "folder": str(Path.cwd()),
+        "host": host_name(),
+        "user": _user(),
+        "versions": {"python": platform.python_version(), **_versions(), **hdf5},
+    }
+
+
+@cache
 def _versions() -> dict[str, str]:
     versions = {}
     for name in PACKAGES:
+        if loaded := getattr(sys.modules.get(name), "__version__", None):
+            versions[name] = str(loaded)  # at once; the other way reads folders
+            continue
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions

@@ -1,0 +1,85 @@
+"""The audit entry of a merge of files: what was taken of each input, and what was refused.
+
+Apart from `audit`, which a run's merge needs too: it must not load the readers of HDF5 for that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .audit import AuditEntry, AuditInput, Conflict, Refused
+from .findings import State
+from .inputs import Input, Taken
+
+
+def entry_of_files(
+    output: Path,
+    taken: Sequence[Taken],
+    refused: Sequence[Input] = (),
+    *,
+    way: str,
+    duration_s: float,
+    key: str | None = None,
+    policy: Mapping[str, Any] | None = None,
+    conflicts: Sequence[Conflict] = (),
+    notes: Sequence[str] = (),
+) -> AuditEntry:
+    """The entry of the merge that has just written `output`; nothing is written here."""
+    here = str(Path.cwd())
+    return AuditEntry.now(
+        output,
+        way=way,
+        duration_s=duration_s,
+        key=key,
+        policy=policy or {},
+        inputs=[_taken(one, here) for one in taken],
+        refused=[_refused(one, here) for one in refused],
+        conflicts=tuple(conflicts),
+        notes=tuple(notes),
+    )
+
+
+def _taken(one: Taken, here: str) -> AuditInput:
+    source = one.source
+    found = source.findings
+    # By position and without a look at findings that are not there: a merge may have thousands.
+    return AuditInput(
+        _absolute(source.path, here),
+        source.size_bytes,
+        source.modified_ns,
+        f"{one.crc32:08x}" if one.crc32 else None,
+        (source.state if found else State.SOUND).value,
+        [finding.code for finding in found] if found else (),
+        source.style.value,
+        one.tasks,
+        one.duplicates,
+        one.datasets,
+        one.attributes,
+        one.rows,
+        one.skipped,
+    )
+
+
+def _refused(one: Input, here: str) -> Refused:
+    reasons = one.reasons or one.findings
+    return Refused(
+        _absolute(one.path, here),
+        one.size_bytes,
+        one.modified_ns,
+        one.state.value,
+        [finding.code for finding in one.findings],
+        "; ".join(f"{finding.code} {finding.message}" for finding in reasons),
+    )
+
+
+def _absolute(path: Path, here: str) -> str:
+    """The path without resolving it: links are not followed."""
+    text = str(path)
+    if text.startswith("/") and "/.." not in text:
+        return text
+    return (
+        os.path.normpath(f"{here}/{text}") if not text.startswith("/") else os.path.normpath(text)
+    )

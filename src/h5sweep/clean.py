@@ -1,0 +1,519 @@
+"""What is safe to remove once an output is made: proven now, moved aside, deleted only by name.
+
+A file is safe if every result in it was read back from the output, now, and is equal. Whatever
+changed since the merge, is being written, or cannot be proven, is kept, with the reason. Damaged
+and empty files go to quarantine only if somebody names them. Whoever moves, puts back or deletes
+holds the lock of the output: `locked`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from . import durable, quarantine
+from .adopt import is_up_to_date, merge_details
+from .audit import AuditEntry, AuditInput, Refused, append_removal, read_trail
+from .contents import Style
+from .errors import DamagedError, SweepError, UsageError
+from .findings import State
+from .folder import RunFolder
+from .inputs import Input, Survey
+from .live import files_being_written, identity_of
+from .lock import holding
+from .output import OutputReader
+from .places import RUN_SUFFIX
+from .plan import Plan
+from .proof import RecordProof
+from .quarantine import Item, Quarantine, Reason, Restored, Stage, file_crc32, read_quarantines
+from .records import FAILURES, KIND, RecordFile, Scan
+from .state import LOCK_SILENT_S, output_identity
+from .units import count_text
+
+Progress = Callable[[int, int], None]
+NO_RESULTS = frozenset({"init"})  # datasets that a program leaves in each file and nobody misses
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A file that stays where it is."""
+
+    path: Path
+    why: str
+
+
+@dataclass(frozen=True)
+class CleanReport:
+    """What is safe to remove, what is not, and why."""
+
+    output: Path
+    removable: tuple[Item, ...]
+    refused: tuple[Item, ...]  # not merged, or only in part: moved if somebody names them
+    kept: tuple[Kept, ...]
+    gone: int  # files of the audit trail that are no longer there
+    quarantines: tuple[Quarantine, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def removable_bytes(self) -> int:
+        return sum(item.size_bytes for item in self.removable)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a kill has left files on their way into a quarantine."""
+        return any(one.stage is Stage.MOVING for one in self.quarantines)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What went into a quarantine; `changed` stayed, because it is not what was proven."""
+
+    quarantine: Quarantine | None
+    changed: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Purged:
+    """What was deleted for good; `left` is still in the quarantine."""
+
+    name: str
+    files: int
+    freed_bytes: int
+    left: tuple[Item, ...] = ()
+
+
+@contextmanager
+def locked(output: Path, *, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+    """Keep runs, merges and other cleans of `output` away; LockedError if one is going on."""
+    folder = RunFolder.of(output)
+    if folder.exists():
+        with holding(folder.lock_path, tell=tell):
+            yield
+        return
+    root = quarantine.quarantine_root(folder.output)
+    durable.make_folder(root)
+    try:
+        with holding(root / "lock", tell=tell):
+            yield
+    finally:
+        quarantine.remove_empty_root(folder.output, root / "lock")
+
+
+def find_removable(output: Path, *, progress: Progress = lambda *_: None) -> CleanReport:
+    """Read worker files, record files and output, and say what is safe to remove.
+
+    Nothing on disk changes.
+    """
+    return _Finder(_existing_output(output), progress).report()
+
+
+def move_to_quarantine(report: CleanReport, *, also: Sequence[str] = ()) -> Moved:
+    """Move what is safe to remove, and what was named, to a quarantine beside the output.
+
+    Killed at any moment, each file is at its place or in the quarantine, whole; what `report` was
+    made from is then read anew, and the same call goes on.
+    """
+    chosen = {item.path: item for name in also if (item := _refused_of_name(report, name))}
+    items = [*report.removable, *chosen.values()]
+    if not items and not report.is_unfinished:
+        return Moved(None)
+    folder = RunFolder(report.output)
+    with _keeping_note(folder):
+        append_removal(report.output, "moved to quarantine", [item.as_json() for item in items])
+        made, changed = quarantine.move_items(report.output, items)
+    return Moved(made, tuple(item.path for item in changed))
+
+
+def restore(output: Path, name: str | None = None) -> list[Restored]:
+    """Put the files of one quarantine back where they were, or of all; none over another file."""
+    folder = RunFolder.of(output)
+    found = [_quarantine_of_name(folder.output, name)] if name else read_quarantines(folder.output)
+    restored = []
+    for one in reversed(found):
+        inside = [item.as_json() for item in one.items_inside()]
+        append_removal(folder.output, f"put back from {one.name}", inside)
+        restored.append(quarantine.restore_files(one))
+    return restored
+
+
+def purge(output: Path, name: str, *, progress: Progress = lambda *_: None) -> Purged:
+    """Delete one quarantine for good, when every result in it was read back from the output again.
+
+    DamagedError, and nothing is deleted, if the output is gone or does not have all of it. Files
+    that were moved because somebody named them stay, unless they are empty.
+    """
+    folder = RunFolder.of(output)
+    chosen = _quarantine_of_name(folder.output, name)
+    if not folder.output.exists():
+        raise DamagedError(
+            f"{folder.output} is gone, so the files in quarantine may be the only copy: "
+            f"h5sweep clean {folder.output} --restore {name}"
+        )
+    inside = chosen.items_inside()
+    unproven = [i for i in inside if i.reason is Reason.ASKED_FOR and i.size_bytes]
+    proven = [item for item in inside if item not in unproven]
+    _require_proof(folder, chosen, proven, progress)
+    append_removal(folder.output, f"purged from {name}", [item.as_json() for item in proven])
+    freed_bytes = quarantine.delete_items(chosen, proven)
+    return Purged(name, len(proven), freed_bytes, tuple(unproven))
+
+
+def remove_merged(
+    output: Path, *, records: bool = False, progress: Progress = lambda *_: None
+) -> tuple[Purged, CleanReport]:
+    """Delete the worker files that were merged, each after it was read back from the output.
+
+    The same proof as for a quarantine, and the audit trail lists them before the first one goes;
+    they are not moved first, because they may lie on another disk. What is not proven stays.
+    `records`: also the run folder's record files. Killed at any moment, the rest is there.
+    """
+    report = find_removable(output, progress=progress)
+    items = [i for i in report.removable if records or i.reason is not Reason.RECORD_FILE]
+    if not items:
+        return Purged("", 0, 0), report
+    with _keeping_note(RunFolder(report.output)):
+        append_removal(report.output, "removed", [item.as_json() for item in items])
+        deleted = quarantine.delete_in_place(items)
+    return Purged("", len(deleted), sum(item.size_bytes for item in deleted)), report
+
+
+def _existing_output(output: Path) -> RunFolder:
+    folder = RunFolder.of(output)
+    if not folder.output.exists():
+        raise UsageError(
+            f"there is no {folder.output}: without an output nothing is safe to remove"
+        )
+    return folder
+
+
+def _quarantine_of_name(output: Path, name: str) -> Quarantine:
+    found = {one.name: one for one in read_quarantines(output)}
+    if name not in found:
+        names = f"there are {', '.join(found)}" if found else "there is none"
+        raise UsageError(f"{output} has no quarantine {name!r}: {names}")
+    return found[name]
+
+
+def _refused_of_name(report: CleanReport, name: str) -> Item | None:
+    """The file that somebody means by a path or a mere name; None if it was moved already."""
+    path = Path(os.path.abspath(name))  # noqa: PTH100 (resolving would follow links)
+    named = [i for i in report.refused if i.path == path]
+    named = named or [i for i in report.refused if i.path.name == name]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        paths = ", ".join(str(item.path) for item in named)
+        raise UsageError(f"{name} may be {paths}: give the path")
+    inside = [i.path for one in report.quarantines for i in one.items_inside()]
+    if path in inside or name in [path.name for path in inside]:
+        return None
+    others = [kept for kept in report.kept if name in (kept.path.name, str(kept.path))]
+    if others:
+        raise UsageError(f"{name} stays where it is: {others[0].why}")
+    raise UsageError(f"{name} is not among the files that were not merged")
+
+
+@contextmanager
+def _keeping_note(folder: RunFolder) -> Iterator[None]:
+    """Let the output count as up to date as before, though record files go."""
+    plan = folder.load_plan() if folder.exists() else None
+    was_up_to_date = plan is not None and is_up_to_date(folder, plan)
+    yield
+    if was_up_to_date:
+        folder.save_merged({**folder.load_merged(), **merge_details(folder)})
+
+
+def _require_proof(
+    folder: RunFolder, chosen: Quarantine, items: Sequence[Item], progress: Progress
+) -> None:
+    objections = []
+    with _Prover(folder) as prover:
+        for number, item in enumerate(items):
+            progress(number, len(items))
+            objection = prover.objection(item, chosen.place_of(item))
+            if objection:
+                objections.append(f"{item.name}: {objection}")
+    if objections:
+        raise DamagedError(
+            f"nothing was deleted: {len(objections):,} of {count_text(len(items), 'file')} cannot "
+            f"be proven any more, first {objections[0]}. "
+            f"h5sweep clean {folder.output} --restore {chosen.name} puts them back"
+        )
+
+
+class _Prover:
+    """Says of files whether the output, as it is now, has everything that is in them."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._survey = Survey()
+        self._reader: OutputReader | None = None
+        self._records: RecordProof | None = None
+        self.written = files_being_written()
+
+    def __enter__(self) -> _Prover:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+    def objection(self, item: Item, path: Path) -> str:
+        """Why the file at `path` cannot go; empty if nothing is lost with it."""
+        if not item.is_unchanged_at(path) or _crc32_of(path) != item.crc32:
+            return "it changed"
+        if item.reason is Reason.ASKED_FOR:
+            return "" if not item.size_bytes else "it was not merged"
+        if item.reason is Reason.RECORD_FILE:
+            return self.record_objection(path)
+        return self.worker_objection(item, self.look_at(path))
+
+    def look_at(self, path: Path) -> Input:
+        return self._survey.look_at(path, self.written)
+
+    def record_objection(self, path: Path) -> str:
+        """The same for a record file of the run folder, whose checksum is known."""
+        if self._records is None:
+            self._reader = OutputReader(self._folder.output)
+            self._records = RecordProof(self._reader, self._folder.load_plan() or Plan(()))
+        return self._records.objection(path)
+
+    def worker_objection(self, item: Item, one: Input) -> str:
+        """The same for a worker file, whose checksum is known, by the way it was merged."""
+        try:
+            return self._worker_objection(item, one)
+        except (SweepError, OSError) as error:
+            return str(error)
+
+    def _worker_objection(self, item: Item, one: Input) -> str:
+        if one.state is State.LIVE:
+            return "it is being written"
+        if not one.is_readable:
+            return "it cannot be read any more"
+        if one.style is Style.RECORDS and _has_failures(one.path):
+            return "it has failures, which the output does not take from there"
+        is_there = _is_merged(self._survey, one, self._folder.output, item)
+        return "" if is_there else "not all that is in it is in the output"
+
+
+def _is_merged(survey: Survey, one: Input, output: Path, item: Item) -> bool:
+    """Whether everything in a worker file is in the output: both are read anew and compared."""
+    # Imported here, because a clean of record files needs none of them.
+    if item.way == "sweep":
+        from .foreign import is_in_output  # type: ignore[import-not-found,unused-ignore]
+
+        return bool(is_in_output(survey, one, output, key=item.key))
+    answers = []
+    if item.rows:
+        from .join_columns import is_in_columns  # type: ignore[import-not-found,unused-ignore]
+
+        rows = {table: (first, count) for table, (first, count) in item.rows.items()}
+        answers.append(bool(is_in_columns(survey, one, output, rows)))
+    if not item.rows or one.style in (Style.GROUPS, Style.ONE):
+        from .join_groups import is_in_groups  # type: ignore[import-not-found,unused-ignore]
+
+        answers.append(bool(is_in_groups(survey, one, output)))
+    return all(answers)
+
+
+def _has_failures(path: Path) -> bool:
+    with RecordFile(path) as file:
+        return any(frame[KIND] in FAILURES for _, frame in file.scan(Scan()))
+
+
+@dataclass
+class _Finder:
+    """Looks at every file that the audit trail names, and at the record files."""
+
+    folder: RunFolder
+    progress: Progress
+    removable: list[Item] = field(default_factory=list)
+    refused: list[Item] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    gone: int = 0
+
+    def report(self) -> CleanReport:
+        output = self.folder.output
+        trail = read_trail(output)
+        if not trail.entries and not self.folder.exists():
+            raise UsageError(
+                f"{output} has neither an audit trail nor a run folder: nobody knows what it was "
+                "made from, so nothing is safe to remove"
+            )
+        notes = [f"line {n} of its audit trail is {why}" for n, why in trail.unread]
+        quarantines = read_quarantines(output)
+        self._own_folder = self.folder.records_path.absolute()
+        named = self._named(trail.entries)
+        records = self.folder.record_paths()
+        total = len(named) + len(records)
+        with _Prover(self.folder) as self._prover:
+            for number, (entry, one) in enumerate(named.values()):
+                self.progress(number, total)
+                self._look_at_named(entry, one)
+            self._look_at_records(records, len(named), total)
+        self.gone -= sum(
+            not item.path.exists() and str(item.path) in named
+            for one in quarantines
+            for item in one.items_inside()
+        )
+        return CleanReport(
+            output,
+            tuple(self.removable),
+            tuple(self.refused),
+            tuple(self.kept),
+            max(self.gone, 0),
+            tuple(quarantines),
+            tuple(notes),
+        )
+
+    def _named(
+        self, entries: Iterable[AuditEntry]
+    ) -> dict[str, tuple[AuditEntry, AuditInput | Refused]]:
+        """Every file in the trail but our own record files, with the last merge that names it."""
+        named: dict[str, tuple[AuditEntry, AuditInput | Refused]] = {}
+        for entry in entries:
+            files: list[AuditInput | Refused] = [*entry.inputs, *entry.refused]
+            for one in files:
+                named[one.path] = entry, one
+        ours = str(self._own_folder) + "/"
+        return {path: it for path, it in named.items() if not path.startswith(ours)}
+
+    def _look_at_named(self, entry: AuditEntry, one: AuditInput | Refused) -> None:
+        path = Path(one.path)
+        try:
+            status = path.lstat()
+        except OSError:
+            self.gone += 1
+            return
+        objection = self._outside_objection(path, one, status)
+        if objection:
+            self.kept.append(Kept(path, objection))
+        elif isinstance(one, Refused):
+            self._add_refused(path, one.state, one.why, status)
+        else:
+            self._look_at_merged(path, entry, one, status)
+
+    def _outside_objection(
+        self, path: Path, one: AuditInput | Refused, status: os.stat_result
+    ) -> str:
+        """Why a file cannot go, seen without reading it."""
+        if path.is_symlink() or not path.is_file():
+            return "it is a symbolic link, or no file"
+        if path.samefile(self.folder.output):
+            return "it is the output itself"
+        if (status.st_size, status.st_mtime_ns) != (one.size_bytes, one.modified_ns):
+            return "it changed since it was merged"
+        if who := self._prover.written.get(identity_of(status)):
+            return f"{who} is writing it"
+        return ""
+
+    def _look_at_merged(
+        self, path: Path, entry: AuditEntry, one: AuditInput, status: os.stat_result
+    ) -> None:
+        objection = _kind_objection(path, one)
+        crc32 = "" if objection else _crc32_of(path)
+        if not objection and one.crc32 not in (None, crc32):
+            objection = "it changed since it was merged: its checksum is another"
+        if objection:
+            self.kept.append(Kept(path, objection))
+            return
+        found = self._prover.look_at(path)
+        if not found.is_readable and found.state is not State.LIVE:
+            why = "; ".join(f"{f.code} {f.message}" for f in found.reasons)
+            self._add_refused(path, found.state.value, why, status)
+            return
+        why = f"all its results were read back from the output ({entry.way})"
+        item = _item(path, status, crc32, Reason.WORKER_FILE, why)
+        item = replace(item, way=entry.way, key=entry.key, rows=dict(one.rows))
+        self._add(item, self._prover.worker_objection(item, found))
+
+    def _add_refused(self, path: Path, state: str, why: str, status: os.stat_result) -> None:
+        why = f"{state}: {why}" if why else state
+        self.refused.append(_item(path, status, _crc32_of(path), Reason.ASKED_FOR, why))
+
+    def _look_at_records(self, paths: list[Path], done: int, total: int) -> None:
+        if not paths:
+            return
+        objection = self._folder_objection()
+        for number, path in enumerate(paths):
+            self.progress(done + number, total)
+            self._look_at_record(path.absolute(), objection)
+
+    def _look_at_record(self, path: Path, objection: str) -> None:
+        with suppress(FileNotFoundError):
+            status = path.lstat()
+            objection = objection or self._writer_objection(path, status)
+            if objection:
+                self.kept.append(Kept(path, objection))
+                return
+            why = "all that it says is in the output, and was read back from there"
+            item = _item(path, status, _crc32_of(path), Reason.RECORD_FILE, why)
+            self._add(item, self._prover.record_objection(path))
+
+    def _folder_objection(self) -> str:
+        """Why no record file can go, whatever is in it."""
+        plan, merged = self.folder.load_plan(), self.folder.load_merged()
+        is_known = plan is not None and plan.tasks_shared_with(merged.get("plan"))
+        if not is_known or merged["output"] != output_identity(self.folder.output):
+            # Without that note `status` would not count the rows of the output.
+            return (
+                "the run folder does not know the output as it is now: "
+                f"h5sweep merge {self.folder.output}"
+            )
+        return ""
+
+    def _writer_objection(self, path: Path, status: os.stat_result) -> str:
+        """Whether the process that writes a record file may still be alive."""
+        if who := self._prover.written.get(identity_of(status)):
+            return f"{who} is writing it"
+        with RecordFile(path) as file:
+            about, owner = file.about(), file.owner()
+        if owner is None or about is None:
+            return "it does not say who wrote it"
+        alive = owner.is_alive()
+        if alive:
+            return f"{owner} may still write to it"
+        # Workers end with their run, and a run keeps changing the lock. Recorders have no lock.
+        if alive is None and (about.get("role") == "recorder" or self._is_lock_fresh()):
+            return f"nobody here can say whether {owner} still writes to it: clean it there"
+        return ""
+
+    def _is_lock_fresh(self) -> bool:
+        with suppress(OSError):
+            return time.time() - self.folder.lock_path.stat().st_mtime < LOCK_SILENT_S
+        return False
+
+    def _add(self, item: Item, objection: str) -> None:
+        if objection:
+            self.kept.append(Kept(item.path, objection))
+        else:
+            self.removable.append(item)
+
+
+def _kind_objection(path: Path, one: AuditInput) -> str:
+    """Why a file cannot go by what it is, or by what was left out of it."""
+    if one.style == Style.OUTPUT:
+        return "it is an output itself: remove it by hand if it is not needed"
+    if path.parent.name == "records" and path.parent.parent.name.endswith(RUN_SUFFIX):
+        other = path.parent.parent.with_name(path.parent.parent.name.removesuffix(RUN_SUFFIX))
+        return f"it belongs to another run folder: h5sweep clean {other}"
+    left_out = [name for name in one.skipped if name.rpartition("/")[2] not in NO_RESULTS]
+    if left_out:
+        return f"{', '.join(left_out[:3])} was not merged, and is nowhere else"
+    return ""
+
+
+def _item(path: Path, status: os.stat_result, crc32: str, reason: Reason, why: str) -> Item:
+    return Item(path, status.st_size, status.st_mtime_ns, crc32, reason, why)
+
+
+def _crc32_of(path: Path) -> str:
+    """The checksum of a file, or nothing if it cannot be read: then it is not what it was."""
+    try:
+        return file_crc32(path)
+    except OSError:
+        return ""
