@@ -6,10 +6,13 @@ is taken for the file of one task.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
+from typing import Any
 
 from . import findings
 from .findings import Finding
@@ -26,6 +29,7 @@ MOST_KEY_COLUMNS = 4
 _HUGE_BYTES = 1 << 40
 _KNOWN_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 _OUTPUT_FORMAT = "h5sweep.output/1"
+_DIGITS = re.compile(r"(\d+)")
 
 
 class Style(StrEnum):
@@ -131,20 +135,20 @@ class Layout:
         found = [o for o in self.tree.objects if o.path in groups]
         return sorted(found, key=lambda o: natural_order(o.path))
 
-    def contents(self) -> Contents:
-        """Count what is there."""
+    def contents(self, *, with_keys: bool = True) -> Contents:
+        """Count what is there; without keys nothing but the structure is read."""
         datasets = self.tree.datasets
         data_bytes = sum(size for _, d in datasets for _, size in data_extents(d))
-        tasks, first, last = self._count()
+        tasks, first, last = self._count(with_keys=with_keys)
         return Contents(self.style, tasks, len(datasets), data_bytes, first, last)
 
-    def _count(self) -> tuple[int | None, str, str]:
+    def _count(self, *, with_keys: bool) -> tuple[int | None, str, str]:
         if self.style is Style.OUTPUT:
             task = self.by_group.get("/", {}).get("task")
             return (task.rows if task else None), "", ""
         if self.style is Style.ROWS:
             tables = self.all_tables()
-            first, last = self._end_keys(tables[0])
+            first, last = self._end_keys(tables[0]) if with_keys else ("", "")
             return sum(table.rows for table in tables), first, last
         if self.style is Style.GROUPS:
             groups = self.task_groups()
@@ -243,19 +247,12 @@ def _may_be_key(dataset: Dataset) -> bool:
     return is_plain and len(dataset.space.dims or ()) == 1
 
 
-def natural_order(text: str) -> list[tuple[int, int, str]]:
+def natural_order(text: str) -> list[Any]:
     """Sorts `s9` before `s10`, however many digits there are."""
-    parts: list[tuple[int, int, str]] = []
-    digits = ""
-    for letter in [*text, ""]:
-        if letter.isdecimal():
-            digits += letter
-            continue
-        if digits:
-            significant = digits.lstrip("0")
-            parts.append((0, len(significant), significant))
-            digits = ""
-        parts.append((1, 0, letter))
+    parts: list[Any] = _DIGITS.split(text)
+    for place in range(1, len(parts), 2):
+        significant = parts[place].lstrip("0")
+        parts[place] = (len(significant), significant)
     return parts
 
 
@@ -378,5 +375,6 @@ def _tail_rows(tree: Tree, table: Table) -> int:
 
 
 def _is_unwritten(tree: Tree, table: Table, row: int) -> bool:
-    columns = table.columns.values()
+    # The least data first: mostly that is enough to say no, and chunks may have to be unpacked.
+    columns = sorted(table.columns.values(), key=lambda d: math.prod(d.layout.chunk) * d.type.size)
     return all(is_fill(d, piece) for d in columns for piece in read_row(tree.file, d, row))

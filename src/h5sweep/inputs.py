@@ -7,20 +7,25 @@ changed meanwhile is noticed.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from . import findings
-from .check import own_tree, source_of, structure_findings
-from .contents import Contents, Layout, Style, judge_contents
+from .check import SMALL_BYTES, own_tree, source_of, structure_findings
+from .contents import Contents, Layout, Style, judge_contents, natural_order
 from .errors import ChangedError
 from .findings import Finding, State, by_weight, state_of
+from .hdf5.data import fill_bytes
 from .hdf5.file import Hdf5File
+from .hdf5.source import FileSource, Source
+from .hdf5.tree import Dataset, Tree
 from .live import Identity, files_being_written, identity_of
 from .places import find_places
 from .siblings import Family, Siblings
@@ -30,22 +35,32 @@ from .triage import RECORDS_MAGIC, Triage
 COSTLESS = frozenset(
     rule.code for rule in (findings.NOT_CLOSED, findings.NOT_CLOSED_SWMR, findings.TRAILING)
 )
+MOST_KEPT_BYTES = 256 << 20
+MOST_KEPT_CHUNKS = 1_000_000  # about 200 bytes each
+MOST_ROW_BYTES = 64 << 10
+_DIGITS_ALIKE = str.maketrans("123456789", "000000000")
 
 
 @dataclass(eq=False, slots=True)
 class Input:
     """One file that somebody wants merged, as it was when it was looked at."""
 
-    path: Path
+    name: str  # of which `path` is made when it is wanted: that takes longer than to read a file
     size_bytes: int
     modified_ns: int
     findings: tuple[Finding, ...] = ()
     contents: Contents | None = None
     family: Family | None = None  # the structure that it shares with others, if it does
+    tree: Tree | None = None  # its structure, if none shares it and it is small enough to keep
+    content: bytes | None = None  # the whole file, if it is small enough to keep
+
+    @property
+    def path(self) -> Path:
+        return Path(self.name)
 
     @property
     def state(self) -> State:
-        return state_of(self.findings)
+        return state_of(self.findings) if self.findings else State.SOUND
 
     @property
     def style(self) -> Style:
@@ -96,33 +111,43 @@ class OnConflict(StrEnum):
 
 
 class Survey:
-    """Looks at files one after the other and remembers what they have in common."""
+    """Looks at files one after the other and remembers what they have in common.
+
+    What is kept of them is bounded: the bytes of small files, so that these are read once, and
+    structures.
+    """
 
     def __init__(self) -> None:
         self._triage = Triage()
         self._siblings = Siblings()
+        self._sound: dict[int, list[_Known]] = {}  # by the size of their files
+        self._bytes_left = MOST_KEPT_BYTES
+        self._chunks_left = MOST_KEPT_CHUNKS
 
     def look_at_all(
         self, paths: Iterable[str | os.PathLike[str]], *, leave_out: Iterable[Path] = ()
     ) -> list[Input]:
-        """Every file below `paths` that is HDF5, claims to be, or is ours; each once."""
+        """Every file below `paths` that is HDF5, claims to be, or is ours; each once.
+
+        They are in the natural order of their paths.
+        """
         written = files_being_written()
-        left_out = {identity for path in leave_out if (identity := _identity(path)) is not None}
-        seen: set[Identity] = set(left_out)
+        seen = {identity for path in leave_out if (identity := _identity(path)) is not None}
         found = []
         for place in find_places(paths):
-            identity = _identity(Path(place.path))
-            if identity in seen:
-                continue  # a second name of the same file
-            if identity is not None:
-                seen.add(identity)
-            one = self.look_at(Path(place.path), written)
-            if place.claims_hdf5 or one.state is not State.NOT_HDF5:
+            one = self._look(place.path, written, seen)
+            if one is not None and (one.state is not State.NOT_HDF5 or place.claims_hdf5):
                 found.append(one)
-        return found
+        return in_natural_order(found)
 
     def look_at(self, path: Path, written: dict[Identity, str] | None = None) -> Input:
         """Judge one file by its bytes; nothing is raised for what it holds."""
+        one = self._look(os.fspath(path), written or {}, set())
+        assert one is not None  # nothing was seen before
+        return one
+
+    def _look(self, path: str, written: dict[Identity, str], seen: set[Identity]) -> Input | None:
+        """Judge one file; None if it is one of those `seen`, under another name."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
@@ -130,39 +155,71 @@ class Survey:
             return Input(path, 0, 0, (findings.UNREADABLE.finding(why=why),))
         try:
             status = os.fstat(descriptor)
+            identity = identity_of(status)
+            if identity in seen:
+                return None
+            seen.add(identity)
             one = Input(path, status.st_size, status.st_mtime_ns)
             if not stat.S_ISREG(status.st_mode):
                 one.findings = (findings.NOT_HDF5.finding(what="no regular file"),)
-            elif written and (who := written.get(identity_of(status))) is not None:
+            elif (who := written.get(identity)) is not None:
                 one.findings = (findings.LIVE.finding(who=who),)
             else:
                 self._judge(one, descriptor)
         except OSError as error:
-            one.findings = (findings.UNREADABLE.finding(why=error.strerror or error),)
+            one = Input(path, 0, 0, (findings.UNREADABLE.finding(why=error.strerror),))
         finally:
             os.close(descriptor)
         return one
 
     def _judge(self, one: Input, descriptor: int) -> None:
-        source = source_of(descriptor, one.size_bytes)
+        content, size = None, one.size_bytes
+        if size <= SMALL_BYTES:
+            content = os.pread(descriptor, size, 0)
+            if size <= self._bytes_left:
+                one.content = content
+                self._bytes_left -= size
+        for known in self._sound.get(size, ()):
+            if known.is_like(descriptor, content):
+                one.contents, one.family = known.contents, known.family
+                return
+        self._judge_anew(one, Source(content) if content else FileSource(descriptor, size))
+
+    def _judge_anew(self, one: Input, source: Source) -> None:
+        """Judge a file of which nothing like it was met before."""
         magic = source.read(0, len(RECORDS_MAGIC)) if source.size >= len(RECORDS_MAGIC) else b""
         if magic == RECORDS_MAGIC:
             one.contents = Contents(Style.RECORDS, None)
             return
-        verdict = self._triage.judge(source, str(one.path))
+        verdict = self._triage.judge(source, one.name)
         found = list(verdict.findings)
         if verdict.superblock is not None:
-            file = Hdf5File(source, verdict.superblock)
-            family = self._siblings.find(source)
-            if family is None:
-                tree = own_tree(file)
-                family = self._siblings.add(tree, structure_findings(tree))
-            one.family = family if family.fixed else None
-            layout = Layout(family.tree_of(source))
+            layout, family = self._layout_of(Hdf5File(source, verdict.superblock))
             found += family.structure_findings
             found += judge_contents(layout)
-            one.contents = layout.contents()
+            one.contents = layout.contents(with_keys=False)
+            if family.fixed:
+                one.family = family
+                if not found:
+                    known = _Known(family, one.contents, _last_rows(layout))
+                    self._sound.setdefault(one.size_bytes, []).append(known)
+            else:
+                self._keep_tree(one, family.tree)
         one.findings = tuple(by_weight(dict.fromkeys(found)))
+
+    def _layout_of(self, file: Hdf5File) -> tuple[Layout, Family]:
+        family = self._siblings.find(file.source)
+        if family is None:
+            tree = own_tree(file)
+            family = self._siblings.add(tree, structure_findings(tree))
+        return Layout(family.tree_of(file.source)), family
+
+    def _keep_tree(self, one: Input, tree: Tree) -> None:
+        size = sum(1 + len(o.attributes) for o in tree.objects)
+        size += sum(len(dataset.chunks) for _, dataset in tree.datasets)
+        if size <= self._chunks_left:
+            one.tree = tree
+            self._chunks_left -= size
 
     @contextmanager
     def opened(self, one: Input) -> Iterator[Layout]:
@@ -171,17 +228,83 @@ class Survey:
         try:
             require_unchanged(one, descriptor)
             source = source_of(descriptor, one.size_bytes)
-            if one.family is not None:
-                tree = one.family.tree_of(source)
-            else:
-                superblock = self._triage.judge(source, str(one.path)).superblock
-                if superblock is None:
-                    raise changed(one)
-                tree = own_tree(Hdf5File(source, superblock))
-            yield Layout(tree)
+            yield Layout(self._tree_of(one, source))
             require_unchanged(one, descriptor)
         finally:
             os.close(descriptor)
+
+    def _tree_of(self, one: Input, source: Source) -> Tree:
+        if one.family is not None:
+            return one.family.tree_of(source)
+        if one.tree is not None:
+            return replace(one.tree, file=Hdf5File(source, one.tree.file.superblock))
+        superblock = self._triage.judge(source, one.name).superblock
+        if superblock is None:
+            raise changed(one)
+        return own_tree(Hdf5File(source, superblock))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """A structure in which nothing was wrong, and where to look for rows that were never written.
+
+    Whatever equals it outside its data is as sound, unless the last row of a table is unwritten:
+    `last_rows` has, for each table, the place of one piece of it and what would stand there then.
+    """
+
+    family: Family
+    contents: Contents
+    last_rows: tuple[tuple[int, bytes], ...]
+
+    def is_like(self, descriptor: int, content: bytes | None) -> bool:
+        """Whether a file of the same size is as sound as this; if not, look closer."""
+        for (start, end), data in zip(self.family.spans, self.family.fixed, strict=True):
+            found = content[start:end] if content else os.pread(descriptor, end - start, start)
+            if found != data:
+                return False
+        for start, fill in self.last_rows:
+            end = start + len(fill)
+            if fill == (content[start:end] if content else os.pread(descriptor, len(fill), start)):
+                return False
+        return True
+
+
+def _last_rows(layout: Layout) -> tuple[tuple[int, bytes], ...]:
+    """One piece of the last row of every table that can grow: the smallest that is in the file."""
+    start, found = layout.tree.file.superblock.start, []
+    for table in layout.tables():
+        pieces = [
+            (len(fill), start + at, fill)
+            for dataset in table.columns.values()
+            for at, fill in _last_row(dataset)
+        ]
+        if pieces:
+            _, at, fill = min(pieces)
+            found.append((at, fill))
+        elif len(table.columns) > 1 and table.rows > 1:
+            found.append((0, b""))  # equal to anything: each such file is looked at by itself
+    return tuple(found)
+
+
+def _last_row(dataset: Dataset) -> Iterator[tuple[int, bytes]]:
+    row = (dataset.rows or 0) - 1
+    row_bytes = math.prod(dataset.layout.chunk[1:]) * dataset.type.size
+    if dataset.filters or dataset.type.points_elsewhere or row_bytes > MOST_ROW_BYTES:
+        return
+    for chunk in dataset.chunks:
+        within = row - chunk.start[0]
+        if 0 <= within < dataset.layout.chunk[0]:
+            yield chunk.address + within * row_bytes, fill_bytes(dataset, row_bytes)
+
+
+def in_natural_order(inputs: list[Input]) -> list[Input]:
+    """By their paths, `worker_9.h5` before `worker_10.h5`."""
+    paths = [one.name for one in inputs]
+    # Where all names have their digits in the same places, the order of letters is the natural one.
+    shapes = "\n".join(paths).translate(_DIGITS_ALIKE)
+    is_plain = shapes.isascii() and len(set(shapes.split("\n"))) <= 1
+    keys: list[Any] = paths if is_plain else [natural_order(path) for path in paths]
+    return [inputs[place] for place in sorted(range(len(inputs)), key=keys.__getitem__)]
 
 
 def require_unchanged(one: Input, descriptor: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from .cursor import Cursor, decoded
@@ -41,6 +41,7 @@ class Datatype:
     members: tuple[Member, ...] = ()
     base: Datatype | None = None
     version: int = 1
+    encoded: bytes = field(default=b"", compare=False, repr=False)  # as it stands in the file
 
     @property
     def has_first_array(self) -> bool:
@@ -84,6 +85,7 @@ def read_datatype(cursor: Cursor, depth: int = 0) -> Datatype:
     """Read one datatype and all that it is made of."""
     if depth > _MOST_DEPTH:
         raise Damaged("datatypes within datatypes without an end")
+    start = cursor.position
     first = cursor.uint(1)
     version, number = first >> 4, first & 0xF
     bits, size = cursor.uint(3), cursor.uint(4)
@@ -93,7 +95,8 @@ def read_datatype(cursor: Cursor, depth: int = 0) -> Datatype:
         raise Damaged(f"datatype of class {number}")
     if not size and number != Class.STRING:
         raise Damaged("a datatype of 0 bytes")
-    return _READERS[Class(number)](cursor, version, bits, size, depth)
+    found = _READERS[Class(number)](cursor, version, bits, size, depth)
+    return found if depth else replace(found, encoded=cursor.data[start : cursor.position])
 
 
 def _read_number(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:

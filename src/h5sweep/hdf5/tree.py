@@ -33,7 +33,7 @@ from .messages import (
 
 MOST_OBJECTS = 200_000
 MOST_CHUNKS = 1_000_000
-MOST_ATTRIBUTES_KEPT = 64
+MOST_ATTRIBUTES_KEPT = 4096
 
 
 class ObjectKind(StrEnum):
@@ -203,8 +203,9 @@ class _Walk:
     def take_attributes(self, found: Object, header: Header) -> None:
         try:
             for attribute in read_attributes(self.file, header):
-                if len(found.attributes) < MOST_ATTRIBUTES_KEPT:
-                    found.attributes[attribute.name] = attribute
+                if len(found.attributes) >= MOST_ATTRIBUTES_KEPT:
+                    raise Unsupported(f"more than {MOST_ATTRIBUTES_KEPT:,} attributes")
+                found.attributes[attribute.name] = attribute
         except (Damaged, Unsupported) as error:
             self.note(found.path, error)
 

@@ -1,0 +1,458 @@
+"""Tables of many files, joined along their first axis into one file of the same shape.
+
+Names, groups, types and attributes stay as they are, so that scripts which read one of the files
+read the joined one. What is on disk for each column:
+
+    no input is packed      contiguous, and of fixed size: fastest to read, and written by `pwrite`
+    all are packed alike    the chunks as they are, resizable if those of the inputs are; the length
+                            of every input but the last must be a multiple of the chunk's
+    packed in other ways    unpacked, and packed anew as in the first input that is packed
+    of any length           texts and sequences are read from the heaps of the inputs and written
+                            by the HDF5 library
+
+An input that was not closed by its writer has every chunk unpacked before its bytes are taken. The
+HDF5 library opens no input, except for filters that our reader lacks, in files that are sound.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from .contents import Layout
+from .errors import DamagedError, UsageError
+from .h5 import h5py
+from .hdf5.errors import Unsupported
+from .hdf5.tree import Dataset
+from .inputs import Input, Survey, Taken
+from .join_copy import (
+    Route,
+    copy_alike,
+    copy_file,
+    list_chunks,
+    plan_route,
+    read_back,
+    verify_alike,
+    verify_file,
+    write_all,
+)
+from .join_output import JoinedOutput, as_objects, created, not_as_written, reopened
+from .join_rows import RowReader, read_raw, require_chunks_readable
+from .join_schema import Column, Mode, Schema, Structure, sound_path
+from .join_types import convert, fill_element, holds_objects, survives, type_of
+from .values import Array
+
+Progress = Callable[[int, int], None]
+THREADS = 2
+ALIKE_BYTES = 1 << 20  # what is copied at once of small files that are alike
+FILL_BYTES = 4 << 20
+
+
+@dataclass(eq=False)
+class _Batch:
+    """Inputs that are copied at once, and the checksums by which they are verified."""
+
+    places: range
+    route: Route
+    is_alike: bool
+    around: array[int] = field(default_factory=lambda: array("I"))
+    written: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class _OddPiece:
+    """Rows that were not copied as bytes, and the checksum of what they became."""
+
+    column: Column
+    first: int
+    count: int
+    crc32: int
+
+
+class JoinedColumns:
+    """The tables of `inputs`, which must all have some, as one file. Nothing is written yet.
+
+    Raises UsageError, naming both places, if a column cannot be one without losing a value.
+    """
+
+    def __init__(self, survey: Survey, inputs: Sequence[Input]) -> None:
+        self._survey, self._inputs = survey, inputs
+        self._schema = Schema(survey, inputs)
+        self.notes = self._schema.notes
+        self._batches: list[_Batch] = []
+        self._odd: list[_OddPiece] = []
+        self._columns = self._schema.columns
+        tables = {table.name: table for table in self._schema.tables}
+        self._tables = [tables[column.table] for column in self._columns]
+        self._routes = [self._route(structure) for structure in self._schema.structures]
+
+    @property
+    def size_bytes(self) -> int:
+        """About what the joined tables take on disk."""
+        packed = {c.path for c in self._columns if c.mode is Mode.CHUNKS}
+        plain = sum(
+            table.rows * column.row_bytes
+            for table in self._schema.tables
+            for column in table.columns
+            if column.path not in packed
+        )
+        return plain + self._packed_bytes(packed) + (1 << 16)
+
+    def write(self, path: Path, progress: Progress) -> list[Taken]:
+        """Add the tables to the HDF5 file at `path`, which is created if it is not there.
+
+        Every input is read once, and its CRC-32 taken. Nothing is durable yet, and nothing counts
+        before `verify`. ChangedError if an input is not what was looked at.
+        """
+        meter = _Meter(progress, sum(one.size_bytes for one in self._inputs))
+        self._batches, self._odd = list(self._make_batches()), []
+        with created(path, self._schema) as output:
+            checksums = self._copy_all(output, meter)
+            for place, one in enumerate(self._inputs):
+                structure = self._structure(place)
+                if self._routes[self._schema.of_input[place]].odd or one.is_suspect:
+                    self._copy_odd(place, one, structure, output)
+        return self._list_taken(checksums)
+
+    def verify(self, path: Path, progress: Progress) -> None:
+        """Read everything back from `path` and compare it with what the inputs were.
+
+        Names, types, shapes and attributes are compared with those of the inputs; data with
+        checksums that were taken of the inputs' bytes when these were read, which is once.
+        DamagedError if anything differs.
+        """
+        meter = _Meter(progress, self.size_bytes)
+        with reopened(path, self._schema) as output:
+            chunks = {
+                column.path: list_chunks(output, column)
+                for column in self._columns
+                if column.mode is Mode.CHUNKS
+            }
+
+            def verify_batch(batch: _Batch) -> None:
+                first = batch.places.start
+                if batch.is_alike:
+                    count = len(batch.places)
+                    verify_alike(count, batch.route, self._firsts(first), batch.written, output)
+                else:
+                    route, firsts = batch.route, self._firsts(first)
+                    verify_file(route, firsts, batch.around, output, chunks, meter.tick)
+
+            self._require_covered(chunks)
+            _for_each(verify_batch, self._batches)
+            for piece in self._odd:
+                if _checksum_of(output, piece) != piece.crc32:
+                    raise not_as_written(piece.column.path)
+        meter.finish()
+
+    # How it is copied ----------------------------------------------------------------------------
+
+    def _structure(self, place: int) -> Structure:
+        return self._schema.structures[int(self._schema.of_input[place])]
+
+    def _route(self, structure: Structure) -> Route:
+        one = structure.example
+        return plan_route(structure, self._columns, structure.start, one.size_bytes)
+
+    def _firsts(self, place: int) -> list[int]:
+        """For each column, the row of the output at which the rows of an input begin."""
+        return [int(table.starts[place]) for table in self._tables]
+
+    def _make_batches(self) -> Iterator[_Batch]:
+        """Small files that are alike and follow one another, at once; every other by itself."""
+        numbers = self._schema.of_input.tolist()
+        place = 0
+        while place < len(numbers):
+            route, one, end = self._routes[numbers[place]], self._inputs[place], place + 1
+            is_alike = route.is_plain and one.content is not None and not one.is_suspect
+            if is_alike:
+                most = place + max(ALIKE_BYTES // max(one.size_bytes, 1), 1)
+                while end < min(most, len(numbers)) and numbers[end] == numbers[place]:
+                    if self._inputs[end].content is None:
+                        break
+                    end += 1
+            yield _Batch(range(place, end), route, is_alike)
+            place = end
+
+    def _copy_all(self, output: JoinedOutput, meter: _Meter) -> list[int]:
+        """Copy what can be copied as bytes; return the CRC-32 of every input."""
+        checksums = [0] * len(self._inputs)
+
+        def copy(batch: _Batch) -> None:
+            first = batch.places.start
+            if batch.is_alike:
+                inputs = self._inputs[first : batch.places.stop]
+                found, batch.written = copy_alike(inputs, batch.route, self._firsts(first), output)
+                checksums[first : batch.places.stop] = found
+                meter.tick(len(inputs) * inputs[0].size_bytes)
+            else:
+                one = self._inputs[first]
+                checksums[first], batch.around = copy_file(
+                    one, batch.route, self._firsts(first), output, meter.tick
+                )
+
+        _for_each(copy, self._batches)
+        return checksums
+
+    def _copy_odd(self, place: int, one: Input, structure: Structure, output: JoinedOutput) -> None:
+        """Copy the columns of one input that have to be unpacked, converted or filled."""
+        route, firsts = self._routes[self._schema.of_input[place]], self._firsts(place)
+        with self._survey.opened(one) as layout:
+            try:
+                if one.is_suspect:
+                    _prove_readable(layout, structure)
+                for number, column in enumerate(self._columns):
+                    if column in route.odd:
+                        rows = structure.tables[column.table].rows
+                        for at, data in self._converted(one, layout, structure, column, rows):
+                            piece = _write_rows(output, column, firsts[number] + at, data)
+                            self._odd.append(piece)
+            except Unsupported as error:
+                raise UsageError(f"{one.path}: {error}: leave this file out") from error
+            except DamagedError as error:
+                if str(one.path) in str(error):
+                    raise
+                raise DamagedError(f"{one.path}: {error}") from error
+
+    def _converted(
+        self, one: Input, layout: Layout, structure: Structure, column: Column, rows: int
+    ) -> Iterator[tuple[int, Array]]:
+        """The rows of one input as elements of a column of the output, a few at a time."""
+        dataset = structure.columns.get(column.path)
+        if dataset is None:
+            yield from _filled(column, rows)
+            return
+        reader, old = _reader(one, layout, column.path, dataset), type_of(dataset.type)
+        for step in reader.steps():
+            yield step.start, convert(reader.read(step), old, column.type)
+
+    # What came of it -----------------------------------------------------------------------------
+
+    def _list_taken(self, checksums: Sequence[int]) -> list[Taken]:
+        about = [_about(structure, self._schema) for structure in self._schema.structures]
+        tables = [(t.name, t.starts.tolist(), t.counts.tolist()) for t in self._schema.tables]
+        numbers, taken = self._schema.of_input.tolist(), []
+        for place, one in enumerate(self._inputs):
+            names, datasets, attributes, skipped, tasks = about[numbers[place]]
+            rows = {name: (s[place], c[place]) for name, s, c in tables if name in names}
+            taken.append(
+                Taken(one, checksums[place], tasks, 0, datasets, attributes, rows, skipped)
+            )
+        return taken
+
+    def _packed_bytes(self, packed: set[str]) -> int:
+        sizes = [
+            sum(c.size for path, d in s.columns.items() if path in packed for c in d.chunks)
+            for s in self._schema.structures
+        ]
+        return int(np.array(sizes)[self._schema.of_input].sum()) if packed else 0
+
+    def _require_covered(self, chunks: Mapping[str, Mapping[tuple[int, ...], object]]) -> None:
+        """No chunk more and none less than the inputs have."""
+        for column, table in zip(self._columns, self._tables, strict=True):
+            if column.mode is Mode.CHUNKS:
+                shape = (table.rows, *column.inner)
+                sides = zip(shape, column.chunk, strict=True)
+                if len(chunks[column.path]) != math.prod(-(-dim // side) for dim, side in sides):
+                    raise not_as_written(column.path)
+
+
+class _Meter:
+    """Says how far it is, from whatever thread."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done = progress, max(total, 1), 0
+        self._lock = threading.Lock()
+
+    def tick(self, size_bytes: int) -> None:
+        with self._lock:
+            self._done = min(self._done + size_bytes, self._total)
+            self._progress(self._done, self._total)
+
+    def finish(self) -> None:
+        self.tick(self._total)
+
+
+def _for_each(deal_with: Callable[[_Batch], None], batches: Sequence[_Batch]) -> None:
+    """Small files here, one after the other; large ones in threads, which only move bytes."""
+    large = [batch for batch in batches if not batch.is_alike]
+    for batch in batches:
+        if batch.is_alike:
+            deal_with(batch)
+    if not large:
+        return
+    with ThreadPoolExecutor(THREADS) as executor:
+        try:
+            for _ in executor.map(deal_with, large):
+                pass
+        except BaseException:
+            executor.shutdown(cancel_futures=True)
+            raise
+
+
+def _about(
+    structure: Structure, schema: Schema
+) -> tuple[set[str], tuple[str, ...], tuple[str, ...], tuple[str, ...], int]:
+    """What is the same in every input of one structure: tables, names, and how many rows."""
+    attributes = tuple(
+        f"{path}@{name}"
+        for path, values in structure.attributes.items()
+        if path in schema.attributes
+        for name in values
+    )
+    tasks = sum(part.rows for part in structure.tables.values())
+    return set(structure.tables), tuple(structure.columns), attributes, structure.skipped, tasks
+
+
+def _reader(one: Input, layout: Layout, path: str, dataset: Dataset) -> RowReader:
+    return RowReader(layout.tree.file, path, dataset, sound_path(one))
+
+
+def _prove_readable(layout: Layout, structure: Structure) -> None:
+    for path, dataset in structure.columns.items():
+        if dataset.filters:
+            require_chunks_readable(layout.tree.file, path, dataset)
+
+
+def _filled(column: Column, rows: int) -> Iterator[tuple[int, Array]]:
+    """Rows for files that lack the column."""
+    element = fill_element(column.type, column.fill)
+    per_row = math.prod(column.inner)
+    step = max(FILL_BYTES // max(column.row_bytes, 1), 1)
+    for first in range(0, rows, step):
+        count = min(step, rows - first) * per_row
+        yield first, np.tile(element, count) if element.dtype != object else element.repeat(count)
+
+
+# Rows that are not copied as bytes ---------------------------------------------------------------
+
+
+def _write_rows(output: JoinedOutput, column: Column, first: int, data: Array) -> _OddPiece:
+    per_row = math.prod(column.inner)
+    if holds_objects(column.type):
+        count = len(data) // max(per_row, 1)
+        _write_objects(output, column, first, count, data)
+        return _OddPiece(column, first, count, _objects_crc32(data))
+    count = data.size // max(column.row_bytes, 1)
+    if column.mode is Mode.BYTES:
+        offset = output.offsets[column.path] + first * column.row_bytes
+        write_all(output.descriptor, np.ascontiguousarray(data).data, offset)
+    else:
+        shape = (count, *column.inner)
+        values = np.ascontiguousarray(data).view(f"V{column.type.get_size()}").reshape(shape)
+        dataset = output.datasets[column.path].id
+        memory, space = _selection(dataset, first, shape)
+        dataset.write(memory, space, values, column.type)
+    return _OddPiece(column, first, count, crc32(np.ascontiguousarray(data).data))
+
+
+def _write_objects(
+    output: JoinedOutput, column: Column, first: int, count: int, data: Array
+) -> None:
+    dataset, shape = output.datasets[column.path].id, (count, *column.inner)
+    values = as_objects(data, column.type).reshape(shape)
+    memory, space = _selection(dataset, first, shape)
+    dataset.write(memory, space, values, h5py.h5t.py_create(values.dtype))
+
+
+def _selection(dataset: object, first: int, shape: tuple[int, ...]) -> tuple[object, object]:
+    space = dataset.get_space()  # type: ignore[attr-defined]  # h5py has no types
+    space.select_hyperslab((first, *(0 for _ in shape[1:])), shape)
+    return h5py.h5s.create_simple(shape), space
+
+
+def _checksum_of(output: JoinedOutput, piece: _OddPiece) -> int:
+    """The checksum of rows as they are in the output now."""
+    column, rows = piece.column, range(piece.first, piece.first + piece.count)
+    dataset = output.datasets[column.path]
+    if column.mode is Mode.BYTES:
+        buffer = memoryview(bytearray(piece.count * column.row_bytes))
+        offset = output.offsets[column.path] + piece.first * column.row_bytes
+        return crc32(read_back(output.descriptor, buffer, offset, column))
+    if holds_objects(column.type):
+        return _objects_crc32(_read_objects(dataset, rows))
+    return crc32(read_raw(dataset, rows).data)
+
+
+def _read_objects(dataset: object, rows: range) -> Array:
+    found: Array = dataset[rows.start : rows.stop]  # type: ignore[index]  # h5py has no types
+    return found.reshape(-1)
+
+
+def _objects_crc32(data: Array) -> int:
+    """Of texts and sequences, with their lengths."""
+    found = 0
+    for value in data:
+        raw = value if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes()
+        found = crc32(raw, crc32(len(raw).to_bytes(8, "little"), found))
+    return found
+
+
+# Whether a file is in an output ------------------------------------------------------------------
+
+
+def is_in_columns(
+    survey: Survey, one: Input, output: Path, rows: Mapping[str, tuple[int, int]]
+) -> bool:
+    """Whether every row of every table of a file is in `output` at these rows, value by value.
+
+    Both are read again. False also for a table of the file that is not among `rows`.
+    """
+    with survey.opened(one) as layout, h5py.File(output, "r", locking=False) as file:
+        columns = list(_columns_in(layout, rows))
+        if not columns or _has_other_tables(layout, [path for path, _, _ in columns]):
+            return False
+        try:
+            return all(
+                _are_rows_equal(_reader(one, layout, path, dataset), dataset, file, path, place)
+                for path, dataset, place in columns
+            )
+        except (DamagedError, Unsupported, OSError, RuntimeError):
+            return False
+
+
+def _columns_in(
+    layout: Layout, rows: Mapping[str, tuple[int, int]]
+) -> Iterator[tuple[str, Dataset, tuple[int, int]]]:
+    for path, dataset in layout.tree.datasets:
+        group = path.rpartition("/")[0] or "/"
+        place = rows.get(path, rows.get(group))
+        if place is not None and dataset.rows == place[1]:
+            yield path, dataset, place
+
+
+def _has_other_tables(layout: Layout, paths: Sequence[str]) -> bool:
+    growing = [path for path, dataset in layout.tree.datasets if dataset.may_grow]
+    return not set(growing) <= set(paths)
+
+
+def _are_rows_equal(
+    reader: RowReader, dataset: Dataset, file: object, path: str, place: tuple[int, int]
+) -> bool:
+    first, count = place
+    if path not in file:  # type: ignore[operator]  # h5py has no types
+        return False
+    joined = file[path]  # type: ignore[index]
+    old, new = type_of(dataset.type), joined.id.get_type()
+    inner = (dataset.space.dims or ())[1:]
+    if joined.shape[1:] != inner or joined.shape[0] < first + count or dataset.rows != count:
+        return False
+    for step in reader.steps():
+        rows, data = range(first + step.start, first + step.stop), reader.read(step)
+        if holds_objects(new):
+            found = _objects_crc32(_read_objects(joined, rows))
+            if found != _objects_crc32(convert(data, old, new)):
+                return False
+        elif not survives(data, old, new) or not np.array_equal(
+            convert(data, old, new), read_raw(joined, rows)
+        ):
+            return False
+    return True

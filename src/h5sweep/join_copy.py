@@ -1,0 +1,348 @@
+"""How the bytes of many files come into one: each file is read once, from its start to its end.
+
+The CRC-32 of a file runs along as it is read. Its value before and after each piece that is copied
+is kept; whoever reads the piece back from the output, beginning with the one, must get the other.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from .hdf5.messages import Storage
+from .hdf5.tree import Dataset
+from .inputs import Input, changed, require_unchanged
+from .join_output import JoinedOutput, not_as_written
+from .join_schema import Column, Mode, Structure
+from .join_types import type_of
+
+BLOCK_BYTES = 1 << 20
+GAP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bytes of a file that go into a column: behind `place` bytes of its rows, or as a chunk."""
+
+    start: int
+    size: int
+    column: int
+    place: int = 0
+    chunk: tuple[int, ...] | None = None
+    mask: int = 0
+
+
+# Where it begins and ends in a block; which column; the Stretch of a chunk, or how many bytes of
+# the column's rows are before it.
+Piece = tuple[int, int, int, Any]
+Block = tuple[int, int, list[Piece]]  # where it begins in the file, its size, its pieces
+
+
+@dataclass(eq=False)
+class Route:
+    """How files of one structure are copied: `blocks` cover a file, `odd` columns go elsewhere."""
+
+    blocks: list[Block]
+    columns: list[Column]
+    stretches: list[Stretch]
+    odd: list[Column] = field(default_factory=list)
+
+    @property
+    def largest_block(self) -> int:
+        return max((size for _, size, _ in self.blocks), default=0)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all is bytes that stay as they are, so that many files can be copied at once."""
+        return not self.odd and all(stretch.chunk is None for stretch in self.stretches)
+
+
+def plan_route(structure: Structure, columns: Sequence[Column], start: int, size: int) -> Route:
+    """Find the way for files of `size` bytes whose addresses count from `start`."""
+    stretches: list[Stretch] = []
+    odd = []
+    for number, column in enumerate(columns):
+        dataset = structure.columns.get(column.path)
+        found = None if dataset is None else _stretches(dataset, column, number, start)
+        if found is not None:
+            stretches += found
+        elif column.table in structure.tables and structure.tables[column.table].rows:
+            odd.append(column)
+    stretches.sort(key=lambda stretch: stretch.start)
+    if any(a.start + a.size > b.start for a, b in pairwise(stretches)):
+        # Two of them share bytes, which only a damaged file has: each is read by itself.
+        odd, stretches = _with_rows(structure, columns), []
+    return Route(_blocks(stretches, size), list(columns), stretches, odd)
+
+
+def _with_rows(structure: Structure, columns: Sequence[Column]) -> list[Column]:
+    tables = structure.tables
+    return [c for c in columns if c.table in tables and tables[c.table].rows]
+
+
+def _stretches(dataset: Dataset, column: Column, number: int, start: int) -> list[Stretch] | None:
+    """The bytes of a column in the file; None if they cannot be taken as they are."""
+    if dataset.type.encoded != column.encoded and type_of(dataset.type) != column.type:
+        return None
+    if column.mode is Mode.CHUNKS:
+        dims = dataset.space.dims or ()
+        return [
+            Stretch(start + c.address, c.size, number, 0, c.start, c.mask)
+            for c in dataset.chunks
+            if all(at < dim for at, dim in zip(c.start, dims, strict=True))
+        ]
+    if column.mode is not Mode.BYTES or dataset.filters:
+        return None
+    rows, row_bytes = dataset.rows or 0, column.row_bytes
+    if dataset.layout.storage is Storage.CHUNKED:
+        return _chunk_stretches(dataset, column, number, start)
+    is_compact = dataset.layout.storage is Storage.COMPACT
+    address = dataset.compact_at if is_compact else dataset.layout.address
+    if not rows * row_bytes:
+        return []
+    return None if address is None else [Stretch(start + address, rows * row_bytes, number)]
+
+
+def _chunk_stretches(
+    dataset: Dataset, column: Column, number: int, start: int
+) -> list[Stretch] | None:
+    rows, row_bytes, side = dataset.rows or 0, column.row_bytes, dataset.layout.chunk[0]
+    if dataset.layout.chunk[1:] != column.inner:
+        return None
+    found = [
+        Stretch(
+            start + chunk.address,
+            min(side, rows - chunk.start[0]) * row_bytes,
+            number,
+            chunk.start[0] * row_bytes,
+        )
+        for chunk in dataset.chunks
+        if chunk.start[0] < rows
+    ]
+    is_covered = len({stretch.place for stretch in found}) == len(found) == -(-rows // side)
+    return found if is_covered else None
+
+
+def _blocks(stretches: Sequence[Stretch], size: int) -> list[Block]:
+    """Cut a file into blocks; chunks stay in one piece, all else is cut where a block is full."""
+    maker = _BlockMaker()
+    position = 0
+    for stretch in stretches:
+        maker.add(position, stretch.start, GAP, 0)
+        if stretch.chunk is not None:
+            maker.add_whole(stretch)
+        else:
+            maker.add(stretch.start, stretch.start + stretch.size, stretch.column, stretch.place)
+        position = stretch.start + stretch.size
+    maker.add(position, size, GAP, 0)
+    maker.close()
+    return maker.blocks
+
+
+class _BlockMaker:
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self._start = self._end = 0
+        self._pieces: list[Piece] = []
+
+    def add(self, start: int, end: int, column: int, place: int) -> None:
+        while start < end:
+            stop = min(end, self._start + BLOCK_BYTES)
+            if stop <= start:
+                self.close()
+                continue
+            self._pieces.append((start - self._start, stop - self._start, column, place))
+            place += stop - start
+            self._end = start = stop
+
+    def add_whole(self, stretch: Stretch) -> None:
+        if self._pieces and stretch.start + stretch.size > self._start + BLOCK_BYTES:
+            self.close()
+        start, end = stretch.start - self._start, stretch.start + stretch.size - self._start
+        self._pieces.append((start, end, stretch.column, stretch))
+        self._end = stretch.start + stretch.size
+
+    def close(self) -> None:
+        if self._pieces:
+            self.blocks.append((self._start, self._end - self._start, self._pieces))
+        self._start, self._pieces = self._end, []
+
+
+# Copying -----------------------------------------------------------------------------------------
+
+Firsts = Sequence[int]  # for each column, the row of the output at which an input begins
+
+
+def copy_file(
+    one: Input, route: Route, firsts: Firsts, output: JoinedOutput, tick: Callable[[int], None]
+) -> tuple[int, array[int]]:
+    """Copy one file; return its CRC-32, and that before and after every piece."""
+    writers = [
+        _writer(output, column, first) for column, first in zip(route.columns, firsts, strict=True)
+    ]
+    buffer = memoryview(bytearray(route.largest_block))
+    crc, around = 0, array("I")
+    descriptor = os.open(one.name, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        require_unchanged(one, descriptor)
+        for start, size, pieces in route.blocks:
+            _read_into(descriptor, buffer[:size], start, one)
+            for begin, end, column, place in pieces:
+                data = buffer[begin:end]
+                before, crc = crc, crc32(data, crc)
+                if column != GAP:
+                    around.extend((before, crc))
+                    writers[column](data, place)
+            tick(size)
+        require_unchanged(one, descriptor)
+    finally:
+        os.close(descriptor)
+    return crc, around
+
+
+def _writer(output: JoinedOutput, column: Column, first: int) -> Callable[[memoryview, Any], None]:
+    """How a piece of a column is written, in files that begin at the row `first`."""
+    if column.mode is Mode.CHUNKS:
+        dataset = output.datasets[column.path].id
+
+        def write_chunk(data: memoryview, stretch: Stretch) -> None:
+            assert stretch.chunk is not None
+            place = (stretch.chunk[0] + first, *stretch.chunk[1:])
+            dataset.write_direct_chunk(place, data, stretch.mask)
+
+        return write_chunk
+    base = output.offsets.get(column.path, -1) + first * column.row_bytes
+
+    def write_bytes(data: memoryview, place: int) -> None:
+        write_all(output.descriptor, data, base + place)
+
+    return write_bytes
+
+
+def copy_alike(
+    inputs: Sequence[Input], route: Route, firsts: Firsts, output: JoinedOutput
+) -> tuple[list[int], list[int]]:
+    """Copy files of one structure whose bytes are known, as one; return their CRC-32s, and those of
+    what was written into each column."""
+    contents = [one.content or b"" for one in inputs]
+    files = np.frombuffer(b"".join(contents), np.uint8).reshape(len(inputs), -1)
+    written = []
+    for column, first, stretches in _by_column(route, firsts):
+        size = sum(stretch.size for stretch in stretches)
+        rows = np.empty((len(inputs), size), np.uint8)
+        for s in stretches:
+            rows[:, s.place : s.place + s.size] = files[:, s.start : s.start + s.size]
+        data = rows.reshape(-1).data
+        written.append(crc32(data))
+        write_all(output.descriptor, data, output.offsets[column.path] + first * column.row_bytes)
+    for one in inputs:
+        status = os.stat(one.name)  # noqa: PTH116 (a Path for each of 100,000 files costs)
+        if (status.st_size, status.st_mtime_ns) != (one.size_bytes, one.modified_ns):
+            raise changed(one)
+    return [crc32(content) for content in contents], written
+
+
+def _by_column(route: Route, firsts: Firsts) -> list[tuple[Column, int, list[Stretch]]]:
+    """The columns that have bytes in a file, and these."""
+    found: dict[int, list[Stretch]] = {}
+    for stretch in route.stretches:
+        found.setdefault(stretch.column, []).append(stretch)
+    return [(route.columns[n], firsts[n], stretches) for n, stretches in sorted(found.items())]
+
+
+def _read_into(descriptor: int, view: memoryview, offset: int, one: Input) -> None:
+    while view:
+        count = os.preadv(descriptor, [view], offset)
+        if not count:
+            raise changed(one)
+        view, offset = view[count:], offset + count
+
+
+def write_all(descriptor: int, data: memoryview, offset: int) -> None:
+    """Write all of `data`, in as many blocks as it takes."""
+    while data:
+        written = os.pwrite(descriptor, data[:BLOCK_BYTES], offset)
+        data, offset = data[written:], offset + written
+
+
+# Reading back ------------------------------------------------------------------------------------
+
+Places = dict[tuple[int, ...], tuple[int, int, int]]  # a chunk's address, size and filter mask
+
+
+def verify_file(
+    route: Route,
+    firsts: Firsts,
+    around: array[int],
+    output: JoinedOutput,
+    chunks: dict[str, Places],
+    tick: Callable[[int], None],
+) -> None:
+    """Read back every piece of one file; DamagedError if one is not what was copied."""
+    buffer = memoryview(bytearray(route.largest_block))
+    number = 0
+    for _, _, pieces in route.blocks:
+        for begin, end, column, place in pieces:
+            if column == GAP:
+                continue
+            what, size = route.columns[column], end - begin
+            if isinstance(place, Stretch):
+                offset = _chunk_offset(chunks[what.path], what, place, firsts[column])
+            else:
+                offset = output.offsets[what.path] + firsts[column] * what.row_bytes + place
+            data = read_back(output.descriptor, buffer[:size], offset, what)
+            if crc32(data, around[number]) != around[number + 1]:
+                raise not_as_written(what.path)
+            number += 2
+            tick(size)
+
+
+def _chunk_offset(places: Places, column: Column, stretch: Stretch, first: int) -> int:
+    assert stretch.chunk is not None
+    place = (stretch.chunk[0] + first, *stretch.chunk[1:])
+    offset, size, mask = places.get(place, (0, -1, 0))
+    if (size, mask) != (stretch.size, stretch.mask):
+        raise not_as_written(column.path)
+    return offset
+
+
+def verify_alike(
+    count: int, route: Route, firsts: Firsts, written: Sequence[int], output: JoinedOutput
+) -> None:
+    """The same for `count` files that were copied as one."""
+    for (column, first, stretches), expected in zip(
+        _by_column(route, firsts), written, strict=True
+    ):
+        size = count * sum(stretch.size for stretch in stretches)
+        offset = output.offsets[column.path] + first * column.row_bytes
+        data = read_back(output.descriptor, memoryview(bytearray(size)), offset, column)
+        if crc32(data) != expected:
+            raise not_as_written(column.path)
+
+
+def read_back(descriptor: int, view: memoryview, offset: int, column: Column) -> memoryview:
+    rest = view
+    while rest:
+        count = os.preadv(descriptor, [rest], offset)
+        if not count:
+            raise not_as_written(column.path)
+        rest, offset = rest[count:], offset + count
+    return view
+
+
+def list_chunks(output: JoinedOutput, column: Column) -> Places:
+    """Where the chunks of a column lie."""
+    found: Places = {}
+
+    def take(chunk: Any) -> None:
+        found[chunk.chunk_offset] = (chunk.byte_offset, chunk.size, chunk.filter_mask)
+
+    output.datasets[column.path].id.chunk_iter(take)
+    return found

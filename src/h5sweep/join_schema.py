@@ -1,0 +1,483 @@
+"""Which tables and columns many files have together, of which types, and in which rows each lies.
+
+Only structure is read, except where types can be united for some values and not for others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .contents import Layout, Style
+from .errors import DamagedError, UsageError
+from .hdf5.errors import Damaged, Unsupported
+from .hdf5.messages import Attribute, Filter, Storage
+from .hdf5.tree import Dataset
+from .inputs import Input, Survey
+from .join_rows import RowReader, is_too_large
+from .join_types import (
+    TypeID,
+    holds_objects,
+    is_kept_elsewhere,
+    may_be_copied,
+    read_elsewhere,
+    survives,
+    type_of,
+    type_text,
+    unite,
+)
+from .units import count_text
+from .values import Array
+
+NO_RESULT = "init"  # what a worker writes first, to show that it could
+MOST_NAMED = 3
+
+
+class Mode(Enum):
+    """How the data of a column come into the output."""
+
+    BYTES = "as they are, one after the other"  # contiguous; converted where types differ
+    CHUNKS = "chunk by chunk, as they are compressed"
+    RECODED = "unpacked and packed anew"
+    OBJECTS = "texts or sequences of any length"
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """The value of an attribute, with its type."""
+
+    type: TypeID
+    dims: tuple[int, ...] | None
+    data: Any  # bytes, or an array of objects
+
+    def equals(self, other: Value) -> bool:
+        if self.dims != other.dims or self.type != other.type:
+            return False
+        if isinstance(self.data, bytes) or isinstance(other.data, bytes):
+            return bool(self.data == other.data)
+        pairs = zip(self.data, other.data, strict=True)
+        return all(np.array_equal(first, second) for first, second in pairs)
+
+
+@dataclass
+class Part:
+    """One table in files of one structure."""
+
+    rows: int
+    columns: dict[str, Dataset] = field(default_factory=dict)  # by path
+
+
+@dataclass(eq=False)
+class Structure:
+    """What the inputs have that share a structure; `example` is the first of them."""
+
+    example: Input
+    datasets: dict[str, Dataset]  # by path
+    groups: dict[str, dict[str, Dataset]]
+    growing: frozenset[str]  # paths of what may be a column
+    attributes: dict[str, dict[str, Value]]  # by the path of their object
+    lost_attributes: tuple[str, ...]  # attributes that mean nothing outside their file
+    start: int = 0  # where in the file addresses begin to count
+    tables: dict[str, Part] = field(default_factory=dict)
+
+    @cached_property
+    def columns(self) -> dict[str, Dataset]:
+        return {path: d for part in self.tables.values() for path, d in part.columns.items()}
+
+    @cached_property
+    def skipped(self) -> tuple[str, ...]:
+        return tuple(path for path in self.datasets if path not in self.columns)
+
+
+@dataclass(eq=False)
+class Column:
+    """A column of the output."""
+
+    path: str
+    table: str
+    type: TypeID
+    inner: tuple[int, ...]
+    encoded: bytes = b""  # the type as it stands in the first file, if that is the column's type
+    mode: Mode = Mode.BYTES
+    fill: bytes | None = None
+    chunk: tuple[int, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    limits: tuple[int | None, ...] = ()
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.inner) * int(self.type.get_size())
+
+
+@dataclass(eq=False)
+class Table:
+    """A table of the output; `starts` and `counts` have a number for each input."""
+
+    name: str
+    columns: list[Column]
+    starts: Array
+    counts: Array
+
+    @property
+    def rows(self) -> int:
+        return int(self.counts.sum())
+
+
+class Schema:
+    """What the output will be; UsageError, with both places named, if it cannot be."""
+
+    def __init__(self, survey: Survey, inputs: Sequence[Input]) -> None:
+        self.survey, self.inputs = survey, inputs
+        self.notes: list[str] = []
+        self.structures: list[Structure] = []
+        self.of_input = self._read_structures()  # the number of each input's structure
+        self._find_tables()
+        self.tables = [self._unite_table(name) for name in self._table_names()]
+        self.attributes = self._unite_attributes()
+
+    @property
+    def columns(self) -> list[Column]:
+        return [column for table in self.tables for column in table.columns]
+
+    # Structures ----------------------------------------------------------------------------------
+
+    def _read_structures(self) -> Array:
+        known: dict[int, int] = {}
+        numbers = np.empty(len(self.inputs), np.int64)
+        for place, one in enumerate(self.inputs):
+            key = id(one.family or one)
+            if key not in known:
+                known[key] = len(self.structures)
+                self.structures.append(read_structure(self.survey, one))
+            numbers[place] = known[key]
+        return numbers
+
+    def _find_tables(self) -> None:
+        """Give every structure its tables: a group's columns, or each for itself.
+
+        Columns of a group are one table if they are equally long in every file. A dataset that
+        cannot grow is one of them if it has that length wherever it is.
+        """
+        groups = {g: None for s in self.structures for g in s.groups if _has_growing(s, g)}
+        for group in groups:
+            growing = {
+                p for s in self.structures for p in s.groups.get(group, {}) if p in s.growing
+            }
+            having = [s for s in self.structures if growing & s.groups.get(group, {}).keys()]
+            lengths = [_lengths(s, group, growing) for s in having]
+            if all(len(found) == 1 for found in lengths):
+                rows = [found.pop() for found in lengths]
+                self._take_group(group, growing, having, rows)
+            else:
+                self._take_each(group, growing, having)
+
+    def _take_group(
+        self, group: str, growing: set[str], having: list[Structure], rows: list[int]
+    ) -> None:
+        others = {p for s in having for p in s.groups[group]} - growing
+        for structure, count in zip(having, rows, strict=True):
+            for path in list(others):
+                dataset = structure.groups[group].get(path)
+                if dataset is not None and dataset.rows != count:
+                    others.discard(path)
+        others = {path for path in others if path.rpartition("/")[2] != NO_RESULT}
+        for structure, count in zip(having, rows, strict=True):
+            datasets = structure.groups[group].items()
+            columns = {path: d for path, d in datasets if path in growing | others}
+            structure.tables[group] = Part(count, columns)
+
+    def _take_each(self, group: str, growing: set[str], having: list[Structure]) -> None:
+        for structure in having:
+            for path, dataset in structure.groups[group].items():
+                if path in growing:
+                    structure.tables[path] = Part(dataset.rows or 0, {path: dataset})
+        self.notes.append(
+            f"the datasets of {group} are not equally long in every file: each is joined by itself"
+        )
+
+    def _table_names(self) -> list[str]:
+        return list(dict.fromkeys(name for s in self.structures for name in s.tables))
+
+    # Tables --------------------------------------------------------------------------------------
+
+    def _unite_table(self, name: str) -> Table:
+        rows = np.array([s.tables[name].rows if name in s.tables else 0 for s in self.structures])
+        counts = rows[self.of_input]
+        table = Table(name, [], np.cumsum(counts) - counts, counts)
+        having = [s for s in self.structures if name in s.tables]
+        paths = dict.fromkeys(path for s in having for path in s.tables[name].columns)
+        for path in sorted(paths):
+            table.columns.append(self._unite_column(path, table, having))
+        return table
+
+    def _unite_column(self, path: str, table: Table, having: list[Structure]) -> Column:
+        parts = [(s, s.columns[path]) for s in having if path in s.columns]
+        for structure, dataset in parts:
+            _require_joinable(structure, path, dataset)
+        # What an empty dataset was created as says nothing, if there are others.
+        filled = [part for part in parts if part[1].rows] or parts[:1]
+        column = self._unite_types(path, table, filled)
+        self._decide_mode(column, table, filled)
+        self._note_missing(path, table, having)
+        return column
+
+    def _unite_types(
+        self, path: str, table: Table, parts: list[tuple[Structure, Dataset]]
+    ) -> Column:
+        (first, dataset), *others = parts
+        inner = _inner(dataset)
+        united, is_certain = type_of(dataset.type), True
+        words = {type_text(united): None}
+        for structure, other in others:
+            if _inner(other) != inner:
+                raise _ragged(path, first, dataset, structure, other)
+            if other.type.encoded == dataset.type.encoded:
+                continue
+            type_ = type_of(other.type)
+            found = unite(united, type_)
+            if found is None:
+                raise _not_united(path, first, united, structure, type_)
+            words[type_text(type_)] = None
+            united, is_certain = found.type, is_certain and found.is_certain
+        if not is_certain:
+            self._require_survival(path, united, parts)
+        if len(words) > 1:
+            self.notes.append(f"{path} is {' and '.join(words)}: joined as {type_text(united)}")
+        encoded = dataset.type.encoded if united == type_of(dataset.type) else b""
+        return Column(path, table.name, united, inner, encoded, fill=dataset.fill)
+
+    def _require_survival(
+        self, path: str, united: TypeID, parts: list[tuple[Structure, Dataset]]
+    ) -> None:
+        """Look at every value that the new type may not hold."""
+        numbers = {id(s): number for number, s in enumerate(self.structures)}
+        for structure, dataset in parts:
+            old = type_of(dataset.type)
+            if old == united:
+                continue
+            for place in np.flatnonzero(self.of_input == numbers[id(structure)]).tolist():
+                one = self.inputs[place]
+                with self.survey.opened(one) as layout:
+                    reader = RowReader(layout.tree.file, path, dataset, sound_path(one))
+                    if not all(survives(reader.read(r), old, united) for r in reader.steps()):
+                        first = (parts[0][0].example, type_of(parts[0][1].type))
+                        raise _values_lost(path, one, old, united, first)
+
+    def _note_missing(self, path: str, table: Table, having: list[Structure]) -> None:
+        without = [s for s in having if path not in s.columns and s.tables[table.name].rows]
+        if not without:
+            return
+        numbers = [n for n, s in enumerate(self.structures) if s in without]
+        places = np.flatnonzero(np.isin(self.of_input, numbers)).tolist()
+        rows = int(table.counts[places].sum())
+        names = _some_names([self.inputs[place] for place in places])
+        self.notes.append(f"{path} is not in {names}: {count_text(rows, 'row')} filled")
+
+    def _decide_mode(
+        self, column: Column, table: Table, parts: list[tuple[Structure, Dataset]]
+    ) -> None:
+        dataset = parts[0][1]
+        packed = [d for _, d in parts if d.filters]
+        if holds_objects(column.type):
+            column.mode = Mode.OBJECTS
+        elif packed:
+            first = packed[0]
+            column.chunk, column.filters = first.layout.chunk, first.filters
+            column.limits = (first.space.limits[0], *column.inner)
+            is_whole = len(parts) == sum(1 for s in self.structures if table.name in s.tables)
+            are_alike = all(_is_alike(dataset, d) and _is_covered(d) for _, d in parts)
+            is_aligned = not (table.starts[table.counts > 0] % first.layout.chunk[0]).any()
+            same = is_whole and are_alike and is_aligned
+            column.mode = Mode.CHUNKS if same else Mode.RECODED
+            if not same:
+                self.notes.append(f"{column.path} was unpacked and packed anew")
+
+    # Attributes ----------------------------------------------------------------------------------
+
+    def _unite_attributes(self) -> dict[str, dict[str, Value]]:
+        """The attributes of every object of the output: those of the first file that has them."""
+        united: dict[str, dict[str, Value]] = {path: {} for path in self._object_paths()}
+        owners: dict[tuple[str, str], Structure] = {}
+        differing: dict[tuple[str, str], Structure] = {}
+        for structure in self.structures:
+            for path in united:
+                for name, value in structure.attributes.get(path, {}).items():
+                    known = united[path].setdefault(name, value)
+                    owners.setdefault((path, name), structure)
+                    if known is not value and not known.equals(value):
+                        differing.setdefault((path, name), structure)
+        for (path, name), structure in differing.items():
+            first = owners[path, name].example.path
+            self.notes.append(
+                f"the attribute {name} of {path} differs between files: that of {first} is kept, "
+                f"{structure.example.path} has another"
+            )
+        lost = dict.fromkeys(text for s in self.structures for text in s.lost_attributes)
+        self.notes += [f"{text} is not kept: it refers to places in its file" for text in lost]
+        return united
+
+    def _object_paths(self) -> list[str]:
+        """The root, the groups above tables, and the columns."""
+        paths = {"/": None}
+        for column in self.columns:
+            names = column.path.strip("/").split("/")
+            paths |= {"/" + "/".join(names[:depth]): None for depth in range(1, len(names) + 1)}
+        return list(paths)
+
+
+def read_structure(survey: Survey, one: Input) -> Structure:
+    """What may be joined of one file, and of all that share its structure."""
+    try:
+        with survey.opened(one) as layout:
+            groups = {
+                group: {_path(group, name): dataset for name, dataset in datasets.items()}
+                for group, datasets in layout.by_group.items()
+            }
+            attributes, lost = _read_attributes(layout)
+            return Structure(
+                one,
+                dict(layout.tree.datasets),
+                groups,
+                frozenset(_growing(layout)),
+                attributes,
+                tuple(lost),
+                layout.tree.file.superblock.start,
+            )
+    except (Damaged, Unsupported) as error:
+        raise DamagedError(f"{one.path}: {error}: leave this file out") from error
+
+
+def _growing(layout: Layout) -> Iterator[str]:
+    """The datasets that a program appends to; where there are none, all that are equally long."""
+    tables = layout.all_tables() if layout.style is Style.ROWS else layout.tables()
+    for table in tables:
+        for name in table.columns:
+            if name != NO_RESULT:
+                yield _path(table.group, name)
+
+
+def _path(group: str, name: str) -> str:
+    return f"{group.rstrip('/')}/{name}"
+
+
+def _has_growing(structure: Structure, group: str) -> bool:
+    return any(path in structure.growing for path in structure.groups[group])
+
+
+def _lengths(structure: Structure, group: str, growing: set[str]) -> set[int]:
+    datasets = structure.groups.get(group, {})
+    return {d.rows or 0 for path, d in datasets.items() if path in growing}
+
+
+def _inner(dataset: Dataset) -> tuple[int, ...]:
+    return (dataset.space.dims or ())[1:]
+
+
+def _read_attributes(layout: Layout) -> tuple[dict[str, dict[str, Value]], list[str]]:
+    found: dict[str, dict[str, Value]] = {}
+    lost = []
+    for one in layout.tree.objects:
+        for name, attribute in one.attributes.items():
+            value = _read_value(layout, attribute)
+            if value is None:
+                lost.append(f"the attribute {name} of {one.path}")
+            else:
+                found.setdefault(one.path, {})[name] = value
+    return found, lost
+
+
+def _read_value(layout: Layout, attribute: Attribute) -> Value | None:
+    """The value of an attribute; None if it means nothing outside its file."""
+    if not may_be_copied(attribute.type):
+        return None
+    data: Any = attribute.value
+    if is_kept_elsewhere(attribute.type):
+        data = read_elsewhere(layout.tree.file, attribute.type, attribute.value)
+    return Value(type_of(attribute.type), attribute.space.dims, data)
+
+
+def _is_alike(first: Dataset, other: Dataset) -> bool:
+    """Whether the chunks of one are chunks of the other as they are."""
+    return (
+        first.filters == other.filters
+        and first.layout.chunk == other.layout.chunk
+        and (first.type.encoded == other.type.encoded or type_of(first.type) == type_of(other.type))
+    )
+
+
+def _is_covered(dataset: Dataset) -> bool:
+    """Whether every chunk that there can be is there, each once, and none is too large to hold."""
+    dims, sides = dataset.space.dims or (), dataset.layout.chunk
+    inside = {
+        chunk.start
+        for chunk in dataset.chunks
+        if all(at < dim for at, dim in zip(chunk.start, dims, strict=True))
+    }
+    most = math.prod(-(-dim // side) for dim, side in zip(dims, sides, strict=True))
+    return len(inside) == most
+
+
+# What is refused ---------------------------------------------------------------------------------
+
+
+def _require_joinable(structure: Structure, path: str, dataset: Dataset) -> None:
+    where = f"{path} in {structure.example.path}"
+    if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
+        raise UsageError(f"{where} has its data in other files: merge those, and leave this out")
+    if not may_be_copied(dataset.type):
+        raise UsageError(f"{where} refers to places in its file, which mean nothing in another")
+    if dataset.filters and is_too_large(dataset):
+        raise UsageError(f"{where} has chunks of more than 64 MB: h5repack makes smaller ones")
+    try:
+        type_of(dataset.type)
+    except Unsupported as error:
+        raise UsageError(f"{where}: {error}") from error
+    if not dataset.space.dims:
+        raise UsageError(f"{where} is a single value, and a column in other files")
+
+
+def _ragged(
+    path: str, first: Structure, dataset: Dataset, second: Structure, other: Dataset
+) -> UsageError:
+    return UsageError(
+        f"the rows of {path} are of shape {_inner(dataset)} in {first.example.path} and of "
+        f"{_inner(other)} in {second.example.path}: nothing was padded. With --key every row "
+        "becomes a task of a sweep's output, which holds rows of any shape"
+    )
+
+
+def _not_united(
+    path: str, first: Structure, united: TypeID, second: Structure, other: TypeID
+) -> UsageError:
+    return UsageError(
+        f"{path} is {type_text(united)} in {first.example.path} and {type_text(other)} in "
+        f"{second.example.path}: no type holds both; merge these files apart"
+    )
+
+
+def _values_lost(
+    path: str, one: Input, old: TypeID, united: TypeID, first: tuple[Input, TypeID]
+) -> UsageError:
+    return UsageError(
+        f"{path} is {type_text(old)} in {one.path}, with values that {type_text(united)} does not "
+        f"hold, and {type_text(first[1])} in {first[0].path}: merge these files apart"
+    )
+
+
+def _some_names(inputs: Iterable[Input]) -> str:
+    names = [one.name for one in inputs]
+    rest = len(names) - MOST_NAMED
+    more = f" and {rest:,} more" if rest > 0 else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def sound_path(one: Input) -> Path | None:
+    """Its path, if nothing was found wrong with it: only then may the HDF5 library open it."""
+    return None if one.is_suspect else one.path
