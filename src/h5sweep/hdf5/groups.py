@@ -75,10 +75,23 @@ def _read_symbol_node(file: Hdf5File, heap: LocalHeap, address: int) -> Iterator
     for _ in range(count):
         offset, child = cursor.uint(file.widths.offset), cursor.address()
         kind = cursor.uint(4)
-        cursor.skip(20)
+        cursor.skip(4)
+        target_offset = cursor.uint(4)
+        cursor.skip(12)
         if kind > 2:
             raise Damaged(f"a link of kind {kind} at {address:,}")
-        yield Link(heap.name(offset), None if kind == 2 else child)
+        name = heap.name(offset)
+        if kind == 2:
+            yield Link(name, None, target=_target(heap, target_offset))
+        else:
+            yield Link(name, child)
+
+
+def _target(heap: LocalHeap, offset: int) -> str | None:
+    try:
+        return heap.name(offset)
+    except Damaged:
+        return None  # nobody has to follow it
 
 
 def read_attributes(file: Hdf5File, header: Header) -> Iterator[Attribute]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .checksum import lookup3
@@ -208,6 +209,18 @@ def _rows_of(heap: FractalHeap, block_bytes: int) -> int:
 
 def read_global_heap_object(file: Hdf5File, address: int, number: int) -> bytes:
     """One object of a global heap collection: the text behind a variable-length string."""
+    for found, data in _global_objects(file, address):
+        if found == number:
+            return data
+    raise Damaged(f"no object {number} in the global heap at {address:,}")
+
+
+def read_global_heap(file: Hdf5File, address: int) -> dict[int, bytes]:
+    """All objects of a global heap collection, by their numbers."""
+    return dict(_global_objects(file, address))
+
+
+def _global_objects(file: Hdf5File, address: int) -> Iterator[tuple[int, bytes]]:
     widths = file.widths
     cursor = file.cursor(address, 8 + widths.length, b"GCOL")
     if (version := cursor.uint(1)) != 1:
@@ -220,9 +233,6 @@ def read_global_heap_object(file: Hdf5File, address: int, number: int) -> bytes:
         cursor.skip(6)
         object_bytes = cursor.length()
         if not found:
-            break
-        data = cursor.take(object_bytes)
-        if found == number:
-            return data
+            return
+        yield found, cursor.take(object_bytes)
         cursor.skip(min(-object_bytes % 8, cursor.left))
-    raise Damaged(f"no object {number} in the global heap at {address:,}")

@@ -33,7 +33,7 @@ from .messages import (
 
 MOST_OBJECTS = 200_000
 MOST_CHUNKS = 1_000_000
-MOST_ATTRIBUTES_KEPT = 64
+MOST_ATTRIBUTES_KEPT = 1024
 
 
 class ObjectKind(StrEnum):
@@ -90,6 +90,7 @@ class Object:
     kind: ObjectKind
     attributes: dict[str, Attribute] = field(default_factory=dict)
     dataset: Dataset | None = None
+    attributes_left_out: int = 0  # there are more than were kept
 
 
 @dataclass
@@ -101,6 +102,9 @@ class Tree:
     faults: list[Fault] = field(default_factory=list)
     links_out: int = 0
     is_cut: bool = False  # there are more objects than were looked at
+    soft_links: dict[str, str | None] = field(default_factory=dict)  # path → what it names
+    external_links: list[str] = field(default_factory=list)
+    second_names: list[tuple[str, int]] = field(default_factory=list)  # of objects listed already
 
     @cached_property
     def datasets(self) -> list[tuple[str, Dataset]]:
@@ -156,6 +160,7 @@ class _Walk:
         while self.waiting:
             path, address = self.waiting.pop()
             if address in self.seen:
+                self.tree.second_names.append((path, address))
                 continue
             if len(self.seen) >= MOST_OBJECTS:
                 self.tree.is_cut = True
@@ -196,15 +201,24 @@ class _Walk:
             if link.name in names:
                 self.note(path, Damaged(f"two links are named {link.name!r}"))
             names.add(link.name)
-            self.tree.links_out += link.is_external
-            if link.address is not None:
-                self.waiting.append((path.rstrip("/") + "/" + link.name, link.address))
+            self.take_link(path.rstrip("/") + "/" + link.name, link)
+
+    def take_link(self, path: str, link: Link) -> None:
+        if link.address is not None:
+            self.waiting.append((path, link.address))
+        elif link.is_external:
+            self.tree.links_out += 1
+            self.tree.external_links.append(path)
+        else:
+            self.tree.soft_links[path] = link.target
 
     def take_attributes(self, found: Object, header: Header) -> None:
         try:
             for attribute in read_attributes(self.file, header):
                 if len(found.attributes) < MOST_ATTRIBUTES_KEPT:
                     found.attributes[attribute.name] = attribute
+                else:
+                    found.attributes_left_out += 1
         except (Damaged, Unsupported) as error:
             self.note(found.path, error)
 
