@@ -34,7 +34,7 @@ from .foreign_ours import (
     read_cells,
     read_result,
 )
-from .foreign_tasks import Result, TasksOfFile, find_tasks
+from .foreign_tasks import Result, TasksOfFile, find_alike_tasks, find_tasks
 from .inputs import Input, OnConflict, Survey, Taken, require_unchanged
 from .output import OutputReader
 from .plan import Plan, Value, key_text, value_json
@@ -161,8 +161,16 @@ def opened_tasks(
         with OutputReader(one.path) as reader:
             yield OutputTasks(reader, rule)
     else:
-        with survey.opened(one) as layout:
-            yield find_tasks(layout, one, rule, skip_unmatched=skip_unmatched)
+        with ExitStack() as stack:
+            tasks = None
+            if one.is_alike:
+                alike = stack.enter_context(survey.opened_alike(one))
+                if alike is not None:
+                    tasks = find_alike_tasks(alike, one, rule, skip_unmatched=skip_unmatched)
+            if tasks is None:
+                layout = stack.enter_context(survey.opened(one))
+                tasks = find_tasks(layout, one, rule, skip_unmatched=skip_unmatched)
+            yield tasks
 
 
 def _in_order(inputs: Sequence[Input], on_conflict: OnConflict) -> list[Input]:

@@ -21,7 +21,9 @@ from .contents import Layout
 from .errors import DamagedError, UnsupportedValueError, UsageError
 from .foreign_keys import KeyRow, KeyRule, natural_key
 from .foreign_values import MOST_VALUE_BYTES, Values, fields_of
+from .hdf5.alike import AlikeFile, AlikeGroups
 from .hdf5.errors import Damaged, Unsupported
+from .hdf5.messages import Attribute
 from .hdf5.tree import Dataset, Object, ObjectKind
 from .inputs import Input
 from .plan import RESERVED_NAMES
@@ -84,6 +86,20 @@ def find_tasks(layout: Layout, one: Input, rule: KeyRule, *, skip_unmatched: boo
     if root is not None and (key := file.key_in(root)) is not None:
         return _OneTask(file, key)
     raise UsageError(file.no_key_text())
+
+
+def find_alike_tasks(
+    alike: AlikeFile, one: Input, rule: KeyRule, *, skip_unmatched: bool
+) -> TasksOfFile | None:
+    """The tasks of a file of groups that are alike; None if these groups are not the tasks."""
+    file = _File(Layout(alike.tree), one, rule)
+    rest = file.task_groups() or {}
+    sets = [_SetOfTasks(file, groups) for groups in alike.sets]
+    keys = [found.keys() for found in sets]
+    if None in keys or any(nearest(p, rest) is not None for s in alike.sets for p in s.paths):
+        return None
+    file.require_all_matched(rest, skip=skip_unmatched)
+    return _AlikeTasks(_GroupTasks(file, rest), sets)
 
 
 def _path_text(one: Input) -> str:
@@ -244,6 +260,12 @@ class _File:
             return DamagedError(f"{where}: {error}")
         return UnsupportedValueError(f"{where}: {error}; leave it out of the file, or of the merge")
 
+    def no_values(self, path: str) -> Exception:
+        return UnsupportedValueError(
+            f"{self.one.path}: {path} has a key and no values: remove the group, or leave the "
+            "file out"
+        )
+
     def result(self, datasets: dict[str, Object], group: Object) -> dict[str, Array]:
         """The values of one task, by their names in the output."""
         found: dict[str, Array] = {}
@@ -259,7 +281,7 @@ class _File:
                 raise self.failure(holder.path, error) from error
             self.take(found, relative, values, holder.path)
             self.take_attributes_of(relative, holder)
-        self._take_attributes(found, group)
+        self.take_attributes(found, group, self.values.of_attribute)
         return found
 
     def take(self, found: dict[str, Array], relative: str, values: Array | None, path: str) -> None:
@@ -277,7 +299,10 @@ class _File:
             self.about.datasets.setdefault(name)
             found[name] = text_array(part) if part.dtype.kind in "SO" else part
 
-    def _take_attributes(self, found: dict[str, Array], group: Object) -> None:
+    def take_attributes(
+        self, found: dict[str, Array], group: Object, read: Callable[[Attribute], Array | None]
+    ) -> None:
+        """Add the attributes of a task's group to its values, as far as these can be results."""
         if group.attributes_left_out:
             raise UnsupportedValueError(
                 f"{self.one.path}: {group.path} has {len(group.attributes):,} attributes and more"
@@ -289,7 +314,7 @@ class _File:
                 self.about.note(f"the attribute {name} has the name of a dataset and is left out")
                 continue
             try:
-                values = self.values.of_attribute(attribute)
+                values = read(attribute)
             except Unsupported as error:
                 self.about.note(f"the attribute {name} is left out: {error}")
                 continue
@@ -359,6 +384,7 @@ class _GroupTasks:
 
     def __init__(self, file: _File, groups: dict[str, KeyRow]) -> None:
         self._file, self.about = file, file.about
+        self.finished_at = file.finished_at
         self._paths = list(groups)
         self.keys = list(groups.values())
         self._datasets: dict[str, dict[str, Object]] = {path: {} for path in groups}
@@ -390,10 +416,7 @@ class _GroupTasks:
             path = self._paths[number]
             found = self._file.result(self._datasets[path], self._file.by_path[path])
             if not found:
-                raise UnsupportedValueError(
-                    f"{self._file.one.path}: {path} has a key and no values: remove the group, "
-                    "or leave the file out"
-                )
+                raise self._file.no_values(path)
             yield Result(number, *self._file.encoded(found, path), self._file.finished_at)
 
 
@@ -527,3 +550,102 @@ def _row_bytes(name: str, values: Array, rows: int) -> Array | list[bytes]:
         return np.empty((rows, 0), np.uint8)
     found: Array = little.reshape(rows, -1).view(np.uint8)
     return found
+
+
+class _SetOfTasks:
+    """Groups that are alike, each a task."""
+
+    def __init__(self, file: _File, groups: AlikeGroups) -> None:
+        self._file, self.groups, self.template = file, groups, groups.template
+
+    def keys(self) -> list[KeyRow | None] | None:
+        """The key of each group; None if they are not where the first one's is."""
+        rule = self._file.rule
+        if rule.pattern is not None:
+            found = [rule.of_path(path) for path in self.groups.paths]
+            return None if None in found else found
+        lists = []
+        for name in rule.names:
+            values = self._single_values(name)
+            if values is None:
+                return None
+            lists.append(values.tolist())
+        return [rule.row(dict(zip(rule.names, r, strict=True))) for r in zip(*lists, strict=True)]
+
+    def _single_values(self, name: str) -> Array | None:
+        """One value of each group, out of its attributes or of its datasets."""
+        attribute = self.template.group.attributes.get(name)
+        dataset = next((o.dataset for o in self.template.objects if o.path == f"/{name}"), None)
+        try:
+            if attribute is not None and attribute.space.count == 1:
+                return self._attribute(attribute).reshape(len(self.groups))
+            if attribute is None and dataset is not None and dataset.space.count == 1:
+                return self._dataset(f"/{name}", dataset).reshape(len(self.groups))
+        except (Damaged, Unsupported):
+            return None
+        return None
+
+    def _attribute(self, attribute: Attribute) -> Array:
+        data = self.groups.values_of("", attribute.name)
+        shape = (len(self.groups), *(attribute.space.dims or ()))
+        return self._file.values.converted_rows(data, attribute.type, shape)
+
+    def _dataset(self, path: str, dataset: Dataset) -> Array:
+        shape = (len(self.groups), *(dataset.space.dims or ()))
+        return self._file.values.converted_rows(self.groups.data_of(path), dataset.type, shape)
+
+    def encoded(self) -> tuple[bytes, list[bytes]]:
+        """The schema that all groups have, and the data of each."""
+        file, found = self._file, dict[str, Array]()
+        first = self.groups.paths[0]
+        for holder in self.template.objects:
+            if holder.dataset is not None:
+                try:
+                    values = self._dataset(holder.path, holder.dataset)
+                except (Damaged, Unsupported) as error:
+                    raise file.failure(first + holder.path, error) from error
+                file.take(found, holder.path[1:], values, first + holder.path)
+                file.take_attributes_of(holder.path[1:], holder)
+        file.take_attributes(found, self.template.group, self._attribute)
+        if not found:
+            raise file.no_values(first)
+        return encode_rows(file.encoder, found, len(self.groups), str(file.one.path))
+
+
+class _AlikeTasks:
+    """Tasks in groups that are alike, and behind them those in other groups."""
+
+    def __init__(self, rest: _GroupTasks, sets: list[_SetOfTasks]) -> None:
+        self._rest, self.about = rest, rest.about
+        self._sets = sets
+        self._places = [path for found in sets for path in found.groups.paths]
+        self.keys = [key for found in sets for key in found.keys() or () if key is not None]
+        order = sorted(range(len(self.keys)), key=lambda n: natural_key(self._places[n]))
+        self._order, self._count = order, len(order)
+        self.keys = [self.keys[number] for number in order] + rest.keys
+
+    def place(self, number: int) -> str:
+        if number >= self._count:
+            return self._rest.place(number - self._count)
+        return self._places[self._order[number]]
+
+    def results(self, *, backwards: bool = False) -> Iterator[Result]:
+        rest = (
+            r._replace(number=r.number + self._count)
+            for r in self._rest.results(backwards=backwards)
+        )
+        if backwards:
+            yield from rest
+        schemas: list[bytes] = []
+        data: list[bytes] = []
+        for found in self._sets:
+            schema, rows = found.encoded()
+            schemas += [schema] * len(rows)
+            data += rows
+        finished_at = self._rest.finished_at
+        numbers = range(self._count)
+        for number in reversed(numbers) if backwards else numbers:
+            place = self._order[number]
+            yield Result(number, schemas[place], data[place], finished_at)
+        if not backwards:
+            yield from rest

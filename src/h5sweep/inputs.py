@@ -20,7 +20,10 @@ from .check import own_tree, source_of, structure_findings
 from .contents import Contents, Layout, Style, judge_contents
 from .errors import ChangedError
 from .findings import Finding, State, by_weight, state_of
+from .hdf5.alike import AlikeFile, AlikeReader
+from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
+from .hdf5.tree import data_extents
 from .live import Identity, files_being_written, identity_of
 from .places import find_places
 from .siblings import Family, Siblings
@@ -30,6 +33,7 @@ from .triage import RECORDS_MAGIC, Triage
 COSTLESS = frozenset(
     rule.code for rule in (findings.NOT_CLOSED, findings.NOT_CLOSED_SWMR, findings.TRAILING)
 )
+LEAST_ALIKE_BYTES = 8 << 10  # a smaller file has no eight groups
 
 
 @dataclass(eq=False, slots=True)
@@ -42,6 +46,7 @@ class Input:
     findings: tuple[Finding, ...] = ()
     contents: Contents | None = None
     family: Family | None = None  # the structure that it shares with others, if it does
+    is_alike: bool = False  # most of it are groups that are alike
 
     @property
     def state(self) -> State:
@@ -101,6 +106,7 @@ class Survey:
     def __init__(self) -> None:
         self._triage = Triage()
         self._siblings = Siblings()
+        self._alike = AlikeReader()
 
     def look_at_all(
         self, paths: Iterable[str | os.PathLike[str]], *, leave_out: Iterable[Path] = ()
@@ -154,6 +160,8 @@ class Survey:
         if verdict.superblock is not None:
             file = Hdf5File(source, verdict.superblock)
             family = self._siblings.find(source)
+            if family is None and self._judge_alike(one, file, found):
+                return
             if family is None:
                 tree = own_tree(file)
                 family = self._siblings.add(tree, structure_findings(tree))
@@ -163,6 +171,38 @@ class Survey:
             found += judge_contents(layout)
             one.contents = layout.contents()
         one.findings = tuple(by_weight(dict.fromkeys(found)))
+
+    def _judge_alike(self, one: Input, file: Hdf5File, found: list[Finding]) -> bool:
+        """Judge a file of groups that are alike, by what these have in common; False if it is not.
+
+        Nothing can be wrong with the groups that agree with a template.
+        """
+        if one.size_bytes < LEAST_ALIKE_BYTES or (alike := read_alike(self._alike, file)) is None:
+            return False
+        layout = Layout(alike.tree)
+        if layout.style in (Style.ROWS, Style.OUTPUT):
+            return False
+        one.is_alike = True
+        found += structure_findings(alike.tree)
+        found += [f for f in judge_contents(layout) if f.code != findings.INIT_ONLY.code]
+        one.findings = tuple(by_weight(dict.fromkeys(found)))
+        one.contents = contents_of_alike(layout, alike)
+        return True
+
+    @contextmanager
+    def opened_alike(self, one: Input) -> Iterator[AlikeFile | None]:
+        """The groups that are alike, of a file that `is_alike`; ChangedError if it has changed."""
+        descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            require_unchanged(one, descriptor)
+            source = source_of(descriptor, one.size_bytes)
+            superblock = self._triage.judge(source, str(one.path)).superblock
+            if superblock is None:
+                raise changed(one)
+            yield read_alike(self._alike, Hdf5File(source, superblock))
+            require_unchanged(one, descriptor)
+        finally:
+            os.close(descriptor)
 
     @contextmanager
     def opened(self, one: Input) -> Iterator[Layout]:
@@ -182,6 +222,30 @@ class Survey:
             require_unchanged(one, descriptor)
         finally:
             os.close(descriptor)
+
+
+def read_alike(reader: AlikeReader, file: Hdf5File) -> AlikeFile | None:
+    """As `check.own_tree`: a bug in our reader costs speed, and never the merge."""
+    try:
+        return reader.read(file)
+    except (Damaged, Unsupported, ArithmeticError, LookupError, TypeError, ValueError):
+        return None
+
+
+def contents_of_alike(layout: Layout, alike: AlikeFile) -> Contents:
+    """Count the tasks of a file, those in groups that are alike and the others."""
+    rest = layout.contents()
+    tasks, datasets, data_bytes = rest.tasks or 0, rest.datasets, rest.data_bytes
+    if layout.style is Style.ONE:
+        tasks = 0  # what stands at the root beside groups is no task
+    for groups in alike.sets:
+        inside = [o.dataset for o in groups.template.objects if o.dataset is not None]
+        parents = {o.path.rpartition("/")[0] for o in groups.template.objects if o.dataset}
+        tasks += len(groups) * len(parents)
+        datasets += len(groups) * len(inside)
+        data_bytes += len(groups) * sum(n for d in inside for _, n in data_extents(d))
+    names = [path.strip("/") for groups in alike.sets for path in groups.paths]
+    return Contents(Style.GROUPS, tasks, datasets, data_bytes, min(names), max(names))
 
 
 def require_unchanged(one: Input, descriptor: int) -> None:

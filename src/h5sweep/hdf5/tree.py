@@ -127,8 +127,8 @@ def read_whole_tree(file: Hdf5File) -> Tree:
     tree = Tree(file)
     if file.superblock.extension is not None and _needs_the_library(tree):
         return tree
-    _Walk(tree).visit_all()
-    _check_overlaps(tree)
+    Walk(tree).visit_all()
+    check_overlaps(tree)
     return tree
 
 
@@ -147,7 +147,7 @@ def _needs_the_library(tree: Tree) -> bool:
     return False
 
 
-class _Walk:
+class Walk:
     """One way through a file, in which every object is visited once."""
 
     def __init__(self, tree: Tree) -> None:
@@ -157,14 +157,21 @@ class _Walk:
         self.waiting: list[tuple[str, int]] = [("/", tree.file.superblock.root)]
 
     def visit_all(self) -> None:
-        while self.waiting:
-            path, address = self.waiting.pop()
-            if address in self.seen:
-                self.tree.second_names.append((path, address))
-                continue
-            if len(self.seen) >= MOST_OBJECTS:
-                self.tree.is_cut = True
-                return
+        while self.waiting and not self.tree.is_cut:
+            self.take_next(*self.waiting.pop())
+
+    def visit_some(self, most: int) -> None:
+        """Stop when there are more objects than `most`; the rest is still waiting then."""
+        while self.waiting and len(self.seen) < most:
+            self.take_next(*self.waiting.pop())
+
+    def take_next(self, path: str, address: int) -> None:
+        """Visit one object, unless it is listed already under another name."""
+        if address in self.seen:
+            self.tree.second_names.append((path, address))
+        elif len(self.seen) >= MOST_OBJECTS:
+            self.tree.is_cut = True
+        else:
             self.seen.add(address)
             self.visit(path, address)
 
@@ -314,7 +321,7 @@ def data_extents(dataset: Dataset) -> Iterable[tuple[int, int]]:
         yield from ((chunk.address, chunk.size) for chunk in dataset.chunks)
 
 
-def _check_overlaps(tree: Tree) -> None:
+def check_overlaps(tree: Tree) -> None:
     """Note structures that lie in one place with others: one of them was overwritten."""
     extents = sorted((at, at + size) for at, size in tree.file.structures.items() if size)
     for before, after in pairwise(extents):
