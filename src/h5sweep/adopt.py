@@ -101,7 +101,18 @@ def ranges_of(tasks: npt.ArrayLike) -> list[list[int]]:
 
 
 def read_numbered_state(folder: RunFolder) -> FolderState:
-    """The state of all tasks, when those that only the records know are in the plan as well."""
+    """The state of all tasks, when those that only the records know are in the plan as well.
+
+    UsageError if there are none.
+    """
+    state = number_all(folder)
+    if not len(state.plan):
+        raise UsageError(f"there is nothing to merge in {folder.path}: run the sweep first")
+    return state
+
+
+def number_all(folder: RunFolder) -> FolderState:
+    """Append to the plan what only records or the output know, durably; return the state then."""
     plan = adopt_output(folder, folder.load_plan() or Plan(()))
     state = read_state(folder, plan, scan=scan_stretches)
     if state.beyond_plan:
@@ -113,8 +124,6 @@ def read_numbered_state(folder: RunFolder) -> FolderState:
             plan = _extended(plan, unplanned, folder.path)
             folder.save_plan(plan)
             state = read_state(folder, plan, scan=scan_stretches)
-    if not len(state.plan):
-        raise UsageError(f"there is nothing to merge in {folder.path}: run the sweep first")
     return state
 
 

@@ -533,6 +533,20 @@ def _merge_files(
     return 0
 
 
+def _remove_merged(output: Path) -> None:
+    from .clean import locked, remove_merged
+    from .progress import choose_display
+
+    display = choose_display()
+    try:
+        with locked(output, tell=display.say):
+            purged, _ = remove_merged(output, progress=display.checking)
+    finally:
+        display.end()
+    size = size_text(purged.freed_bytes)
+    _tell(f"removed {count_text(purged.files, 'file')} that {output.name} holds, {size}")
+
+
 @cli.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--quick", is_flag=True, help="First bytes and headers only, without HDF5.")

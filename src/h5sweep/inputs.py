@@ -22,10 +22,12 @@ from .check import SMALL_BYTES, own_tree, source_of, structure_findings
 from .contents import Contents, Layout, Style, judge_contents, natural_order
 from .errors import ChangedError
 from .findings import Finding, State, by_weight, state_of
+from .hdf5.alike import AlikeFile, AlikeReader
 from .hdf5.data import fill_bytes
+from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
 from .hdf5.source import FileSource, Source
-from .hdf5.tree import Dataset, Tree
+from .hdf5.tree import Dataset, Tree, data_extents
 from .live import Identity, files_being_written, identity_of
 from .places import find_places
 from .siblings import Family, Siblings
@@ -39,6 +41,7 @@ MOST_KEPT_BYTES = 256 << 20
 MOST_KEPT_CHUNKS = 1_000_000  # about 200 bytes each
 MOST_ROW_BYTES = 64 << 10
 _DIGITS_ALIKE = str.maketrans("123456789", "000000000")
+LEAST_ALIKE_BYTES = 8 << 10  # a smaller file has no eight groups
 
 
 @dataclass(eq=False, slots=True)
@@ -51,6 +54,7 @@ class Input:
     findings: tuple[Finding, ...] = ()
     contents: Contents | None = None
     family: Family | None = None  # the structure that it shares with others, if it does
+    is_alike: bool = False  # most of it are groups that are alike
     tree: Tree | None = None  # its structure, if none shares it and it is small enough to keep
     content: bytes | None = None  # the whole file, if it is small enough to keep
 
@@ -123,6 +127,7 @@ class Survey:
         self._sound: dict[int, list[_Known]] = {}  # by the size of their files
         self._bytes_left = MOST_KEPT_BYTES
         self._chunks_left = MOST_KEPT_CHUNKS
+        self._alike = AlikeReader()
 
     def look_at_all(
         self, paths: Iterable[str | os.PathLike[str]], *, leave_out: Iterable[Path] = ()
@@ -194,7 +199,14 @@ class Survey:
         verdict = self._triage.judge(source, one.name)
         found = list(verdict.findings)
         if verdict.superblock is not None:
-            layout, family = self._layout_of(Hdf5File(source, verdict.superblock))
+            file = Hdf5File(source, verdict.superblock)
+            family = self._siblings.find(source)
+            if family is None and self._judge_alike(one, file, found):
+                return
+            if family is None:
+                tree = own_tree(file)
+                family = self._siblings.add(tree, structure_findings(tree))
+            layout = Layout(family.tree_of(source))
             found += family.structure_findings
             found += judge_contents(layout)
             one.contents = layout.contents(with_keys=False)
@@ -207,19 +219,44 @@ class Survey:
                 self._keep_tree(one, family.tree)
         one.findings = tuple(by_weight(dict.fromkeys(found)))
 
-    def _layout_of(self, file: Hdf5File) -> tuple[Layout, Family]:
-        family = self._siblings.find(file.source)
-        if family is None:
-            tree = own_tree(file)
-            family = self._siblings.add(tree, structure_findings(tree))
-        return Layout(family.tree_of(file.source)), family
-
     def _keep_tree(self, one: Input, tree: Tree) -> None:
         size = sum(1 + len(o.attributes) for o in tree.objects)
         size += sum(len(dataset.chunks) for _, dataset in tree.datasets)
         if size <= self._chunks_left:
             one.tree = tree
             self._chunks_left -= size
+
+    def _judge_alike(self, one: Input, file: Hdf5File, found: list[Finding]) -> bool:
+        """Judge a file of groups that are alike, by what these have in common; False if it is not.
+
+        Nothing can be wrong with the groups that agree with a template.
+        """
+        if one.size_bytes < LEAST_ALIKE_BYTES or (alike := read_alike(self._alike, file)) is None:
+            return False
+        layout = Layout(alike.tree)
+        if layout.style in (Style.ROWS, Style.OUTPUT):
+            return False
+        one.is_alike = True
+        found += structure_findings(alike.tree)
+        found += [f for f in judge_contents(layout) if f.code != findings.INIT_ONLY.code]
+        one.findings = tuple(by_weight(dict.fromkeys(found)))
+        one.contents = contents_of_alike(layout, alike)
+        return True
+
+    @contextmanager
+    def opened_alike(self, one: Input) -> Iterator[AlikeFile | None]:
+        """The groups that are alike, of a file that `is_alike`; ChangedError if it has changed."""
+        descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            require_unchanged(one, descriptor)
+            source = source_of(descriptor, one.size_bytes)
+            superblock = self._triage.judge(source, str(one.path)).superblock
+            if superblock is None:
+                raise changed(one)
+            yield read_alike(self._alike, Hdf5File(source, superblock))
+            require_unchanged(one, descriptor)
+        finally:
+            os.close(descriptor)
 
     @contextmanager
     def opened(self, one: Input) -> Iterator[Layout]:
@@ -305,6 +342,30 @@ def in_natural_order(inputs: list[Input]) -> list[Input]:
     is_plain = shapes.isascii() and len(set(shapes.split("\n"))) <= 1
     keys: list[Any] = paths if is_plain else [natural_order(path) for path in paths]
     return [inputs[place] for place in sorted(range(len(inputs)), key=keys.__getitem__)]
+
+
+def read_alike(reader: AlikeReader, file: Hdf5File) -> AlikeFile | None:
+    """As `check.own_tree`: a bug in our reader costs speed, and never the merge."""
+    try:
+        return reader.read(file)
+    except (Damaged, Unsupported, ArithmeticError, LookupError, TypeError, ValueError):
+        return None
+
+
+def contents_of_alike(layout: Layout, alike: AlikeFile) -> Contents:
+    """Count the tasks of a file, those in groups that are alike and the others."""
+    rest = layout.contents()
+    tasks, datasets, data_bytes = rest.tasks or 0, rest.datasets, rest.data_bytes
+    if layout.style is Style.ONE:
+        tasks = 0  # what stands at the root beside groups is no task
+    for groups in alike.sets:
+        inside = [o.dataset for o in groups.template.objects if o.dataset is not None]
+        parents = {o.path.rpartition("/")[0] for o in groups.template.objects if o.dataset}
+        tasks += len(groups) * len(parents)
+        datasets += len(groups) * len(inside)
+        data_bytes += len(groups) * sum(n for d in inside for _, n in data_extents(d))
+    names = [path.strip("/") for groups in alike.sets for path in groups.paths]
+    return Contents(Style.GROUPS, tasks, datasets, data_bytes, min(names), max(names))
 
 
 def require_unchanged(one: Input, descriptor: int) -> None:

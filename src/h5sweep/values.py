@@ -76,7 +76,7 @@ class ResultEncoder:
             raise UnsupportedValueError("the task returned an empty dict: nothing to keep")
         for name, _, _ in signature:
             self._check_name(name)
-        return json.dumps(signature, separators=(",", ":"), ensure_ascii=False).encode()
+        return schema_bytes(signature)
 
     def _check_name(self, name: object) -> None:
         if not isinstance(name, str) or not name.isidentifier():
@@ -86,6 +86,11 @@ class ResultEncoder:
                 f"the result {name!r} has the name of a key or of a column that every output has; "
                 "give it another name"
             )
+
+
+def schema_bytes(cells: Iterable[tuple[str, str, tuple[int, ...]]]) -> bytes:
+    """Names, dtypes and shapes as they stand in the header of a record."""
+    return json.dumps(tuple(cells), separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def result_header(schema: bytes, key: bytes) -> bytes:

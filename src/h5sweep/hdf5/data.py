@@ -17,6 +17,7 @@ from .messages import DEFLATE, FLETCHER32, SHUFFLE, Filter, Storage
 from .tree import Dataset
 
 MOST_CHUNK_BYTES = 64 << 20
+LZF = 32000
 
 
 def read_row(file: Hdf5File, dataset: Dataset, row: int) -> Iterator[bytes]:
@@ -91,7 +92,37 @@ def _undo(step: Filter, data: bytes, element_bytes: int, size: int) -> bytes:
         if fletcher32(data[:-4]) != int.from_bytes(data[-4:], "little"):
             raise Damaged("wrong checksum of a chunk", Kind.CHECKSUM)
         return data[:-4]
+    if step.number == LZF:
+        return _unpack_lzf(data, size)
     raise Unsupported(f"filter {step.number}")
+
+
+def _unpack_lzf(data: bytes, size: int) -> bytes:
+    """Undo h5py's own filter: stretches of bytes, and references to what came before."""
+    found = bytearray()
+    place = 0
+    try:
+        while place < len(data) and len(found) <= size:
+            control = data[place]
+            place += 1
+            if control < 32:
+                found += data[place : place + control + 1]
+                place += control + 1
+                continue
+            length = control >> 5
+            if length == 7:
+                length += data[place]
+                place += 1
+            start = len(found) - (control & 31) * 256 - data[place] - 1
+            place += 1
+            if start < 0:
+                raise Damaged("a compressed chunk that refers to what is not there", Kind.CHECKSUM)
+            for _ in range(length + 2):
+                found.append(found[start])
+                start += 1
+    except IndexError as error:
+        raise Damaged("a compressed chunk that has no end", Kind.CHECKSUM) from error
+    return bytes(found)
 
 
 def _inflate(data: bytes, size: int) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Literal
 
 from .cursor import Cursor, decoded
 from .errors import Damaged
@@ -12,6 +14,12 @@ from .errors import Damaged
 _MOST_DEPTH = 32
 _MOST_DIMENSIONS = 32
 _LAST_VERSION = 5
+# For each size: the fields that follow a datatype of IEEE 754, and where its sign is.
+_IEEE = {
+    2: (0, 16, 10, 5, 0, 10, 15, 15),
+    4: (0, 32, 23, 8, 0, 23, 127, 31),
+    8: (0, 64, 52, 11, 0, 52, 1023, 63),
+}
 
 
 class Class(IntEnum):
@@ -38,9 +46,11 @@ class Datatype:
     type: Class
     size: int
     bits: int = 0  # the class's own 24 bits
-    members: tuple[Member, ...] = ()
+    members: tuple[Member, ...] = ()  # fields of a compound; names and numbers of an enumeration
     base: Datatype | None = None
     version: int = 1
+    dims: tuple[int, ...] = ()  # of an array
+    is_usual: bool = True  # a number as processors have it: all its bits, or IEEE 754
     encoded: bytes = field(default=b"", compare=False, repr=False)  # as it stands in the file
 
     @property
@@ -74,7 +84,7 @@ class Datatype:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A field of a compound."""
+    """A field of a compound, or a name of an enumeration with its number for the offset."""
 
     name: str
     offset: int
@@ -102,7 +112,7 @@ def read_datatype(cursor: Cursor, depth: int = 0) -> Datatype:
 def _read_number(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
     offset, precision = cursor.uint(2), cursor.uint(2)
     _check_bits(offset, precision, size)
-    return Datatype(Class.INTEGER, size, bits)
+    return Datatype(Class.INTEGER, size, bits, is_usual=precision == 8 * size)
 
 
 def _read_bits(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
@@ -115,14 +125,17 @@ def _read_float(cursor: Cursor, version: int, bits: int, size: int, depth: int) 
     offset, precision = cursor.uint(2), cursor.uint(2)
     _check_bits(offset, precision, size)
     exponent_at, exponent, mantissa_at, mantissa = cursor.take(4)
-    cursor.skip(4)
+    bias = cursor.uint(4)
     if (
         not exponent
         or not mantissa
         or max(exponent_at + exponent, mantissa_at + mantissa) > (offset + precision)
     ):
         raise Damaged("a floating-point type whose parts lie outside it")
-    return Datatype(Class.FLOAT, size, bits)
+    parts = (offset, precision, exponent_at, exponent, mantissa_at, mantissa, bias)
+    # One bit says that it is big-endian; the others how VAXes did it, and what pads it.
+    is_usual = _IEEE.get(size) == (*parts, bits >> 8 & 0xFF) and bits & 0x7E == 0x20
+    return Datatype(Class.FLOAT, size, bits, is_usual=is_usual)
 
 
 def _check_bits(offset: int, precision: int, size: int) -> None:
@@ -186,10 +199,15 @@ def _read_enum(cursor: Cursor, version: int, bits: int, size: int, depth: int) -
     if base.size != size or base.type is not Class.INTEGER:
         raise Damaged("an enumeration that is no integer of its size")
     count = bits & 0xFFFF
-    for _ in range(count):
-        cursor.text(padded_to=8 if version < 3 else 1)
-    cursor.skip(count * size)
-    return Datatype(Class.ENUM, size, base.bits, base=base)
+    names = [cursor.text(padded_to=8 if version < 3 else 1) for _ in range(count)]
+    numbers = [_number_of(cursor.take(size), base) for _ in range(count)]
+    members = tuple(Member(*pair, base) for pair in zip(names, numbers, strict=True))
+    return Datatype(Class.ENUM, size, base.bits, members, base, is_usual=base.is_usual)
+
+
+def _number_of(data: bytes, datatype: Datatype) -> int:
+    order: Literal["big", "little"] = "big" if datatype.is_big_endian else "little"
+    return int.from_bytes(data, order, signed=datatype.is_signed)
 
 
 def _read_variable(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
@@ -203,14 +221,13 @@ def _read_array(cursor: Cursor, version: int, bits: int, size: int, depth: int) 
     if rank > _MOST_DIMENSIONS:
         raise Damaged(f"an array type of {rank} dimensions")
     cursor.skip(3 if version < 3 else 0)
-    count = 1
-    for _ in range(rank):
-        count *= cursor.uint(4)
+    dims = tuple(cursor.uint(4) for _ in range(rank))
+    count = math.prod(dims)
     cursor.skip(4 * rank if version < 3 else 0)
     base = read_datatype(cursor, depth + 1)
     if count * base.size != size:
         raise Damaged(f"an array type of {size:,} bytes with elements of {count * base.size:,}")
-    return Datatype(Class.ARRAY, size, bits, base=base, version=version)
+    return Datatype(Class.ARRAY, size, bits, base=base, version=version, dims=dims)
 
 
 def _read_complex(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
@@ -238,8 +255,7 @@ Scalar = int | float | str
 def scalar_of(data: bytes, datatype: Datatype) -> Scalar | None:
     """The value of one element, if it is a number or a text of fixed size; else None."""
     if datatype.type in (Class.INTEGER, Class.ENUM) and datatype.size <= 8:
-        value = data[::-1] if datatype.is_big_endian else data
-        return int.from_bytes(value, "little", signed=datatype.is_signed)
+        return _number_of(data, datatype)
     order = ">" if datatype.is_big_endian else "<"
     if datatype.type is Class.FLOAT and datatype.size in (2, 4, 8):
         (value,) = struct.unpack(order + {2: "e", 4: "f", 8: "d"}[datatype.size], data)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 from . import headers
 from .btrees import ATTRIBUTES_BY_NAME, GROUP_NODE, LINKS_BY_NAME, read_records, read_tree
-from .cursor import Cursor
 from .errors import Damaged
 from .file import Hdf5File
 from .headers import Header, Message, read_header
@@ -22,6 +22,12 @@ from .messages import (
     read_symbol_table,
     shared_address,
 )
+
+# A name, an address, what kind of link it is, and where a soft link's target stands; by the width
+# of addresses.
+_SYMBOLS = {
+    size: struct.Struct(f"<{code}{code}I4xI12x") for size, code in {2: "H", 4: "I", 8: "Q"}.items()
+}
 
 
 def is_group(header: Header) -> bool:
@@ -68,17 +74,26 @@ def _read_symbol_node(file: Hdf5File, heap: LocalHeap, address: int) -> Iterator
     most = 2 * file.superblock.leaf_k
     if count > most:
         raise Damaged(f"{count:,} links in a node for {most:,} at {address:,}")
-    entry_bytes = 2 * file.widths.offset + 24
+    entry = _SYMBOLS[file.widths.offset]
     # A node has room for all that it may hold, used or not.
-    cursor = Cursor(file.read(address, 8 + most * entry_bytes), file.widths, 8)
-    file.note_structure(address, 8 + most * entry_bytes)
-    for _ in range(count):
-        offset, child = cursor.uint(file.widths.offset), cursor.address()
-        kind = cursor.uint(4)
-        cursor.skip(20)
+    data = file.read(address, 8 + most * entry.size)
+    file.note_structure(address, 8 + most * entry.size)
+    nowhere = (1 << 8 * file.widths.offset) - 1
+    for offset, child, kind, target in entry.iter_unpack(data[8 : 8 + count * entry.size]):
         if kind > 2:
             raise Damaged(f"a link of kind {kind} at {address:,}")
-        yield Link(heap.name(offset), None if kind == 2 else child)
+        name = heap.name(offset)
+        if kind == 2:
+            yield Link(name, None, target=_target(heap, target))
+        else:
+            yield Link(name, None if child == nowhere else child)
+
+
+def _target(heap: LocalHeap, offset: int) -> str | None:
+    try:
+        return heap.name(offset)
+    except Damaged:
+        return None  # nobody has to follow it
 
 
 def read_attributes(file: Hdf5File, header: Header) -> Iterator[Attribute]:

@@ -296,11 +296,15 @@ def _name(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A name in a group; `address` is None for a link that leads elsewhere by name."""
+    """A name in a group; `address` is None for a link that leads elsewhere by name.
+
+    `target` is the path that a soft link names, where that can be read.
+    """
 
     name: str
     address: int | None
     is_external: bool = False
+    target: str | None = None
 
 
 def read_link(data: bytes, widths: Widths) -> Link:
@@ -320,8 +324,7 @@ def read_link(data: bytes, widths: Widths) -> Link:
     if kind == 0:
         return Link(name, cursor.needed_address(f"link {name!r}"))
     if kind == 1:
-        cursor.skip(cursor.uint(2))
-        return Link(name, None)
+        return Link(name, None, target=decoded(cursor.take(cursor.uint(2))))
     if kind < 64:
         raise Damaged(f"link {name!r} of kind {kind}")
     cursor.skip(cursor.uint(2))

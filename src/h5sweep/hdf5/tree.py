@@ -90,6 +90,7 @@ class Object:
     kind: ObjectKind
     attributes: dict[str, Attribute] = field(default_factory=dict)
     dataset: Dataset | None = None
+    attributes_left_out: int = 0  # there are more than were kept
 
 
 @dataclass
@@ -101,6 +102,9 @@ class Tree:
     faults: list[Fault] = field(default_factory=list)
     links_out: int = 0
     is_cut: bool = False  # there are more objects than were looked at
+    soft_links: dict[str, str | None] = field(default_factory=dict)  # path → what it names
+    external_links: list[str] = field(default_factory=list)
+    second_names: list[tuple[str, int]] = field(default_factory=list)  # of objects listed already
 
     @cached_property
     def datasets(self) -> list[tuple[str, Dataset]]:
@@ -123,8 +127,8 @@ def read_whole_tree(file: Hdf5File) -> Tree:
     tree = Tree(file)
     if file.superblock.extension is not None and _needs_the_library(tree):
         return tree
-    _Walk(tree).visit_all()
-    _check_overlaps(tree)
+    Walk(tree).visit_all()
+    check_overlaps(tree)
     return tree
 
 
@@ -143,7 +147,7 @@ def _needs_the_library(tree: Tree) -> bool:
     return False
 
 
-class _Walk:
+class Walk:
     """One way through a file, in which every object is visited once."""
 
     def __init__(self, tree: Tree) -> None:
@@ -153,13 +157,21 @@ class _Walk:
         self.waiting: list[tuple[str, int]] = [("/", tree.file.superblock.root)]
 
     def visit_all(self) -> None:
-        while self.waiting:
-            path, address = self.waiting.pop()
-            if address in self.seen:
-                continue
-            if len(self.seen) >= MOST_OBJECTS:
-                self.tree.is_cut = True
-                return
+        while self.waiting and not self.tree.is_cut:
+            self.take_next(*self.waiting.pop())
+
+    def visit_some(self, most: int) -> None:
+        """Stop when there are more objects than `most`; the rest is still waiting then."""
+        while self.waiting and len(self.seen) < most:
+            self.take_next(*self.waiting.pop())
+
+    def take_next(self, path: str, address: int) -> None:
+        """Visit one object, unless it is listed already under another name."""
+        if address in self.seen:
+            self.tree.second_names.append((path, address))
+        elif len(self.seen) >= MOST_OBJECTS:
+            self.tree.is_cut = True
+        else:
             self.seen.add(address)
             self.visit(path, address)
 
@@ -196,9 +208,16 @@ class _Walk:
             if link.name in names:
                 self.note(path, Damaged(f"two links are named {link.name!r}"))
             names.add(link.name)
-            self.tree.links_out += link.is_external
-            if link.address is not None:
-                self.waiting.append((path.rstrip("/") + "/" + link.name, link.address))
+            self.take_link(path.rstrip("/") + "/" + link.name, link)
+
+    def take_link(self, path: str, link: Link) -> None:
+        if link.address is not None:
+            self.waiting.append((path, link.address))
+        elif link.is_external:
+            self.tree.links_out += 1
+            self.tree.external_links.append(path)
+        else:
+            self.tree.soft_links[path] = link.target
 
     def take_attributes(self, found: Object, header: Header) -> None:
         try:
@@ -301,7 +320,7 @@ def data_extents(dataset: Dataset) -> Iterable[tuple[int, int]]:
         yield from ((chunk.address, chunk.size) for chunk in dataset.chunks)
 
 
-def _check_overlaps(tree: Tree) -> None:
+def check_overlaps(tree: Tree) -> None:
     """Note structures that lie in one place with others: one of them was overwritten."""
     extents = sorted((at, at + size) for at, size in tree.file.structures.items() if size)
     for before, after in pairwise(extents):

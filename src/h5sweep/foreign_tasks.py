@@ -1,0 +1,651 @@
+"""Which tasks another program's file holds: their keys, and their values as results of ours.
+
+A task is a group whose path or attributes say its key, with all that lies below it; or a row of
+columns; or the whole file. Its datasets become result values under their names, those of groups
+below it as `group_dataset`, fields of compounds as `dataset_field`. So do the attributes of its
+group, unless they are the key or a dataset has that name.
+"""
+
+from __future__ import annotations
+
+import math
+import posixpath
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from .contents import Layout
+from .errors import DamagedError, UnsupportedValueError, UsageError
+from .foreign_keys import KeyRow, KeyRule, natural_key
+from .foreign_values import MOST_VALUE_BYTES, Values, fields_of
+from .hdf5.alike import AlikeFile, AlikeGroups
+from .hdf5.errors import Damaged, Unsupported
+from .hdf5.messages import Attribute
+from .hdf5.tree import Dataset, Object, ObjectKind
+from .inputs import Input
+from .plan import RESERVED_NAMES
+from .values import Array, ResultEncoder, encode_text
+
+BLOCK_BYTES = 8 << 20
+MOST_NAMED = 5
+INIT = "init"  # what a worker's file has before its first result
+
+
+class Result(NamedTuple):
+    """The values of one task as a record has them; `number` counts the tasks of its file."""
+
+    number: int
+    schema: bytes
+    data: bytes
+    finished_at: float
+    duration_s: float = 0.0
+
+
+class TasksOfFile(Protocol):
+    """The tasks of one file; `keys` are known at once, results are read as they are asked for."""
+
+    keys: list[KeyRow]
+    about: About
+
+    def place(self, number: int) -> str:
+        """Where a task lies in its file, for people."""
+
+    def results(self, *, backwards: bool = False) -> Iterator[Result]:
+        """The results of all tasks, in order or from the last to the first."""
+
+
+@dataclass
+class About:
+    """What the user should know of a file besides its tasks."""
+
+    notes: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    units: dict[str, str] = field(default_factory=dict)
+    datasets: dict[str, None] = field(default_factory=dict)  # names, in order
+    attributes: dict[str, None] = field(default_factory=dict)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def find_tasks(layout: Layout, one: Input, rule: KeyRule, *, skip_unmatched: bool) -> TasksOfFile:
+    """The tasks of a file; UsageError, with what there is instead, if it has none by this key."""
+    file = _File(layout, one, rule)
+    if (groups := file.task_groups()) is not None:
+        file.require_all_matched(groups, skip=skip_unmatched)
+        return _GroupTasks(file, groups)
+    if rule.pattern is not None and (key := rule.of_path(_path_text(one))) is not None:
+        return _OneTask(file, key)
+    if (table := file.table()) is not None:
+        return _RowTasks(file, *table)
+    root = layout.tree.root
+    if root is not None and (key := file.key_in(root)) is not None:
+        return _OneTask(file, key)
+    raise UsageError(file.no_key_text())
+
+
+def find_alike_tasks(
+    alike: AlikeFile, one: Input, rule: KeyRule, *, skip_unmatched: bool
+) -> TasksOfFile | None:
+    """The tasks of a file of groups that are alike; None if these groups are not the tasks."""
+    file = _File(Layout(alike.tree), one, rule)
+    rest = file.task_groups() or {}
+    sets = [_SetOfTasks(file, groups) for groups in alike.sets]
+    keys = [found.keys() for found in sets]
+    if None in keys or any(nearest(p, rest) is not None for s in alike.sets for p in s.paths):
+        return None
+    file.require_all_matched(rest, skip=skip_unmatched)
+    return _AlikeTasks(_GroupTasks(file, rest), sets)
+
+
+def _path_text(one: Input) -> str:
+    return str(one.path.with_suffix("")) if one.path.suffix else str(one.path)
+
+
+class _File:
+    """One file: its objects by path, and where their values are."""
+
+    def __init__(self, layout: Layout, one: Input, rule: KeyRule) -> None:
+        self.layout, self.one, self.rule = layout, one, rule
+        self.tree = layout.tree
+        self.values = Values(layout.tree.file)
+        self.finished_at = one.modified_ns / 1e9
+        self.encoder = ResultEncoder(rule.names)
+        self.about = About()
+        self.by_path = {o.path: o for o in self.tree.objects}
+        self._names: dict[str, str] = {}
+        if self.tree.is_cut:
+            raise UnsupportedValueError(f"{one.path} has too many objects to list them all")
+
+    def datasets(self) -> Iterator[tuple[str, Object]]:
+        """Every dataset under each of its names; a second name may be a link."""
+        for found in self.tree.objects:
+            if found.dataset is not None:
+                yield found.path, found
+        by_address = {o.address: o for o in self.tree.objects}
+        for path, address in self.tree.second_names:
+            if by_address[address].dataset is not None:
+                yield path, by_address[address]
+        for path, target in self.tree.soft_links.items():
+            other = self.by_path.get(_resolved(path, target))
+            if other is not None and other.dataset is not None:
+                yield path, other
+
+    def links_to_nothing(self) -> dict[str, str]:
+        """Names in groups behind which there is no dataset that could be read, and why."""
+        by_address = {o.address: o for o in self.tree.objects}
+        found = dict.fromkeys(self.tree.external_links, "leads to another file")
+        for path, address in self.tree.second_names:
+            if by_address[address].dataset is None:
+                found[path] = f"is a second name of {by_address[address].path}"
+        for path, target in self.tree.soft_links.items():
+            other = self.by_path.get(_resolved(path, target))
+            if other is None or other.dataset is None:
+                found[path] = f"leads to {target!r}, which is no dataset of the file"
+        return found
+
+    def task_groups(self) -> dict[str, KeyRow] | None:
+        """The groups with a key, none within another; None if there are none."""
+        found: dict[str, KeyRow] = {}
+        for group in self.tree.objects:
+            if group.kind is not ObjectKind.GROUP or group.path == "/":
+                continue
+            if nearest(group.path, found) is None and (key := self._key_of(group)) is not None:
+                found[group.path] = key
+        return dict(sorted(found.items(), key=lambda it: natural_key(it[0]))) or None
+
+    def _key_of(self, group: Object) -> KeyRow | None:
+        if self.rule.pattern is not None:
+            return self.rule.of_path(group.path)
+        return None if self._is_table(group.path) else self.key_in(group)
+
+    def key_in(self, group: Object) -> KeyRow | None:
+        """The key in the attributes of a group, or in single values in it."""
+        datasets = self.layout.by_group.get(group.path, {})
+        key: dict[str, object] = {}
+        for name in self.rule.names:
+            if name in group.attributes:
+                attribute = group.attributes[name]
+                value = self._single(
+                    attribute.space.count, partial(self.values.of_attribute, attribute)
+                )
+            elif name in datasets:
+                dataset = datasets[name]
+                value = self._single(dataset.space.count, partial(self.values.of_dataset, dataset))
+            else:
+                return None
+            if value is None:
+                return None
+            key[name] = value
+        return self.rule.row(key)
+
+    def _single(self, count: int, read: Callable[[], Array | None]) -> object | None:
+        """A value that is the only one of its dataset or attribute."""
+        try:
+            values = read() if count == 1 else None
+        except (Damaged, Unsupported):
+            return None
+        return None if values is None or values.size != 1 else values.reshape(-1)[0]
+
+    def _is_table(self, group: str) -> bool:
+        """Whether the key is in columns here: of several rows, or of one as all others are."""
+        datasets = self.layout.by_group.get(group, {})
+        if not set(self.rule.names) <= datasets.keys():
+            return False
+        dims = {datasets[name].space.dims for name in self.rule.names}
+        if len(dims) != 1 or len(shape := dims.pop() or ()) != 1:
+            return False
+        return shape != (1,) or all(dataset.rows == 1 for dataset in datasets.values())
+
+    def table(self) -> tuple[str, dict[str, Dataset]] | None:
+        """The group whose columns hold the key, and its columns; UsageError if there are two."""
+        tables = [group for group in self.layout.by_group if self._is_table(group)]
+        if len(tables) > 1:
+            raise UsageError(f"{self.one.path}: the key is in {' and in '.join(tables[:2])}")
+        return (tables[0], self.layout.by_group[tables[0]]) if tables else None
+
+    def require_all_matched(self, groups: dict[str, KeyRow], *, skip: bool) -> None:
+        """Raise UsageError, naming them, if groups with datasets belong to no task."""
+        parents = {posixpath.dirname(path) for path, _ in self.datasets()}
+        strays = sorted(p for p in parents if p != "/" and nearest(p, groups, itself=True) is None)
+        named = ", ".join(strays[:MOST_NAMED]) + (", …" if len(strays) > MOST_NAMED else "")
+        if strays and not skip:
+            raise UsageError(
+                f"{self.one.path}: {len(strays):,} groups hold data and have no key "
+                f"({self._rule_text()}): {named}; nothing was merged. Correct --key, or move "
+                "what is no result into another file"
+            )
+        self.about.skipped += strays
+
+    def no_key_text(self) -> str:
+        """What is there instead of the key that was asked for, and how to write it."""
+        groups = [o.path for o in self.layout.task_groups()]
+        root = self.tree.root
+        there = [
+            ("groups", [path.strip("/") for path in groups]),
+            ("datasets", list(self.layout.by_group.get("/", {}))),
+            ("attributes", list(root.attributes) if root else []),
+        ]
+        parts = [
+            f"{what} such as {', '.join(names[:MOST_NAMED])}" for what, names in there if names
+        ]
+        advice = 'for example --key "farm{farm_id:d}_t{farm_type:d}_s{seed:d}" for groups or '
+        advice += "files of such names, or --key farm_id,farm_type,seed for attributes or columns"
+        return (
+            f"{self.one.path}: no task here has the key that {self._rule_text()} asks for; "
+            f"there are {'; '.join(parts) or 'no names at all'}. Write the key as it stands there, "
+            + advice
+        )
+
+    def _rule_text(self) -> str:
+        text = self.rule.pattern.text if self.rule.pattern else ",".join(self.rule.names)
+        return f"--key {text!r}" if "{" in text else f"--key {text}"
+
+    def name(self, path: str) -> str:
+        """The name of a result value: an identifier that no column of every output has."""
+        if path not in self._names:
+            self._names[path] = name = result_name(path)
+            if name != path:
+                self.about.note(f"{path} is called {name} in the output")
+        return self._names[path]
+
+    def failure(self, path: str, error: Exception) -> Exception:
+        """The same error with file and place in it."""
+        where = f"{self.one.path}: {path}"
+        if isinstance(error, Damaged):
+            return DamagedError(f"{where}: {error}")
+        return UnsupportedValueError(f"{where}: {error}; leave it out of the file, or of the merge")
+
+    def no_values(self, path: str) -> Exception:
+        return UnsupportedValueError(
+            f"{self.one.path}: {path} has a key and no values: remove the group, or leave the "
+            "file out"
+        )
+
+    def result(self, datasets: dict[str, Object], group: Object) -> dict[str, Array]:
+        """The values of one task, by their names in the output."""
+        found: dict[str, Array] = {}
+        left = MOST_VALUE_BYTES
+        for relative, holder in datasets.items():
+            assert holder.dataset is not None
+            left -= holder.dataset.size_bytes
+            try:
+                if left < 0:
+                    raise Unsupported(f"a task of more than {MOST_VALUE_BYTES:,} bytes")
+                values = self.values.of_dataset(holder.dataset)
+            except (Damaged, Unsupported) as error:
+                raise self.failure(holder.path, error) from error
+            self.take(found, relative, values, holder.path)
+            self.take_attributes_of(relative, holder)
+        self.take_attributes(found, group, self.values.of_attribute)
+        return found
+
+    def take(self, found: dict[str, Array], relative: str, values: Array | None, path: str) -> None:
+        if values is None:
+            self.about.note(f"{relative} holds nothing at {path} and is left out")
+            return
+        for field_name, part in fields_of(relative, values):
+            if field_name in self.rule.names:
+                continue
+            name = self.name(field_name)
+            if name in found:
+                raise UnsupportedValueError(
+                    f"{self.one.path}: {path}: two values would be called {name}: rename one"
+                )
+            self.about.datasets.setdefault(name)
+            found[name] = text_array(part) if part.dtype.kind in "SO" else part
+
+    def take_attributes(
+        self, found: dict[str, Array], group: Object, read: Callable[[Attribute], Array | None]
+    ) -> None:
+        """Add the attributes of a task's group to its values, as far as these can be results."""
+        if group.attributes_left_out:
+            raise UnsupportedValueError(
+                f"{self.one.path}: {group.path} has {len(group.attributes):,} attributes and more"
+            )
+        for name, attribute in group.attributes.items():
+            if name in self.rule.names:
+                continue
+            if self.name(name) in found:
+                self.about.note(f"the attribute {name} has the name of a dataset and is left out")
+                continue
+            try:
+                values = read(attribute)
+            except Unsupported as error:
+                self.about.note(f"the attribute {name} is left out: {error}")
+                continue
+            except Damaged as error:
+                raise self.failure(f"{group.path}, attribute {name}", error) from error
+            if values is None or values.dtype.names:
+                self.about.note(f"the attribute {name} is left out: it is no number and no text")
+                continue
+            self.about.attributes.setdefault(name)
+            found[self.name(name)] = text_array(values) if values.dtype.kind in "SO" else values
+
+    def take_attributes_of(self, relative: str, holder: Object) -> None:
+        """Keep the units; of the rest say that it is not kept."""
+        for name, attribute in holder.attributes.items():
+            if name == "units":
+                try:
+                    values = self.values.of_attribute(attribute)
+                except (Damaged, Unsupported):
+                    values = None
+                if values is not None and values.size == 1 and values.dtype.kind == "O":
+                    self.about.units.setdefault(self.name(relative), str(values.reshape(-1)[0]))
+                    continue
+            self.about.note(f"the attribute {name} of {relative} is not kept")
+
+    def encoded(self, result: dict[str, Array], place: str) -> tuple[bytes, bytes]:
+        """Schema and data of a record; the error names the file and the task."""
+        try:
+            return self.encoder.encode(result)
+        except UnsupportedValueError as error:
+            raise UnsupportedValueError(f"{self.one.path}: {place}: {error}") from error
+
+
+def nearest(path: str, groups: Container[str], *, itself: bool = False) -> str | None:
+    """The group among `groups` that `path` lies in."""
+    if itself and path in groups:
+        return path
+    while path not in ("/", ""):
+        path = path.rpartition("/")[0]
+        if path in groups:
+            return path
+    return None
+
+
+def _resolved(path: str, target: str | None) -> str:
+    """What a soft link names, as a path from the root."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(path), target or "\0"))
+
+
+def result_name(path: str) -> str:
+    """An identifier for a value at `path` below its task."""
+    name = "".join(c if f"_{c}".isidentifier() else "_" for c in path)
+    if not name.isidentifier():
+        name = f"_{name}"
+    return f"{name}_" if name in RESERVED_NAMES else name
+
+
+def text_array(values: Array) -> Array:
+    """Texts as NumPy's own; bytes out of compounds are decoded."""
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8", "strict") if values.size else values.astype(str)
+    found: Array = values.astype(str)
+    return found
+
+
+class _GroupTasks:
+    """A group a task."""
+
+    def __init__(self, file: _File, groups: dict[str, KeyRow]) -> None:
+        self._file, self.about = file, file.about
+        self.finished_at = file.finished_at
+        self._paths = list(groups)
+        self.keys = list(groups.values())
+        self._datasets: dict[str, dict[str, Object]] = {path: {} for path in groups}
+        for path, holder in file.datasets():
+            group = nearest(path, self._datasets)
+            if group is None:
+                self.about.skipped.append(path)
+            else:
+                self._datasets[group][path[len(group) + 1 :]] = holder
+        for path, why in file.links_to_nothing().items():
+            if nearest(path, self._datasets, itself=True) is not None:
+                raise UnsupportedValueError(f"{file.one.path}: {path} {why}: put the data there")
+        self._note_dropped(file)
+
+    def _note_dropped(self, file: _File) -> None:
+        for found in file.tree.objects:
+            is_task = found.path in self._datasets
+            if found.kind is ObjectKind.GROUP and found.attributes and not is_task:
+                below = nearest(found.path, self._datasets)
+                what = f"attributes of {found.path}" if below is None else "of groups in a task"
+                self.about.note(f"attributes of groups that are no task are not kept: {what}")
+
+    def place(self, number: int) -> str:
+        return self._paths[number]
+
+    def results(self, *, backwards: bool = False) -> Iterator[Result]:
+        numbers = range(len(self._paths))
+        for number in reversed(numbers) if backwards else numbers:
+            path = self._paths[number]
+            found = self._file.result(self._datasets[path], self._file.by_path[path])
+            if not found:
+                raise self._file.no_values(path)
+            yield Result(number, *self._file.encoded(found, path), self._file.finished_at)
+
+
+class _OneTask:
+    """The whole file is one task."""
+
+    def __init__(self, file: _File, key: KeyRow) -> None:
+        self._file, self.about = file, file.about
+        self.keys = [key]
+
+    def place(self, number: int) -> str:
+        return "/"
+
+    def results(self, *, backwards: bool = False) -> Iterator[Result]:
+        file = self._file
+        datasets = {}
+        for path, holder in file.datasets():
+            if path == f"/{INIT}":
+                self.about.skipped.append(path)
+            else:
+                datasets[path[1:]] = holder
+        for path, why in file.links_to_nothing().items():
+            raise UnsupportedValueError(f"{file.one.path}: {path} {why}: put the data there")
+        assert file.tree.root is not None
+        found = file.result(datasets, file.tree.root)
+        if not found:
+            raise UnsupportedValueError(f"{file.one.path} has a key and no values: leave it out")
+        yield Result(0, *file.encoded(found, "/"), file.finished_at)
+
+
+class _RowTasks:
+    """A row a task."""
+
+    def __init__(self, file: _File, group: str, columns: dict[str, Dataset]) -> None:
+        self._file, self.about, self._group = file, file.about, group
+        self.rows = columns[file.rule.names[0]].rows or 0
+        fitting = {name: d for name, d in columns.items() if d.rows == self.rows}
+        self._columns = {name: d for name, d in fitting.items() if name not in file.rule.names}
+        self._note_dropped(fitting)
+        self.keys = self._read_keys(columns)
+
+    def _note_dropped(self, fitting: dict[str, Dataset]) -> None:
+        file, prefix = self._file, self._group.rstrip("/") + "/"
+        kept = {prefix + name for name in fitting}
+        self.about.skipped += [path for path, _ in file.datasets() if path not in kept]
+        for found in file.tree.objects:
+            if found.path in kept:
+                file.take_attributes_of(found.path[len(prefix) :], found)
+            elif found.kind is ObjectKind.GROUP and found.attributes:
+                self.about.note(f"attributes of {found.path} are not kept")
+
+    def _read_keys(self, columns: dict[str, Dataset]) -> list[KeyRow]:
+        lists = []
+        for name in self._file.rule.names:
+            try:
+                values = self._file.values.of_rows(columns[name], 0, self.rows)
+            except (Damaged, Unsupported) as error:
+                raise self._file.failure(f"{self._group.rstrip('/')}/{name}", error) from error
+            lists.append(values.tolist())
+        rule = self._file.rule
+        return [
+            rule.row(dict(zip(rule.names, row, strict=True))) for row in zip(*lists, strict=True)
+        ]
+
+    def place(self, number: int) -> str:
+        return f"row {number} of {self._group}"
+
+    def results(self, *, backwards: bool = False) -> Iterator[Result]:
+        blocks = [
+            (first, min(first + self._block_rows(), self.rows))
+            for first in range(0, self.rows, self._block_rows())
+        ]
+        for first, last in reversed(blocks) if backwards else blocks:
+            schema, data = self._block(first, last)
+            numbers = range(first, last)
+            for number in reversed(numbers) if backwards else numbers:
+                yield Result(number, schema, data[number - first], self._file.finished_at)
+
+    def _block_rows(self) -> int:
+        """Rows of about BLOCK_BYTES, and whole chunks, which are unpacked only once then."""
+        row_bytes = sum(d.size_bytes for d in self._columns.values()) // max(self.rows, 1)
+        sides = [d.layout.chunk[0] for d in self._columns.values() if d.layout.chunk]
+        rows = max(BLOCK_BYTES // max(row_bytes, 1), 1)
+        side = max((side for side in sides if side * row_bytes < MOST_VALUE_BYTES), default=1)
+        return -(-rows // side) * side
+
+    def _block(self, first: int, last: int) -> tuple[bytes, list[bytes]]:
+        """The schema of some rows, and the data of each."""
+        file = self._file
+        found: dict[str, Array] = {}
+        for column, dataset in self._columns.items():
+            path = f"{self._group.rstrip('/')}/{column}"
+            try:
+                values = file.values.of_rows(dataset, first, last)
+            except (Damaged, Unsupported) as error:
+                raise file.failure(path, error) from error
+            file.take(found, column, values, path)
+        return encode_rows(file.encoder, found, last - first, str(file.one.path))
+
+
+def encode_rows(
+    encoder: ResultEncoder, columns: dict[str, Array], rows: int, where: str
+) -> tuple[bytes, list[bytes]]:
+    """The schema that all rows have, and the data of each row."""
+    try:
+        schema, _ = encoder.encode({name: values[:1][0] for name, values in columns.items()})
+        parts = [_row_bytes(name, values, rows) for name, values in columns.items()]
+    except UnsupportedValueError as error:
+        raise UnsupportedValueError(f"{where}: {error}") from error
+    return schema, join_rows(parts, rows)
+
+
+def join_rows(parts: Sequence[Array | list[bytes]], rows: int) -> list[bytes]:
+    """Data of whole rows out of those of columns: arrays of bytes, or lists of texts."""
+    if all(isinstance(part, np.ndarray) for part in parts):
+        whole = np.concatenate([np.asarray(part) for part in parts], axis=1)
+        size, data = whole.shape[1], whole.tobytes()
+        return [data[row * size : (row + 1) * size] for row in range(rows)]
+    lists = [
+        [row.tobytes() for row in part] if isinstance(part, np.ndarray) else part for part in parts
+    ]
+    return [b"".join(row) for row in zip(*lists, strict=True)]
+
+
+def _row_bytes(name: str, values: Array, rows: int) -> Array | list[bytes]:
+    if values.dtype.kind == "U":
+        lists = values.reshape(rows, math.prod(values.shape[1:])).tolist()
+        return [encode_text(texts, name) for texts in lists]
+    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    if not little.size:
+        return np.empty((rows, 0), np.uint8)
+    found: Array = little.reshape(rows, -1).view(np.uint8)
+    return found
+
+
+class _SetOfTasks:
+    """Groups that are alike, each a task."""
+
+    def __init__(self, file: _File, groups: AlikeGroups) -> None:
+        self._file, self.groups, self.template = file, groups, groups.template
+
+    def keys(self) -> list[KeyRow | None] | None:
+        """The key of each group; None if they are not where the first one's is."""
+        rule = self._file.rule
+        if rule.pattern is not None:
+            found = [rule.of_path(path) for path in self.groups.paths]
+            return None if None in found else found
+        lists = []
+        for name in rule.names:
+            values = self._single_values(name)
+            if values is None:
+                return None
+            lists.append(values.tolist())
+        return [rule.row(dict(zip(rule.names, r, strict=True))) for r in zip(*lists, strict=True)]
+
+    def _single_values(self, name: str) -> Array | None:
+        """One value of each group, out of its attributes or of its datasets."""
+        attribute = self.template.group.attributes.get(name)
+        dataset = next((o.dataset for o in self.template.objects if o.path == f"/{name}"), None)
+        try:
+            if attribute is not None and attribute.space.count == 1:
+                return self._attribute(attribute).reshape(len(self.groups))
+            if attribute is None and dataset is not None and dataset.space.count == 1:
+                return self._dataset(f"/{name}", dataset).reshape(len(self.groups))
+        except (Damaged, Unsupported):
+            return None
+        return None
+
+    def _attribute(self, attribute: Attribute) -> Array:
+        data = self.groups.values_of("", attribute.name)
+        shape = (len(self.groups), *(attribute.space.dims or ()))
+        return self._file.values.converted_rows(data, attribute.type, shape)
+
+    def _dataset(self, path: str, dataset: Dataset) -> Array:
+        shape = (len(self.groups), *(dataset.space.dims or ()))
+        return self._file.values.converted_rows(self.groups.data_of(path), dataset.type, shape)
+
+    def encoded(self) -> tuple[bytes, list[bytes]]:
+        """The schema that all groups have, and the data of each."""
+        file, found = self._file, dict[str, Array]()
+        first = self.groups.paths[0]
+        for holder in self.template.objects:
+            if holder.dataset is not None:
+                try:
+                    values = self._dataset(holder.path, holder.dataset)
+                except (Damaged, Unsupported) as error:
+                    raise file.failure(first + holder.path, error) from error
+                file.take(found, holder.path[1:], values, first + holder.path)
+                file.take_attributes_of(holder.path[1:], holder)
+        file.take_attributes(found, self.template.group, self._attribute)
+        if not found:
+            raise file.no_values(first)
+        return encode_rows(file.encoder, found, len(self.groups), str(file.one.path))
+
+
+class _AlikeTasks:
+    """Tasks in groups that are alike, and behind them those in other groups."""
+
+    def __init__(self, rest: _GroupTasks, sets: list[_SetOfTasks]) -> None:
+        self._rest, self.about = rest, rest.about
+        self._sets = sets
+        self._places = [path for found in sets for path in found.groups.paths]
+        self.keys = [key for found in sets for key in found.keys() or () if key is not None]
+        order = sorted(range(len(self.keys)), key=lambda n: natural_key(self._places[n]))
+        self._order, self._count = order, len(order)
+        self.keys = [self.keys[number] for number in order] + rest.keys
+
+    def place(self, number: int) -> str:
+        if number >= self._count:
+            return self._rest.place(number - self._count)
+        return self._places[self._order[number]]
+
+    def results(self, *, backwards: bool = False) -> Iterator[Result]:
+        rest = (
+            r._replace(number=r.number + self._count)
+            for r in self._rest.results(backwards=backwards)
+        )
+        if backwards:
+            yield from rest
+        schemas: list[bytes] = []
+        data: list[bytes] = []
+        for found in self._sets:
+            schema, rows = found.encoded()
+            schemas += [schema] * len(rows)
+            data += rows
+        finished_at = self._rest.finished_at
+        numbers = range(self._count)
+        for number in reversed(numbers) if backwards else numbers:
+            place = self._order[number]
+            yield Result(number, schemas[place], data[place], finished_at)
+        if not backwards:
+            yield from rest

@@ -1,0 +1,507 @@
+"""Groups that are alike, read many at a time with NumPy.
+
+The task groups of one program differ in their addresses, their data and the values of their
+attributes, and in nothing else. One of them is read by the plain reader (`tree`) and becomes a
+template: its structures as bytes, which of these bytes must be equal, and where addresses of other
+structures, data and values stand. Groups whose bytes agree are sound because the template is: the
+plain reader would take the same steps. Whatever agrees with no template is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import headers
+from .cursor import Cursor
+from .errors import Damaged, Unsupported
+from .file import Hdf5File
+from .headers import Header, Message, read_header
+from .messages import Attribute, Storage, read_attribute, read_layout
+from .source import Source
+from .tree import Dataset, Object, ObjectKind, Tree, Walk, check_overlaps
+
+LEAST_GROUPS = 8
+MOST_FILE_BYTES = 64 << 20
+MOST_OBJECTS = 64  # in one group; a larger one is rather a group of tasks
+MOST_NEW = 8  # templates made at one level of a file
+MOST_KEPT = 64
+_FREE_MESSAGES = {0x00, 0x0E, 0x12}  # nothing, and times of change in both forms
+_OBJECT_TIMES = 0x20
+_TIMES = slice(6, 22)
+
+Bytes = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class Piece:
+    """One structure of a template."""
+
+    data: Bytes
+    must_be: Bytes  # 0xFF for each byte that must be equal
+    is_checked: bool = False  # whether it ends with its checksum
+    links: list[tuple[int, int]] = field(default_factory=list)  # offset of an address → which piece
+
+    def free(self, start: int, size: int) -> None:
+        self.must_be[start : start + size] = 0
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where in a template something differs from group to group."""
+
+    piece: int
+    offset: int
+    size: int
+
+
+@dataclass(eq=False)
+class Template:
+    """A group that was read by the plain reader; paths of its objects begin at the group."""
+
+    objects: list[Object]
+    pieces: list[Piece]
+    data: dict[str, Spot]  # of a dataset: its address or, if compact, its bytes
+    values: dict[tuple[str, str], Spot]  # of an attribute, by its object and name
+
+    @property
+    def group(self) -> Object:
+        return self.objects[0]
+
+    def dataset(self, path: str) -> Dataset:
+        found = next(o.dataset for o in self.objects if o.path == path)
+        assert found is not None
+        return found
+
+
+@dataclass(eq=False)
+class AlikeGroups:
+    """Groups of one file that agree with a template."""
+
+    template: Template
+    paths: list[str]
+    places: dict[int, Places]  # of each piece: its address in each group
+    _content: Bytes
+    addresses: dict[str, Places]  # of the data of each contiguous dataset
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def data_of(self, path: str) -> bytes:
+        """The data of a dataset in all groups, one after the other."""
+        spot = self.template.data[path]
+        if path in self.addresses:
+            size = self.template.dataset(path).size_bytes
+            return _gather(self._content, self.addresses[path], size).tobytes()
+        return self._at(spot)
+
+    def values_of(self, path: str, name: str) -> bytes:
+        """The value of an attribute in all groups, one after the other."""
+        return self._at(self.template.values[path, name])
+
+    def _at(self, spot: Spot) -> bytes:
+        return _gather(self._content, self.places[spot.piece] + spot.offset, spot.size).tobytes()
+
+
+@dataclass(eq=False)
+class AlikeFile:
+    """A file of which most groups are alike; `tree` has all objects that are in none of `sets`."""
+
+    tree: Tree
+    content: bytes  # all of the file
+    sets: list[AlikeGroups]
+
+    def __len__(self) -> int:
+        return sum(len(groups) for groups in self.sets)
+
+
+class AlikeReader:
+    """Reads files and remembers their templates, which the next file probably has as well."""
+
+    def __init__(self) -> None:
+        self._known: list[Template] = []
+
+    def read(self, file: Hdf5File) -> AlikeFile | None:
+        """The objects of a file; None if it is nothing for this reader, or seems not sound."""
+        block, size = file.superblock, file.source.size
+        if size > MOST_FILE_BYTES or block.start or block.end != size:
+            return None
+        if (file.widths.offset, file.widths.length) != (8, 8) or block.extension is not None:
+            return None
+        content = file.source.read(0, size)
+        walk = Walk(Tree(Hdf5File(Source(content), block)))
+        reading = _Reading(walk, np.frombuffer(content, np.uint8), self._known)
+        reading.visit_all()
+        if not reading.sets or walk.tree.is_cut or not reading.is_without_overlaps():
+            return None
+        return AlikeFile(walk.tree, content, reading.sets)
+
+
+class _Reading:
+    """One way through one file."""
+
+    def __init__(self, walk: Walk, content: Bytes, known: list[Template]) -> None:
+        self.walk, self.content, self._known = walk, content, known
+        self.sets: list[AlikeGroups] = []
+
+    def visit_all(self) -> None:
+        """Go down level by level; groups of one level are those that may be alike."""
+        walk = self.walk
+        while walk.waiting:
+            level, walk.waiting = walk.waiting[::-1], []
+            if len(level) >= LEAST_GROUPS:
+                level = self._take_alike(level)
+            elif not self.sets and len(walk.seen) > MOST_OBJECTS:
+                return
+            walk.waiting, below = level[::-1], walk.waiting
+            while walk.waiting and not walk.tree.is_cut:
+                path, address = walk.waiting.pop()
+                here, walk.waiting = walk.waiting, []
+                walk.take_next(path, address)
+                below += walk.waiting[::-1]
+                walk.waiting = here
+            walk.waiting = below[::-1]
+
+    def _take_alike(self, level: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Take the groups that agree with a template; return the rest."""
+        for template in list(self._known):
+            level = self._match(template, level)
+            if not level:
+                return level
+        for _ in range(MOST_NEW):
+            if not level or len(self._known) >= MOST_KEPT:
+                break
+            made = make_template(self.walk.file, level[0][1])
+            if made is None:
+                break
+            self._known.append(made)
+            level = self._match(made, level)
+        return level
+
+    def _match(self, template: Template, level: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        addresses = np.array([address for _, address in level], np.int64)
+        agree, places, data = _agree(template, self.content, addresses)
+        # A group that is there twice, by a second name, is for the plain reader.
+        if len(np.unique(addresses[agree])) < int(agree.sum()):
+            return level
+        chosen = np.flatnonzero(agree)
+        if not len(chosen):
+            return level
+        self.sets.append(
+            AlikeGroups(
+                template,
+                [level[place][0] for place in chosen.tolist()],
+                {piece: where[chosen] for piece, where in places.items()},
+                self.content,
+                {path: where[chosen] for path, where in data.items()},
+            )
+        )
+        return [level[place] for place in np.flatnonzero(~agree).tolist()]
+
+    def is_without_overlaps(self) -> bool:
+        """Whether no structure lies in another, nor data in a structure; as the plain reader."""
+        noted = self.walk.file.structures
+        starts = [np.fromiter(noted.keys(), np.int64, len(noted))]
+        sizes = [np.fromiter(noted.values(), np.int64, len(noted))]
+        data_starts, data_sizes = [], []
+        for groups in self.sets:
+            for piece, where in groups.places.items():
+                starts.append(where)
+                sizes.append(np.full(len(where), len(groups.template.pieces[piece].data)))
+            for path, where in groups.addresses.items():
+                data_starts.append(where)
+                data_sizes.append(np.full(len(where), groups.template.dataset(path).size_bytes))
+        faults = len(self.walk.tree.faults)
+        check_overlaps(self.walk.tree)
+        if len(self.walk.tree.faults) > faults:
+            return False
+        return _are_apart(
+            _joined(starts), _joined(sizes), _joined(data_starts), _joined(data_sizes)
+        )
+
+
+def _joined(parts: Sequence[Any]) -> Places:
+    return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+
+
+def _are_apart(starts: Places, sizes: Places, data: Places, data_sizes: Places) -> bool:
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], (starts + sizes)[order]
+    if (ends[:-1] > starts[1:]).any():
+        return False
+    data, data_ends = data[data_sizes > 0], (data + data_sizes)[data_sizes > 0]
+    before = np.searchsorted(starts, data_ends - 1, "right") - 1
+    return not ((before >= 0) & (ends[before] > data)).any()
+
+
+def _agree(
+    template: Template, content: Bytes, addresses: Places
+) -> tuple[npt.NDArray[np.bool_], dict[int, Places], dict[str, Places]]:
+    """Which groups agree with a template; and, for each, where its pieces and its data are."""
+    agree = np.ones(len(addresses), bool)
+    places = {0: addresses}
+    waiting = [0]
+    rows: dict[int, Bytes] = {}
+    while waiting and agree.any():
+        number = waiting.pop()
+        piece = template.pieces[number]
+        size = len(piece.data)
+        agree &= (places[number] >= 0) & (places[number] <= len(content) - size)
+        places[number] = np.where(agree, places[number], 0)
+        if size > len(content):
+            return np.zeros(len(addresses), bool), places, {}
+        found = rows[number] = _gather(content, places[number], size)
+        agree &= _are_equal(found, piece)
+        for offset, target in piece.links:
+            places[target] = _word(found, offset)
+            waiting.append(target)
+    data: dict[str, Places] = {}
+    for path, spot in template.data.items():
+        if template.dataset(path).layout.storage is Storage.COMPACT or spot.piece not in rows:
+            continue
+        where = _word(rows[spot.piece], spot.offset)
+        size = template.dataset(path).size_bytes
+        agree &= (where >= 0) & (where <= len(content) - size)
+        data[path] = where
+    return agree, places, data
+
+
+def _gather(content: Bytes, places: Places, size: int) -> Bytes:
+    """The `size` bytes at each place, one row a place."""
+    if not size or not len(places):
+        return np.empty((len(places), size), np.uint8)
+    windows: npt.NDArray[Any] = np.ndarray(
+        (len(content) - size + 1,), f"V{size}", content, strides=(1,)
+    )
+    return windows[places].view(np.uint8).reshape(len(places), size)
+
+
+def _word(rows: Bytes, offset: int) -> Places:
+    """The addresses that stand at `offset`; none is negative, for "nothing is there"."""
+    return np.ascontiguousarray(rows[:, offset : offset + 8]).view("<i8")[:, 0].astype(np.int64)
+
+
+def _are_equal(rows: Bytes, piece: Piece) -> npt.NDArray[np.bool_]:
+    word = np.uint64 if rows.shape[1] % 8 == 0 else np.uint8
+    differ = (rows.view(word) ^ piece.data.view(word)) & piece.must_be.view(word)
+    equal: npt.NDArray[np.bool_] = ~differ.any(axis=1)
+    if piece.is_checked:
+        stated = np.ascontiguousarray(rows[:, -4:]).view("<u4")[:, 0]
+        equal &= lookup3_rows(rows[:, :-4]) == stated
+    return equal
+
+
+def lookup3_rows(rows: Bytes) -> npt.NDArray[np.uint32]:
+    """The checksum `checksum.lookup3` of each row."""
+    count, size = rows.shape
+    whole = max(size - 1, 0) // 12
+    padded = np.zeros((count, 12 * (whole + 1)), np.uint8)
+    padded[:, :size] = rows
+    words = np.ascontiguousarray(padded.view("<u4").T).astype(np.uint32)
+    a, b, c = (np.full(count, (0xDEADBEEF + size) & 0xFFFFFFFF, np.uint32) for _ in range(3))
+    if not size:
+        return c
+    for place in range(0, 3 * whole, 3):
+        a, b, c = a + words[place], b + words[place + 1], c + words[place + 2]
+        a = (a - c) ^ _turn(c, 4)
+        c = c + b
+        b = (b - a) ^ _turn(a, 6)
+        a = a + c
+        c = (c - b) ^ _turn(b, 8)
+        b = b + a
+        a = (a - c) ^ _turn(c, 16)
+        c = c + b
+        b = (b - a) ^ _turn(a, 19)
+        a = a + c
+        c = (c - b) ^ _turn(b, 4)
+        b = b + a
+    a, b, c = a + words[-3], b + words[-2], c + words[-1]
+    c = (c ^ b) - _turn(b, 14)
+    a = (a ^ c) - _turn(c, 11)
+    b = (b ^ a) - _turn(a, 25)
+    c = (c ^ b) - _turn(b, 16)
+    a = (a ^ c) - _turn(c, 4)
+    b = (b ^ a) - _turn(a, 14)
+    found: npt.NDArray[np.uint32] = (c ^ b) - _turn(b, 24)
+    return found
+
+
+def _turn(words: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+    return words << np.uint32(bits) | words >> np.uint32(32 - bits)
+
+
+def make_template(file: Hdf5File, address: int) -> Template | None:
+    """A template of the group at `address`; None if it has what cannot be read in this way."""
+    own = Hdf5File(file.source, file.superblock)
+    tree = Tree(own)
+    walk = Walk(tree)
+    walk.waiting = [("", address)]
+    walk.visit_some(MOST_OBJECTS)
+    is_plain = not (tree.faults or tree.soft_links or tree.external_links or tree.second_names)
+    if not is_plain or walk.waiting or not tree.objects:
+        return None
+    if tree.objects[0].kind is not ObjectKind.GROUP or not _are_supported(tree):
+        return None
+    try:
+        template = _Maker(own, tree.objects).make()
+    except (Damaged, Unsupported):
+        return None
+    # Every structure that the plain reader has met must be one that is compared.
+    return template if own.structures.keys() == _places_of(own, template) else None
+
+
+def _places_of(file: Hdf5File, template: Template) -> set[int]:
+    content = np.frombuffer(file.source.read(0, file.source.size), np.uint8)
+    address = np.array([template.group.address], np.int64)
+    agree, places, _ = _agree(template, content, address)
+    return {int(where[0]) for where in places.values()} if agree.all() else set()
+
+
+def _are_supported(tree: Tree) -> bool:
+    for found in tree.objects:
+        dataset = found.dataset
+        if found.kind not in (ObjectKind.GROUP, ObjectKind.DATASET) or found.attributes_left_out:
+            return False
+        if dataset is None:
+            continue
+        layout = dataset.layout
+        if dataset.is_external or layout.storage not in (Storage.COMPACT, Storage.CONTIGUOUS):
+            return False
+        if layout.storage is Storage.CONTIGUOUS and layout.address is None:
+            return False
+        if layout.size != dataset.size_bytes or dataset.space.dims is None:
+            return False
+    return True
+
+
+class _Maker:
+    """Makes a template out of the objects of one group, which the plain reader found sound."""
+
+    def __init__(self, file: Hdf5File, objects: list[Object]) -> None:
+        self.file = file
+        self.template = Template(objects, [], {}, {})
+        self.by_address = {found.address: found for found in objects}
+        self.numbers: dict[int, int] = {}  # of each piece, by its address
+
+    def make(self) -> Template:
+        for found in self.template.objects:
+            self._take_object(found)
+        return self.template
+
+    def _piece(self, address: int) -> tuple[int, Piece]:
+        """The piece at an address where the plain reader has noted a structure."""
+        if address not in self.numbers:
+            data = np.frombuffer(self.file.read(address, self.file.structures[address]), np.uint8)
+            self.numbers[address] = len(self.template.pieces)
+            self.template.pieces.append(Piece(data, np.full(len(data), 0xFF, np.uint8)))
+        number = self.numbers[address]
+        return number, self.template.pieces[number]
+
+    def _link(self, piece: Piece, offset: int, target: int) -> None:
+        piece.free(offset, 8)
+        piece.links.append((offset, self._piece(target)[0]))
+
+    def _take_object(self, found: Object) -> None:
+        header = read_header(self.file, found.address)
+        blocks = [found.address, *_continuations(self.file, header)]
+        for block in blocks:
+            _, piece = self._piece(block)
+            if header.version == 2:
+                piece.is_checked = True
+                piece.free(len(piece.data) - 4, 4)
+        if header.version == 2 and self._piece(found.address)[1].data[5] & _OBJECT_TIMES:
+            self._piece(found.address)[1].must_be[_TIMES] = 0
+        for message in header.messages:
+            block = self._block_of(blocks, message)
+            self._take_message(found, message, block, message.address - block)
+
+    def _block_of(self, blocks: list[int], message: Message) -> int:
+        for block in blocks:
+            if block <= message.address <= block + len(self._piece(block)[1].data):
+                return block
+        raise Unsupported("a message outside its header")
+
+    def _take_message(self, found: Object, message: Message, block: int, offset: int) -> None:
+        number, piece = self._piece(block)
+        kind = message.type
+        if message.is_shared:
+            raise Unsupported("a message that is kept elsewhere")
+        if kind in _FREE_MESSAGES:
+            piece.free(offset, len(message.data))
+        elif kind == headers.CONTINUATION:
+            self._link(piece, offset, _address(message.data, 0))
+        elif kind == headers.SYMBOL_TABLE:
+            tree, heap = _address(message.data, 0), _address(message.data, 8)
+            self._link(piece, offset, tree)
+            self._link(piece, offset + 8, heap)
+            self._take_symbols(tree, heap)
+        elif kind == headers.LINK:
+            place = _link_address_at(message.data)
+            self._link(piece, offset + place, _address(message.data, place))
+        elif kind == headers.ATTRIBUTE:
+            attribute = read_attribute(message.data, self.file.widths)
+            self._take_attribute(found, attribute, Spot(number, offset, 0))
+        elif kind == headers.LAYOUT:
+            self._take_layout(found, message, Spot(number, offset, 0))
+
+    def _take_attribute(self, found: Object, attribute: Attribute, at: Spot) -> None:
+        spot = Spot(at.piece, at.offset + attribute.value_offset, len(attribute.value))
+        self.template.pieces[spot.piece].free(spot.offset, spot.size)
+        self.template.values[found.path, attribute.name] = spot
+
+    def _take_layout(self, found: Object, message: Message, at: Spot) -> None:
+        layout = read_layout(message.data, self.file.widths)
+        if layout.storage is Storage.COMPACT:
+            spot = Spot(at.piece, at.offset + layout.data_offset, layout.size or 0)
+        elif layout.version in (3, 4, 5):
+            spot = Spot(at.piece, at.offset + 2, 8)
+        else:
+            raise Unsupported("an old layout")
+        self.template.pieces[spot.piece].free(spot.offset, spot.size)
+        self.template.data[found.path] = spot
+
+    def _take_symbols(self, tree: int, heap: int) -> None:
+        _, node = self._piece(tree)
+        if node.data[5]:
+            raise Unsupported("a tree of several levels")
+        for place in range(int.from_bytes(node.data[6:8].tobytes(), "little")):
+            offset = 24 + 16 * place + 8
+            child = _address(node.data.tobytes(), offset)
+            self._link(node, offset, child)
+            self._take_symbol_node(child)
+        _, names = self._piece(heap)
+        self._link(names, 24, _address(names.data.tobytes(), 24))
+
+    def _take_symbol_node(self, address: int) -> None:
+        _, node = self._piece(address)
+        data = node.data.tobytes()
+        count = int.from_bytes(data[6:8], "little")
+        for place in range(count):
+            offset = 8 + 40 * place
+            self._link(node, offset + 8, _address(data, offset + 8))
+            node.free(offset + 20, 20)
+        node.free(8 + 40 * count, len(data))
+
+
+def _continuations(file: Hdf5File, header: Header) -> Iterator[int]:
+    for message in header.all(headers.CONTINUATION):
+        yield Cursor(message.data, file.widths).needed_address("a continuation")
+
+
+def _address(data: bytes, offset: int) -> int:
+    return int.from_bytes(data[offset : offset + 8], "little")
+
+
+def _link_address_at(data: bytes) -> int:
+    """Where the address stands in the message of a hard link."""
+    flags = data[1]
+    if flags & 8 and data[2]:
+        raise Unsupported("a link that is not hard")
+    start = 2 + bool(flags & 8) + 8 * bool(flags & 4) + bool(flags & 16)
+    width = 1 << (flags & 3)
+    return start + width + int.from_bytes(data[start : start + width], "little")
