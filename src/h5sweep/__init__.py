@@ -2,7 +2,7 @@
 
 @h5sweep.sweep declares a sweep, `h5sweep run study.py` runs it. `Recorder` keeps the results of
 programs that have a pool of their own. `open` gives the output as an xarray Dataset, `check_files`
-says what is wrong with HDF5 files of any program.
+says what is wrong with HDF5 files of any program, `merge_files` makes one file of them.
 """
 
 from __future__ import annotations
@@ -17,20 +17,45 @@ if TYPE_CHECKING:
     from .api import open_output as open  # h5sweep.open reads well, and nothing here opens a file
     from .check import check_files
     from .check_report import CheckReport
+    from .files_report import FilesReport
     from .findings import Finding
+    from .inputs import OnConflict
+    from .merge_files import merge_files
+    from .policy import OnDamaged, Policy, Threshold
     from .recorder import Recorder
 
 __version__ = "0.1.0"
 
-__all__ = ["CheckReport", "Finding", "Recorder", "Sweep", "check_files", "errors", "open", "sweep"]
+__all__ = [
+    "CheckReport",
+    "FilesReport",
+    "Finding",
+    "OnConflict",
+    "OnDamaged",
+    "Policy",
+    "Recorder",
+    "Sweep",
+    "Threshold",
+    "check_files",
+    "errors",
+    "merge_files",
+    "open",
+    "sweep",
+]
 
 # Imported when first used: the command line starts without them.
 _PLACES = {
     "CheckReport": ("check_report", "CheckReport"),
+    "FilesReport": ("files_report", "FilesReport"),
     "Finding": ("findings", "Finding"),
+    "OnConflict": ("inputs", "OnConflict"),
+    "OnDamaged": ("policy", "OnDamaged"),
+    "Policy": ("policy", "Policy"),
     "Recorder": ("recorder", "Recorder"),
     "Sweep": ("api", "Sweep"),
+    "Threshold": ("policy", "Threshold"),
     "check_files": ("check", "check_files"),
+    "merge_files": ("merge_files", "merge_files"),
     "open": ("api", "open_output"),
     "sweep": ("api", "sweep"),
 }

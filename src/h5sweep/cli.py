@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .errors import StorageError, SweepError, UsageError
-from .folder import RunFolder
+from .folder import SUFFIX, RunFolder
 from .settings import START_METHODS, PoolSettings, Retries, parse_retries
 from .units import count_text, parse_duration, parse_size, size_text
 
@@ -471,7 +471,7 @@ def _merge_run(output: Path, *, compress: bool) -> int:
     from .merge import merge_run
     from .progress import choose_display
 
-    if output.is_dir() and not RunFolder.of(output).exists():
+    if output.is_dir() and not output.name.endswith(SUFFIX):
         raise UsageError(f"{output} is a folder: say where the merged file goes: -o layouts.h5")
     folder = _existing_folder(output)
     display = choose_display()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def merge_files(
     two hold different results for one task (ConflictError), or `output` is somebody else's.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    merge = _FilesMerge(paths, _resolved(Path(output)), policy or Policy(), key, force, compress)
+    merge = _FilesMerge(paths, Path(output), policy or Policy(), key, force, compress)
     merge.progress, merge.tell = progress, tell
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -69,7 +70,7 @@ class _FilesMerge:
     """One merge: what is asked for, and what was found out on the way."""
 
     paths: Sequence[PathLike]
-    output: Path
+    given_output: Path
     policy: Policy
     key: str | None
     force: bool
@@ -79,6 +80,7 @@ class _FilesMerge:
 
     def run(self) -> FilesReport:
         self._begun = time.monotonic()
+        self.output = _resolved(self.given_output)
         self.survey = Survey()
         self.notes: list[str] = []
         _require_outside(self.output, self.paths)
@@ -135,7 +137,7 @@ class _FilesMerge:
         if self._is_named:  # its rows stay anyway
             good = [one for one in good if _resolved(one.path) != self.output]
         folder.create()
-        with holding(folder.lock_path, tell=self.tell):
+        with holding(folder.lock_path, tell=self.tell), self._without_foreign_output():
             found = record_tasks(
                 self.survey,
                 good,
@@ -144,9 +146,6 @@ class _FilesMerge:
                 on_conflict=self.policy.on_conflict,
                 progress=self.progress,
             )
-            if self.output.exists() and self._is_foreign:
-                self._keep_aside()
-                self.output.unlink()
             merged = merge_run(folder, compress=self.compress, progress=self.progress)
             self.notes += [*found.notes, *merged.notes]
             return self._conclude("sweep", found.taken)
@@ -213,14 +212,30 @@ class _FilesMerge:
             self.notes.append(f"{count} left out: {self.output.name} has their results already")
         return left
 
-    def _keep_aside(self) -> None:
+    def _keep_aside(self) -> Path:
         aside = durable.keep_aside(self.output)
         self.notes.append(f"the old {self.output.name} is kept as {aside}")
+        return aside
+
+    @contextmanager
+    def _without_foreign_output(self) -> Iterator[None]:
+        """Have what is not ours under another name; where it was again if the body fails."""
+        if not (self._is_foreign and self.output.exists()):
+            yield
+            return
+        aside = self._keep_aside()
+        self.output.unlink()
+        try:
+            yield
+        except BaseException:
+            if not self.output.exists():
+                durable.move_file(aside, self.output)
+            raise
 
     def _conclude(self, way: str, taken: Sequence[Taken]) -> FilesReport:
         """Write the audit trail's entry; the output is in its place already."""
         report = FilesReport(
-            self.output,
+            self.given_output,
             way,
             tuple(taken),
             tuple(self.refused),
