@@ -1,36 +1,45 @@
 """How long a merge takes beside `cat` of the same bytes, and beside the loops that people write.
 
-    python benchmarks/merge.py [W1 W2 ...] [--folder /tmp/merge-bench] [--repetitions 5]
-                               [--in-process] [--no-peers]
+    python benchmarks/merge.py [W1 W2 W3 W3-gzip] [--folder /tmp/merge-bench] [--repetitions 5]
+                               [--command] [--no-peers]
 
-Workloads are made once into the folder and kept there; results are in
-benchmarks/results/merge.json. Every contender takes turns with all others, each right after a run
-of the floor, `cat FILES > out` and fsync, in a process of its own; its ratio is the median of its
-ratios to those floors. Files are in the page cache. Imports do not count, except where a whole
-command is measured.
+Workloads are made once into the folder and kept there. Prints a table each and writes
+benchmarks/results/merge.json. Contenders take turns, each in a process of its own right after a run
+of the floor, `cat FILES > out`; both with an fsync of the output. A contender's ratio is the median
+of its ratios to those floors. Files are in the page cache. Imports do not count, except where the
+whole command is measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
+import resource
 import shutil
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
 import numpy as np
 
+from h5sweep import durable
+from h5sweep.inputs import Survey
+from h5sweep.join_columns import JoinedColumns
+
 RESULTS = Path(__file__).resolve().parent / "results" / "merge.json"
-COLUMNS = {"farm_id": "<i8", "farm_type": "S16", "seed": "<i8", "layout": "<f8", "aep": "<f8"}
 CHUNK_ROWS = 1280
+LONG_S = 10.0
 
 
 # What is merged ----------------------------------------------------------------------------------
@@ -98,16 +107,13 @@ def _write_chunked(path: Path, values: dict[str, np.ndarray], rows: int, **filte
 
 def merge_with_h5sweep(paths: list[Path], output: Path) -> None:
     """Look at all, write, sync, read back and compare; everything but the renaming."""
-    from h5sweep import durable
-    from h5sweep.inputs import Survey
-    from h5sweep.join_columns import JoinedColumns
-    from h5sweep.merge import _meanwhile
-
     survey = Survey()
     joined = JoinedColumns(survey, survey.look_at_all([paths[0].parent]))
     joined.write(output, _no_progress)
-    with _meanwhile(lambda: durable.sync_file(output)):
+    with ThreadPoolExecutor(1) as executor:
+        syncing = executor.submit(durable.sync_file, output)
         joined.verify(output, _no_progress)
+        syncing.result()
 
 
 def assign_slices(paths: list[Path], output: Path) -> None:
@@ -190,3 +196,236 @@ def merge_by_command(paths: list[Path], output: Path) -> None:
 
 def _no_progress(done: int, total: int) -> None:
     """Nobody looks."""
+
+
+# What is measured --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to merge; slow ones get the first `most_files` files only, and a floor of their own."""
+
+    run: Callable[[list[Path], Path], None]
+    most_files: int | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Files, ours in this process, other ways, and how to see that the output is right."""
+
+    make: Callable[[Path], None]
+    ours: Callable[[list[Path], Path], None]
+    peers: dict[str, Contender]
+    check: Callable[[list[Path], Path], None]
+
+    @property
+    def title(self) -> str:
+        return (self.make.__doc__ or "").rstrip(".")
+
+
+def require_equal_columns(paths: list[Path], output: Path) -> None:
+    """Every column holds the rows of all files, one file after the other."""
+    with h5py.File(output, "r") as out:
+        first = 0
+        for path in paths:
+            with h5py.File(path, "r") as file:
+                for name in file:
+                    rows = len(file[name])
+                    assert np.array_equal(out[name][first : first + rows], file[name][:]), name
+                first += rows
+        assert all(len(out[name]) == first for name in out)
+
+
+def column_peers(*, most_slow: int, most_packed: int | None = None) -> dict[str, Contender]:
+    peers = {
+        "out[name][a:b] = in[name][:]": Contender(assign_slices, most_packed),
+        "resize and assign": Contender(resize_and_assign, most_packed),
+        "out.copy(in[key], key)": Contender(copy_objects),
+    }
+    if shutil.which("ncrcat"):
+        peers["ncrcat"] = Contender(concatenate_with_ncrcat, most_slow)
+    if importlib.util.find_spec("xarray") and importlib.util.find_spec("dask"):
+        peers["xarray.open_mfdataset"] = Contender(concatenate_with_xarray, most_slow)
+    return peers
+
+
+WORKLOADS = {
+    "W1": Workload(
+        make_one_row_files,
+        merge_with_h5sweep,
+        column_peers(most_slow=100),
+        require_equal_columns,
+    ),
+    "W2": Workload(
+        make_worker_files,
+        merge_with_h5sweep,
+        column_peers(most_slow=10),
+        require_equal_columns,
+    ),
+    "W3": Workload(
+        make_large_files,
+        merge_with_h5sweep,
+        column_peers(most_slow=2),
+        require_equal_columns,
+    ),
+    "W3-gzip": Workload(
+        make_compressed_files,
+        merge_with_h5sweep,
+        column_peers(most_slow=2, most_packed=2),
+        require_equal_columns,
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", default=list(WORKLOADS))
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "merge-bench")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--command", action="store_true", help="measure the whole command as well")
+    parser.add_argument("--no-peers", action="store_true", help="measure h5sweep only")
+    arguments = parser.parse_args()
+    for name in arguments.workloads:
+        workload = WORKLOADS[name]
+        paths = prepare(workload, arguments.folder / name)
+        contenders = {"h5sweep": Contender(workload.ours)}
+        if arguments.command:
+            contenders["h5sweep merge (command)"] = Contender(merge_by_command)
+        if not arguments.no_peers:
+            contenders |= workload.peers
+        output = arguments.folder / f"{name}.out.h5"
+        table = measure(contenders, paths, output, arguments.repetitions)
+        output.unlink()
+        workload.ours(paths, output)
+        workload.check(paths, output)
+        output.unlink()
+        print_table(f"{name}: {workload.title}", paths, table)
+        save(name, workload, paths, arguments.repetitions, table)
+
+
+def prepare(workload: Workload, folder: Path) -> list[Path]:
+    """Make the files unless they are there; the folder appears when all of them are in it."""
+    if not folder.exists():
+        part = folder.with_name(folder.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        workload.make(part)
+        part.rename(folder)
+    paths = sorted(folder.iterdir())
+    for path in paths:  # into the page cache
+        path.read_bytes()
+    return paths
+
+
+def measure(
+    contenders: dict[str, Contender], paths: list[Path], output: Path, repetitions: int
+) -> dict[str, dict[str, float]]:
+    """Run all by turns, each behind its floor; those that take long only once."""
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
+    for number in range(repetitions):
+        for name, contender in contenders.items():
+            if number and runs[name][0]["wall_s"] > LONG_S:
+                continue
+            some = paths[: contender.most_files]
+            floor = timed(concatenate_bytes, some, output)
+            found = timed(contender.run, some, output)
+            ratios = {
+                "x_floor": found["wall_s"] / floor["wall_s"],
+                "x_floor_cpu": found["cpu_s"] / floor["cpu_s"],
+                "floor_s": floor["wall_s"],
+            }
+            runs[name].append({**found, **ratios, "files": len(some)})
+    return {
+        name: {key: statistics.median(run[key] for run in found) for key in found[0]}
+        | {"repetitions": len(found)}
+        for name, found in runs.items()
+    }
+
+
+def concatenate_bytes(paths: list[Path], output: Path) -> None:
+    """The floor: cat FILES > out."""
+    with output.open("wb") as file:
+        subprocess.run(["cat", *paths], stdout=file, check=True)
+
+
+def timed(
+    run: Callable[[list[Path], Path], None], paths: list[Path], output: Path
+) -> dict[str, float]:
+    """Merge in a process of its own, forked from this one, and sync; wall, CPU time and memory."""
+    output.unlink(missing_ok=True)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            begun, cpu = time.perf_counter(), cpu_s()
+            run(paths, output)
+            sync(output)
+            found = {"wall_s": time.perf_counter() - begun, "cpu_s": cpu_s() - cpu}
+            os.write(writing, json.dumps(found).encode())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read()
+    _, _, usage = os.wait4(child, 0)
+    if not answer:
+        raise SystemExit(f"{run.__name__} failed")
+    return json.loads(answer) | {"peak_mb": usage.ru_maxrss / 1024}
+
+
+def sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def cpu_s() -> float:
+    """User and system time of this process and of the children that have ended."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+def print_table(title: str, paths: list[Path], table: dict[str, dict[str, float]]) -> None:
+    size = sum(path.stat().st_size for path in paths)
+    print(f"{title}; {len(paths):,} files, {size / 1e6:,.0f} MB")
+    heads = ("wall s", "CPU s", "x cat", "x cat CPU", "peak MB", "files", "runs")
+    print(f"{'':30}" + "".join(f"{head:>10}" for head in heads))
+    for name, row in table.items():
+        print(
+            f"{name:30}{row['wall_s']:10.3f}{row['cpu_s']:10.3f}{row['x_floor']:10.2f}"
+            f"{row['x_floor_cpu']:10.2f}{row['peak_mb']:10.0f}{row['files']:10.0f}"
+            f"{row['repetitions']:10.0f}"
+        )
+
+
+def save(
+    name: str,
+    workload: Workload,
+    paths: list[Path],
+    repetitions: int,
+    table: dict[str, dict[str, float]],
+) -> None:
+    RESULTS.parent.mkdir(exist_ok=True)
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    known[name] = {
+        "what": workload.title,
+        "files": len(paths),
+        "bytes": sum(path.stat().st_size for path in paths),
+        "repetitions": repetitions,
+        "load": os.getloadavg(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "results": {
+            contender: {key: round(value, 4) for key, value in row.items()}
+            for contender, row in table.items()
+        },
+    }
+    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

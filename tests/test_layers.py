@@ -14,6 +14,7 @@ TREES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 KNOWS_HDF5 = {"h5", "library_child", "library_data", "output", "output_writer"}
+KNOWS_HDF5 |= {"join_columns", "join_output", "join_rows", "join_types"}
 PRINTS = {"cli"}
 SYNCS_AND_RENAMES = {"durable"}
 

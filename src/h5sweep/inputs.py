@@ -160,7 +160,7 @@ class Survey:
             return Input(path, 0, 0, (findings.UNREADABLE.finding(why=why),))
         try:
             status = os.fstat(descriptor)
-            identity = identity_of(status)
+            identity = status.st_dev, status.st_ino
             if identity in seen:
                 return None
             seen.add(identity)

@@ -45,7 +45,7 @@ from .join_copy import (
     write_all,
 )
 from .join_output import JoinedOutput, as_objects, created, not_as_written, reopened
-from .join_rows import RowReader, read_raw, require_chunks_readable
+from .join_rows import RowReader, read_objects, read_raw, require_chunks_readable
 from .join_schema import Column, Mode, Schema, Structure, sound_path
 from .join_types import convert, fill_element, holds_objects, survives, type_of
 from .values import Array
@@ -116,10 +116,10 @@ class JoinedColumns:
         self._batches, self._odd = list(self._make_batches()), []
         with created(path, self._schema) as output:
             checksums = self._copy_all(output, meter)
-            for place, one in enumerate(self._inputs):
-                structure = self._structure(place)
-                if self._routes[self._schema.of_input[place]].odd or one.is_suspect:
-                    self._copy_odd(place, one, structure, output)
+            has_odd = np.array([bool(route.odd) for route in self._routes])[self._schema.of_input]
+            is_suspect = np.array([one.is_suspect for one in self._inputs], bool)
+            for place in np.flatnonzero(has_odd | is_suspect).tolist():
+                self._copy_odd(place, output)
         return self._list_taken(checksums)
 
     def verify(self, path: Path, progress: Progress) -> None:
@@ -168,19 +168,19 @@ class JoinedColumns:
 
     def _make_batches(self) -> Iterator[_Batch]:
         """Small files that are alike and follow one another, at once; every other by itself."""
-        numbers = self._schema.of_input.tolist()
-        place = 0
-        while place < len(numbers):
-            route, one, end = self._routes[numbers[place]], self._inputs[place], place + 1
-            is_alike = route.is_plain and one.content is not None and not one.is_suspect
-            if is_alike:
-                most = place + max(ALIKE_BYTES // max(one.size_bytes, 1), 1)
-                while end < min(most, len(numbers)) and numbers[end] == numbers[place]:
-                    if self._inputs[end].content is None:
-                        break
-                    end += 1
-            yield _Batch(range(place, end), route, is_alike)
-            place = end
+        numbers = self._schema.of_input
+        is_plain = np.array([route.is_plain for route in self._routes], bool)
+        is_kept = np.array([one.content is not None for one in self._inputs], bool)
+        kinds = np.where(is_plain[numbers] & is_kept, numbers, -1 - np.arange(len(numbers)))
+        ends = [*(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(numbers)]
+        first = 0
+        for end in ends:
+            route = self._routes[numbers[first]]
+            step = max(ALIKE_BYTES // max(self._inputs[first].size_bytes, 1), 1)
+            for place in range(first, end, step):
+                places = range(place, min(place + step, end))
+                yield _Batch(places, route, is_alike=bool(kinds[place] >= 0))
+            first = end
 
     def _copy_all(self, output: JoinedOutput, meter: _Meter) -> list[int]:
         """Copy what can be copied as bytes; return the CRC-32 of every input."""
@@ -202,8 +202,9 @@ class JoinedColumns:
         _for_each(copy, self._batches)
         return checksums
 
-    def _copy_odd(self, place: int, one: Input, structure: Structure, output: JoinedOutput) -> None:
+    def _copy_odd(self, place: int, output: JoinedOutput) -> None:
         """Copy the columns of one input that have to be unpacked, converted or filled."""
+        one, structure = self._inputs[place], self._structure(place)
         route, firsts = self._routes[self._schema.of_input[place]], self._firsts(place)
         with self._survey.opened(one) as layout:
             try:
@@ -242,7 +243,10 @@ class JoinedColumns:
         numbers, taken = self._schema.of_input.tolist(), []
         for place, one in enumerate(self._inputs):
             names, datasets, attributes, skipped, tasks = about[numbers[place]]
-            rows = {name: (s[place], c[place]) for name, s, c in tables if name in names}
+            rows = {}
+            for name, starts, counts in tables:
+                if name in names:
+                    rows[name] = starts[place], counts[place]
             taken.append(
                 Taken(one, checksums[place], tasks, 0, datasets, attributes, rows, skipped)
             )
@@ -378,13 +382,8 @@ def _checksum_of(output: JoinedOutput, piece: _OddPiece) -> int:
         offset = output.offsets[column.path] + piece.first * column.row_bytes
         return crc32(read_back(output.descriptor, buffer, offset, column))
     if holds_objects(column.type):
-        return _objects_crc32(_read_objects(dataset, rows))
+        return _objects_crc32(read_objects(dataset, rows))
     return crc32(read_raw(dataset, rows).data)
-
-
-def _read_objects(dataset: object, rows: range) -> Array:
-    found: Array = dataset[rows.start : rows.stop]  # type: ignore[index]  # h5py has no types
-    return found.reshape(-1)
 
 
 def _objects_crc32(data: Array) -> int:
@@ -448,7 +447,7 @@ def _are_rows_equal(
     for step in reader.steps():
         rows, data = range(first + step.start, first + step.stop), reader.read(step)
         if holds_objects(new):
-            found = _objects_crc32(_read_objects(joined, rows))
+            found = _objects_crc32(read_objects(joined, rows))
             if found != _objects_crc32(convert(data, old, new)):
                 return False
         elif not survives(data, old, new) or not np.array_equal(

@@ -7,6 +7,7 @@ is kept; whoever reads the piece back from the output, beginning with the one, m
 from __future__ import annotations
 
 import os
+import threading
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from .join_types import type_of
 
 BLOCK_BYTES = 1 << 20
 GAP = -1
+_of_thread = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,7 @@ def copy_file(
     writers = [
         _writer(output, column, first) for column, first in zip(route.columns, firsts, strict=True)
     ]
-    buffer = memoryview(bytearray(route.largest_block))
+    buffer = _buffer(route.largest_block)
     crc, around = 0, array("I")
     descriptor = os.open(one.name, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -257,6 +259,14 @@ def _by_column(route: Route, firsts: Firsts) -> list[tuple[Column, int, list[Str
     return [(route.columns[n], firsts[n], stretches) for n, stretches in sorted(found.items())]
 
 
+def _buffer(size: int) -> memoryview:
+    """Memory of this thread's own, used again and again: fresh memory has to be zeroed first."""
+    found: memoryview | None = getattr(_of_thread, "buffer", None)
+    if found is None or len(found) < size:
+        found = _of_thread.buffer = memoryview(bytearray(max(size, BLOCK_BYTES)))
+    return found
+
+
 def _read_into(descriptor: int, view: memoryview, offset: int, one: Input) -> None:
     while view:
         count = os.preadv(descriptor, [view], offset)
@@ -286,7 +296,7 @@ def verify_file(
     tick: Callable[[int], None],
 ) -> None:
     """Read back every piece of one file; DamagedError if one is not what was copied."""
-    buffer = memoryview(bytearray(route.largest_block))
+    buffer = _buffer(route.largest_block)
     number = 0
     for _, _, pieces in route.blocks:
         for begin, end, column, place in pieces:
@@ -322,7 +332,7 @@ def verify_alike(
     ):
         size = count * sum(stretch.size for stretch in stretches)
         offset = output.offsets[column.path] + first * column.row_bytes
-        data = read_back(output.descriptor, memoryview(bytearray(size)), offset, column)
+        data = read_back(output.descriptor, _buffer(size)[:size], offset, column)
         if crc32(data) != expected:
             raise not_as_written(column.path)
 

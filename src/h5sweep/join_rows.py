@@ -105,7 +105,10 @@ class RowReader:
             raise Unsupported(f"filters ({names}) in a file that was not closed")
         try:
             with h5py.File(self._sound, "r", locking=False) as file:
-                return read_raw(file[self._path], rows)
+                dataset = file[self._path]
+                if is_kept_elsewhere(self._dataset.type):
+                    return read_objects(dataset, rows)
+                return read_raw(dataset, rows)
         except (OSError, RuntimeError) as error:
             raise Unsupported(f"filters ({names}) that are not installed ({error})") from error
 
@@ -119,6 +122,12 @@ def read_raw(dataset: Any, rows: range) -> Array:
     if found.size:
         dataset.id.read(h5py.h5s.create_simple(found.shape), space, found, type_)
     return found.reshape(-1).view(np.uint8)
+
+
+def read_objects(dataset: Any, rows: range) -> Array:
+    """Rows of a dataset of texts, as bytes, or of sequences, by the HDF5 library."""
+    found: Array = dataset[rows.start : rows.stop]
+    return found.reshape(-1)
 
 
 def require_chunks_readable(file: Hdf5File, path: str, dataset: Dataset) -> None:
