@@ -33,6 +33,7 @@ from .triage import RECORDS_MAGIC, Triage
 COSTLESS = frozenset(
     rule.code for rule in (findings.NOT_CLOSED, findings.NOT_CLOSED_SWMR, findings.TRAILING)
 )
+MOST_KEPT_BYTES = 64 << 20
 LEAST_ALIKE_BYTES = 8 << 10  # a smaller file has no eight groups
 
 
@@ -47,6 +48,7 @@ class Input:
     contents: Contents | None = None
     family: Family | None = None  # the structure that it shares with others, if it does
     is_alike: bool = False  # most of it are groups that are alike
+    alike: AlikeFile | None = None  # these groups, without the file's content, if there was room
 
     @property
     def state(self) -> State:
@@ -107,6 +109,7 @@ class Survey:
         self._triage = Triage()
         self._siblings = Siblings()
         self._alike = AlikeReader()
+        self._kept_bytes = 0
 
     def look_at_all(
         self, paths: Iterable[str | os.PathLike[str]], *, leave_out: Iterable[Path] = ()
@@ -183,6 +186,9 @@ class Survey:
         if layout.style in (Style.ROWS, Style.OUTPUT):
             return False
         one.is_alike = True
+        self._kept_bytes += alike.kept_bytes
+        if self._kept_bytes < MOST_KEPT_BYTES:
+            one.alike = alike.with_content(b"")
         found += structure_findings(alike.tree)
         found += [f for f in judge_contents(layout) if f.code != findings.INIT_ONLY.code]
         one.findings = tuple(by_weight(dict.fromkeys(found)))
@@ -195,11 +201,14 @@ class Survey:
         descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             require_unchanged(one, descriptor)
-            source = source_of(descriptor, one.size_bytes)
-            superblock = self._triage.judge(source, str(one.path)).superblock
-            if superblock is None:
-                raise changed(one)
-            yield read_alike(self._alike, Hdf5File(source, superblock))
+            if one.alike is not None:
+                yield one.alike.with_content(os.pread(descriptor, one.size_bytes, 0))
+            else:
+                source = source_of(descriptor, one.size_bytes)
+                superblock = self._triage.judge(source, str(one.path)).superblock
+                if superblock is None:
+                    raise changed(one)
+                yield read_alike(self._alike, Hdf5File(source, superblock))
             require_unchanged(one, descriptor)
         finally:
             os.close(descriptor)

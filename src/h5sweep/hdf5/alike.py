@@ -10,7 +10,7 @@ plain reader would take the same steps. Whatever agrees with no template is left
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ MOST_KEPT = 64
 _FREE_MESSAGES = {0x00, 0x0E, 0x12}  # nothing, and times of change in both forms
 _OBJECT_TIMES = 0x20
 _TIMES = slice(6, 22)
+_KEPT_BYTES = 500  # for a group: its path, and the addresses of its pieces
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -86,7 +87,7 @@ class AlikeGroups:
     template: Template
     paths: list[str]
     places: dict[int, Places]  # of each piece: its address in each group
-    _content: Bytes
+    content: Bytes  # of the whole file
     addresses: dict[str, Places]  # of the data of each contiguous dataset
 
     def __len__(self) -> int:
@@ -97,7 +98,7 @@ class AlikeGroups:
         spot = self.template.data[path]
         if path in self.addresses:
             size = self.template.dataset(path).size_bytes
-            return _gather(self._content, self.addresses[path], size).tobytes()
+            return _gather(self.content, self.addresses[path], size).tobytes()
         return self._at(spot)
 
     def values_of(self, path: str, name: str) -> bytes:
@@ -105,7 +106,7 @@ class AlikeGroups:
         return self._at(self.template.values[path, name])
 
     def _at(self, spot: Spot) -> bytes:
-        return _gather(self._content, self.places[spot.piece] + spot.offset, spot.size).tobytes()
+        return _gather(self.content, self.places[spot.piece] + spot.offset, spot.size).tobytes()
 
 
 @dataclass(eq=False)
@@ -118,6 +119,18 @@ class AlikeFile:
 
     def __len__(self) -> int:
         return sum(len(groups) for groups in self.sets)
+
+    @property
+    def kept_bytes(self) -> int:
+        """About what it takes in memory without the file's content."""
+        return sum(_KEPT_BYTES * len(groups) for groups in self.sets)
+
+    def with_content(self, content: bytes) -> AlikeFile:
+        """The same objects over the content of the same file, read again; or over none."""
+        file = Hdf5File(Source(content), self.tree.file.superblock)
+        array = np.frombuffer(content, np.uint8)
+        sets = [replace(groups, content=array) for groups in self.sets]
+        return AlikeFile(replace(self.tree, file=file), content, sets)
 
 
 class AlikeReader:
