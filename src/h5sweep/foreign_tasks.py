@@ -104,7 +104,7 @@ def find_alike_tasks(
     if rest and any(nearest(p, rest) is not None for s in alike.sets for p in s.paths):
         return None
     file.require_all_matched(rest, skip=skip_unmatched)
-    file.about.content = alike.content
+    file.about.content = alike.content if isinstance(alike.content, bytes) else None
     return _AlikeTasks(_GroupTasks(file, rest), sets, keys)
 
 
