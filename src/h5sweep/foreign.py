@@ -90,7 +90,8 @@ def record_tasks(
         for one in _in_order(inputs, on_conflict):
             with opened_tasks(survey, one, rule, skip_unmatched=skip_unmatched) as tasks:
                 recording.take(one, tasks)
-            recording.taken[-1].crc32 = _crc32_of(one)
+                content = tasks.about.content
+            recording.taken[-1].crc32 = _crc32_of(one) if content is None else crc32(content)
             done += one.size_bytes
             progress(done, total)
         plan = recording.finish()
@@ -375,20 +376,21 @@ class _KeyTexts:
     """Keys as they stand in records; the text of a value is made once."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._prefixes = [f'"{name}": ' for name in names]
+        self._form = "{" + ", ".join(f'"{name}": %s' for name in names) + "}"
         self._texts: dict[tuple[type, Value], str] = {}
 
     def __call__(self, row: KeyRow) -> bytes:
-        parts = []
-        for prefix, value in zip(self._prefixes, row, strict=True):
-            known = (type(value), value)
-            text = self._texts.get(known)
-            if text is None:
-                if len(self._texts) > 100_000:
-                    self._texts.clear()
-                text = self._texts[known] = value_json(value)
-            parts.append(prefix + text)
-        return ("{" + ", ".join(parts) + "}").encode()
+        texts = tuple([str(v) if type(v) is int else self._text(v) for v in row])
+        return (self._form % texts).encode()
+
+    def _text(self, value: Value) -> str:
+        known = (type(value), value)
+        text = self._texts.get(known)
+        if text is None:
+            if len(self._texts) > 100_000:
+                self._texts.clear()
+            text = self._texts[known] = value_json(value)
+        return text
 
 
 @dataclass(frozen=True)

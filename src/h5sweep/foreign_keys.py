@@ -12,6 +12,7 @@ from .keys import KeyPattern
 from .plan import CODES, Column, Plan, Value, check_names, checked_value
 
 KeyRow = tuple[Value, ...]
+_MOST = 2**63
 _DIGITS = re.compile(r"(\d+)", re.ASCII)
 
 
@@ -21,7 +22,7 @@ class KeyRule:
 
     names: tuple[str, ...]
     pattern: KeyPattern | None = None
-    _checked: dict[tuple[str, type, object], Value] = field(default_factory=dict)
+    _known: dict[tuple[str, type, object], Value] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> KeyRule:
@@ -35,22 +36,28 @@ class KeyRule:
 
     def of_path(self, path: str) -> KeyRow | None:
         """The key in a group's path or a file's name, if the pattern fits its end."""
-        key = self.pattern.key_of(path) if self.pattern else None
-        return None if key is None else self.row(key)
+        values = self.pattern.values_of(path) if self.pattern else None
+        return None if values is None else self.checked(values)
 
     def row(self, key: Mapping[str, object]) -> KeyRow:
         """The values in the order of the names; UsageError for one that no key may have."""
-        checked = self._checked
-        found = []
-        for name in self.names:
-            value = key[name]
-            known = (name, type(value), value)
-            if known not in checked:
-                if len(checked) > 100_000:
-                    checked.clear()
-                checked[known] = checked_value(name, value)
-            found.append(checked[known])
-        return tuple(found)
+        return self.checked([key[name] for name in self.names])
+
+    def checked(self, values: Iterable[object]) -> KeyRow:
+        """The same for values that are in that order already."""
+        return tuple(
+            value if type(value) is int and -_MOST <= value < _MOST else self._value(name, value)
+            for name, value in zip(self.names, values, strict=True)
+        )
+
+    def _value(self, name: str, value: object) -> Value:
+        known = (name, type(value), value)
+        found = self._known.get(known)
+        if found is None:
+            if len(self._known) > 100_000:
+                self._known.clear()
+            found = self._known[known] = checked_value(name, value)
+        return found
 
     def key(self, row: KeyRow) -> dict[str, Value]:
         return dict(zip(self.names, row, strict=True))

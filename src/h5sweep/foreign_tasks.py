@@ -66,6 +66,7 @@ class About:
     units: dict[str, str] = field(default_factory=dict)
     datasets: dict[str, None] = field(default_factory=dict)  # names, in order
     attributes: dict[str, None] = field(default_factory=dict)
+    content: bytes | None = None  # of the whole file, if that is in memory already
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -95,11 +96,16 @@ def find_alike_tasks(
     file = _File(Layout(alike.tree), one, rule)
     rest = file.task_groups() or {}
     sets = [_SetOfTasks(file, groups) for groups in alike.sets]
-    keys = [found.keys() for found in sets]
-    if None in keys or any(nearest(p, rest) is not None for s in alike.sets for p in s.paths):
+    keys = []
+    for found in sets:
+        if (own := found.keys()) is None:
+            return None
+        keys += own
+    if rest and any(nearest(p, rest) is not None for s in alike.sets for p in s.paths):
         return None
     file.require_all_matched(rest, skip=skip_unmatched)
-    return _AlikeTasks(_GroupTasks(file, rest), sets)
+    file.about.content = alike.content if isinstance(alike.content, bytes) else None
+    return _AlikeTasks(_GroupTasks(file, rest), sets, keys)
 
 
 def _path_text(one: Input) -> str:
@@ -477,9 +483,7 @@ class _RowTasks:
                 raise self._file.failure(f"{self._group.rstrip('/')}/{name}", error) from error
             lists.append(values.tolist())
         rule = self._file.rule
-        return [
-            rule.row(dict(zip(rule.names, row, strict=True))) for row in zip(*lists, strict=True)
-        ]
+        return [rule.checked(row) for row in zip(*lists, strict=True)]
 
     def place(self, number: int) -> str:
         return f"row {number} of {self._group}"
@@ -558,19 +562,19 @@ class _SetOfTasks:
     def __init__(self, file: _File, groups: AlikeGroups) -> None:
         self._file, self.groups, self.template = file, groups, groups.template
 
-    def keys(self) -> list[KeyRow | None] | None:
+    def keys(self) -> list[KeyRow] | None:
         """The key of each group; None if they are not where the first one's is."""
         rule = self._file.rule
         if rule.pattern is not None:
-            found = [rule.of_path(path) for path in self.groups.paths]
-            return None if None in found else found
+            found = [key for p in self.groups.paths if (key := rule.of_path(p)) is not None]
+            return found if len(found) == len(self.groups) else None
         lists = []
         for name in rule.names:
             values = self._single_values(name)
             if values is None:
                 return None
             lists.append(values.tolist())
-        return [rule.row(dict(zip(rule.names, r, strict=True))) for r in zip(*lists, strict=True)]
+        return [rule.checked(row) for row in zip(*lists, strict=True)]
 
     def _single_values(self, name: str) -> Array | None:
         """One value of each group, out of its attributes or of its datasets."""
@@ -615,14 +619,16 @@ class _SetOfTasks:
 class _AlikeTasks:
     """Tasks in groups that are alike, and behind them those in other groups."""
 
-    def __init__(self, rest: _GroupTasks, sets: list[_SetOfTasks]) -> None:
+    def __init__(self, rest: _GroupTasks, sets: list[_SetOfTasks], keys: list[KeyRow]) -> None:
         self._rest, self.about = rest, rest.about
         self._sets = sets
         self._places = [path for found in sets for path in found.groups.paths]
-        self.keys = [key for found in sets for key in found.keys() or () if key is not None]
-        order = sorted(range(len(self.keys)), key=lambda n: natural_key(self._places[n]))
-        self._order, self._count = order, len(order)
-        self.keys = [self.keys[number] for number in order] + rest.keys
+        try:
+            self._order = sorted(range(len(keys)), key=keys.__getitem__)
+        except TypeError:  # a parameter with numbers and texts
+            self._order = list(range(len(keys)))
+        self._count = len(keys)
+        self.keys = [keys[number] for number in self._order] + rest.keys
 
     def place(self, number: int) -> str:
         if number >= self._count:

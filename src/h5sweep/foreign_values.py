@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from .hdf5.cursor import Cursor
-from .hdf5.data import fill_bytes, read_chunk
+from .hdf5.data import LZF, fill_bytes, read_chunk
 from .hdf5.datatypes import Class, Datatype
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
 from .hdf5.heaps import read_global_heap
-from .hdf5.messages import Attribute, Dataspace, Storage
+from .hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE, Attribute, Dataspace, Storage
 from .hdf5.tree import Dataset
 from .values import Array
 
@@ -113,6 +113,40 @@ class Values:
         found = self._converted(data, datatype, Dataspace(shape))
         assert found is not None
         return found
+
+    def raw_rows(self, dataset: Dataset, first: int, last: int) -> bytes:
+        """The bytes of some rows behind the filters or, of a filter not known here, before them."""
+        known = {DEFLATE, SHUFFLE, FLETCHER32, LZF}
+        if any(step.number not in known for step in dataset.filters):
+            return self._raw_chunks(dataset, first, last)
+        return self._read(dataset, first, last)
+
+    def _raw_chunks(self, dataset: Dataset, first: int, last: int) -> bytes:
+        """Chunks as they are stored; equal bytes under equal filters are equal data."""
+        _require_here(dataset)
+        side, parts = dataset.layout.chunk[0], [repr(dataset.filters).encode()]
+        for chunk in sorted(dataset.chunks, key=lambda it: it.start):
+            if first <= chunk.start[0] < last or chunk.start[0] < first < chunk.start[0] + side:
+                stored = self._file.read(chunk.address, chunk.size)
+                parts += [repr((chunk.start, chunk.mask, chunk.size)).encode(), stored]
+        return b"".join(parts)
+
+    def resolved(self, data: bytes, datatype: Datatype) -> bytes:
+        """Elements with what they point to in their place, so that they can be compared."""
+        if datatype.type is not Class.VARIABLE or datatype.base is None:
+            raise Unsupported("values within which there are places in the file")
+        if datatype.base.points_elsewhere:
+            raise Unsupported("lists of what is elsewhere")
+        parts = []
+        for start in range(0, len(data), datatype.size):
+            cursor = Cursor(data[start : start + datatype.size], self._file.widths)
+            length, address, number = cursor.uint(4), cursor.address(), cursor.uint(4)
+            found = self._heap(address).get(number) if length and address else b""
+            if found is None:
+                raise Damaged(f"no object {number} in the global heap at {address:,}")
+            size = length if datatype.is_text else length * datatype.base.size
+            parts += [length.to_bytes(8, "little"), found[:size]]
+        return b"".join(parts)
 
     def _read(self, dataset: Dataset, first: int, last: int) -> bytes:
         """The bytes of some rows, through the filters, which are verified where they can be."""

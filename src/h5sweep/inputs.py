@@ -41,6 +41,7 @@ MOST_KEPT_BYTES = 256 << 20
 MOST_KEPT_CHUNKS = 1_000_000  # about 200 bytes each
 MOST_ROW_BYTES = 64 << 10
 _DIGITS_ALIKE = str.maketrans("123456789", "000000000")
+MOST_ALIKE_BYTES = 64 << 20
 LEAST_ALIKE_BYTES = 8 << 10  # a smaller file has no eight groups
 
 
@@ -55,6 +56,7 @@ class Input:
     contents: Contents | None = None
     family: Family | None = None  # the structure that it shares with others, if it does
     is_alike: bool = False  # most of it are groups that are alike
+    alike: AlikeFile | None = None  # these groups, without the file's content, if there was room
     tree: Tree | None = None  # its structure, if none shares it and it is small enough to keep
     content: bytes | None = None  # the whole file, if it is small enough to keep
 
@@ -128,6 +130,7 @@ class Survey:
         self._bytes_left = MOST_KEPT_BYTES
         self._chunks_left = MOST_KEPT_CHUNKS
         self._alike = AlikeReader()
+        self._alike_bytes_left = MOST_ALIKE_BYTES
 
     def look_at_all(
         self, paths: Iterable[str | os.PathLike[str]], *, leave_out: Iterable[Path] = ()
@@ -237,6 +240,9 @@ class Survey:
         if layout.style in (Style.ROWS, Style.OUTPUT):
             return False
         one.is_alike = True
+        if alike.kept_bytes <= self._alike_bytes_left:
+            self._alike_bytes_left -= alike.kept_bytes
+            one.alike = alike.with_content(b"")
         found += structure_findings(alike.tree)
         found += [f for f in judge_contents(layout) if f.code != findings.INIT_ONLY.code]
         one.findings = tuple(by_weight(dict.fromkeys(found)))
@@ -249,11 +255,14 @@ class Survey:
         descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             require_unchanged(one, descriptor)
-            source = source_of(descriptor, one.size_bytes)
-            superblock = self._triage.judge(source, str(one.path)).superblock
-            if superblock is None:
-                raise changed(one)
-            yield read_alike(self._alike, Hdf5File(source, superblock))
+            if one.alike is not None:
+                yield one.alike.with_content(os.pread(descriptor, one.size_bytes, 0))
+            else:
+                source = source_of(descriptor, one.size_bytes)
+                superblock = self._triage.judge(source, str(one.path)).superblock
+                if superblock is None:
+                    raise changed(one)
+                yield read_alike(self._alike, Hdf5File(source, superblock))
             require_unchanged(one, descriptor)
         finally:
             os.close(descriptor)

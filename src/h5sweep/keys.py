@@ -48,12 +48,19 @@ class KeyPattern:
 
     def key_of(self, path: str) -> dict[str, KeyValue] | None:
         """The key in a group's path or a file's name: in all of it, or in its end."""
-        whole = path.strip("/")
-        for start in [0, *(m.end() for m in re.finditer("/", whole))]:
+        values = self.values_of(path)
+        return None if values is None else dict(zip(self.names, values, strict=True))
+
+    def values_of(self, path: str) -> tuple[KeyValue, ...] | None:
+        """The same without the names, in their order."""
+        whole, start = path.strip("/"), 0
+        while True:
             if (match := self._expression.fullmatch(whole, start)) is not None:
-                pairs = zip(self.names, self._types, strict=True)
-                return {name: convert(match[name]) for name, convert in pairs}
-        return None
+                pairs = zip(self._types, match.groups(), strict=True)
+                return tuple(convert(text) for convert, text in pairs)
+            start = whole.find("/", start) + 1
+            if not start:
+                return None
 
 
 @dataclass

@@ -30,7 +30,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     """Answer until there are no more questions."""
-    _confine(int(sys.argv[1]))
+    confine(int(sys.argv[1]), may_write=False)
     h5py._errors.silence_errors()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
@@ -41,12 +41,13 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def _confine(memory_bytes: int) -> None:
-    """Give up what a reader does not need: writing, dumping core, memory without end."""
+def confine(memory_bytes: int, *, may_write: bool) -> None:
+    """Give up what is not needed: dumping core, memory without end and, in a reader, writing."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write then fails instead
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    if not may_write:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + memory_bytes

@@ -10,7 +10,8 @@ plain reader would take the same steps. Whatever agrees with no template is left
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,14 @@ from .source import Source
 from .tree import Dataset, Object, ObjectKind, Tree, Walk, check_overlaps
 
 LEAST_GROUPS = 8
-MOST_FILE_BYTES = 64 << 20
+MOST_FILE_BYTES = 256 << 20
 MOST_OBJECTS = 64  # in one group; a larger one is rather a group of tasks
 MOST_NEW = 8  # templates made at one level of a file
 MOST_KEPT = 64
 _FREE_MESSAGES = {0x00, 0x0E, 0x12}  # nothing, and times of change in both forms
 _OBJECT_TIMES = 0x20
 _TIMES = slice(6, 22)
+_KEPT_BYTES = 500  # for a group: its path, and the addresses of its pieces
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -86,7 +88,7 @@ class AlikeGroups:
     template: Template
     paths: list[str]
     places: dict[int, Places]  # of each piece: its address in each group
-    _content: Bytes
+    content: Bytes  # of the whole file
     addresses: dict[str, Places]  # of the data of each contiguous dataset
 
     def __len__(self) -> int:
@@ -97,15 +99,29 @@ class AlikeGroups:
         spot = self.template.data[path]
         if path in self.addresses:
             size = self.template.dataset(path).size_bytes
-            return _gather(self._content, self.addresses[path], size).tobytes()
+            return _gather(self.content, self.addresses[path], size).tobytes()
         return self._at(spot)
 
     def values_of(self, path: str, name: str) -> bytes:
         """The value of an attribute in all groups, one after the other."""
         return self._at(self.template.values[path, name])
 
+    def data_rows(self, path: str, chosen: Places) -> Bytes:
+        """The data of a dataset in some of the groups, one row a group."""
+        if path in self.addresses:
+            size = self.template.dataset(path).size_bytes
+            return _gather(self.content, self.addresses[path][chosen], size)
+        return self._rows(self.template.data[path], chosen)
+
+    def value_rows(self, attribute: tuple[str, str], chosen: Places) -> Bytes:
+        """The value of an attribute, by its object and name, in some of the groups."""
+        return self._rows(self.template.values[attribute], chosen)
+
+    def _rows(self, spot: Spot, chosen: Places) -> Bytes:
+        return _gather(self.content, self.places[spot.piece][chosen] + spot.offset, spot.size)
+
     def _at(self, spot: Spot) -> bytes:
-        return _gather(self._content, self.places[spot.piece] + spot.offset, spot.size).tobytes()
+        return _gather(self.content, self.places[spot.piece] + spot.offset, spot.size).tobytes()
 
 
 @dataclass(eq=False)
@@ -113,11 +129,23 @@ class AlikeFile:
     """A file of which most groups are alike; `tree` has all objects that are in none of `sets`."""
 
     tree: Tree
-    content: bytes  # all of the file
+    content: bytes | mmap  # all of the file
     sets: list[AlikeGroups]
 
     def __len__(self) -> int:
         return sum(len(groups) for groups in self.sets)
+
+    @property
+    def kept_bytes(self) -> int:
+        """About what it takes in memory without the file's content."""
+        return sum(_KEPT_BYTES * len(groups) for groups in self.sets)
+
+    def with_content(self, content: bytes) -> AlikeFile:
+        """The same objects over the content of the same file, read again; or over none."""
+        file = Hdf5File(Source(content), self.tree.file.superblock)
+        array = np.frombuffer(content, np.uint8)
+        sets = [replace(groups, content=array) for groups in self.sets]
+        return AlikeFile(replace(self.tree, file=file), content, sets)
 
 
 class AlikeReader:
@@ -128,12 +156,17 @@ class AlikeReader:
 
     def read(self, file: Hdf5File) -> AlikeFile | None:
         """The objects of a file; None if it is nothing for this reader, or seems not sound."""
-        block, size = file.superblock, file.source.size
-        if size > MOST_FILE_BYTES or block.start or block.end != size:
+        if file.source.size > MOST_FILE_BYTES:
             return None
-        if (file.widths.offset, file.widths.length) != (8, 8) or block.extension is not None:
+        return self.read_content(file, file.source.read(0, file.source.size))
+
+    def read_content(self, file: Hdf5File, content: bytes | mmap) -> AlikeFile | None:
+        """The same for a file whose content is there already, in memory or mapped."""
+        block = file.superblock
+        if block.start or block.end != len(content) or block.extension is not None:
             return None
-        content = file.source.read(0, size)
+        if (file.widths.offset, file.widths.length) != (8, 8):
+            return None
         walk = Walk(Tree(Hdf5File(Source(content), block)))
         reading = _Reading(walk, np.frombuffer(content, np.uint8), self._known)
         reading.visit_all()
@@ -176,7 +209,7 @@ class _Reading:
         for _ in range(MOST_NEW):
             if not level or len(self._known) >= MOST_KEPT:
                 break
-            made = make_template(self.walk.file, level[0][1])
+            made = make_template(self.walk.file, self.content, level[0][1])
             if made is None:
                 break
             self._known.append(made)
@@ -335,7 +368,7 @@ def _turn(words: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
     return words << np.uint32(bits) | words >> np.uint32(32 - bits)
 
 
-def make_template(file: Hdf5File, address: int) -> Template | None:
+def make_template(file: Hdf5File, content: Bytes, address: int) -> Template | None:
     """A template of the group at `address`; None if it has what cannot be read in this way."""
     own = Hdf5File(file.source, file.superblock)
     tree = Tree(own)
@@ -352,11 +385,10 @@ def make_template(file: Hdf5File, address: int) -> Template | None:
     except (Damaged, Unsupported):
         return None
     # Every structure that the plain reader has met must be one that is compared.
-    return template if own.structures.keys() == _places_of(own, template) else None
+    return template if own.structures.keys() == _places_of(content, template) else None
 
 
-def _places_of(file: Hdf5File, template: Template) -> set[int]:
-    content = np.frombuffer(file.source.read(0, file.source.size), np.uint8)
+def _places_of(content: Bytes, template: Template) -> set[int]:
     address = np.array([template.group.address], np.int64)
     agree, places, _ = _agree(template, content, address)
     return {int(where[0]) for where in places.values()} if agree.all() else set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from mmap import mmap
 from pathlib import Path
 
 from .errors import Damaged, Kind
@@ -17,9 +18,9 @@ MOST_BLOCKS = 64
 
 
 class Source:
-    """Bytes that are all in memory."""
+    """Bytes that are all in memory, or mapped: nobody else must be able to cut such a file."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes | mmap) -> None:
         self._content = content
         self.size = len(content)
 

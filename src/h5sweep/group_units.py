@@ -1,0 +1,315 @@
+"""The groups of a file that a merge keeps whole, and whether two of them hold the same.
+
+Such a *unit* is a group that holds datasets, with all that is below it, or an empty group; a file
+with datasets at its root only is one unit. Groups above units hold nothing but groups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .contents import Layout, Style
+from .errors import DamagedError, UnsupportedValueError
+from .foreign_tasks import INIT, nearest
+from .foreign_values import Values
+from .hdf5.alike import AlikeFile, AlikeGroups, Template
+from .hdf5.datatypes import Class, Datatype
+from .hdf5.errors import Damaged, Unsupported
+from .hdf5.messages import Attribute, Storage
+from .hdf5.tree import Dataset, Object, ObjectKind, Tree, Walk
+from .values import Array
+
+_ROWS_AT_ONCE_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A unit that is in a set of groups that are alike."""
+
+    groups: AlikeGroups
+    number: int
+
+
+class Units:
+    """All units of one file, by the paths they have in an output."""
+
+    def __init__(
+        self, name: str, tree: Tree, *, style: Style, stem: str = "", alike: AlikeFile | None = None
+    ) -> None:
+        self.name = name
+        self._tree, self._values = tree, Values(tree.file)
+        self._by_path = {o.path: o for o in tree.objects}
+        self._by_address = {o.address: o for o in tree.objects}
+        self._members: dict[str, _Member] = {}
+        self.sets = alike.sets if alike is not None else []
+        for groups in self.sets:
+            for number, path in enumerate(groups.paths):
+                self._members[path] = _Member(groups, number)
+        self.skipped: list[str] = []
+        if style is Style.ONE and not self.sets:
+            self.roots = {f"/{stem}": "/"}
+            self.skipped = [f"/{INIT}"] if f"/{INIT}" in self._by_path else []
+        else:
+            self.roots = self._find_roots()
+        self.sources = {source: path for path, source in self.roots.items()}
+        self._objects = self._objects_by_unit()
+        self._refuse_links()
+
+    def _find_roots(self) -> dict[str, str]:
+        """The topmost groups that hold datasets, and those that hold nothing."""
+        parents = {posixpath.dirname(o.path) for o in self._tree.objects if o.path != "/"}
+        parents |= {posixpath.dirname(path) for path in self._members}
+        linked = {posixpath.dirname(path) for path, _ in self._tree.second_names}
+        linked |= {posixpath.dirname(path) for path in self._tree.soft_links}
+        holders = {posixpath.dirname(o.path) for o in self._tree.objects if o.dataset is not None}
+        holders |= linked - {"/"}
+        found: dict[str, str] = {}
+        for group in self._tree.objects:
+            if group.kind is not ObjectKind.GROUP:
+                if posixpath.dirname(group.path) == "/":
+                    self.skipped.append(group.path)
+                continue
+            is_unit = group.path in holders or group.path not in parents
+            if group.path != "/" and is_unit and nearest(group.path, found) is None:
+                found[group.path] = group.path
+        self.skipped += [p for p in self._tree.soft_links if posixpath.dirname(p) == "/"]
+        for path in self._members:
+            if nearest(path, found) is None:
+                found[path] = path
+        return found
+
+    def _objects_by_unit(self) -> dict[str, list[tuple[str, Object]]]:
+        """The objects of each unit that the plain reader has listed, by their paths within it."""
+        found: dict[str, list[tuple[str, Object]]] = {s: [] for s in self.sources}
+        for one in self._tree.objects:
+            if (unit := nearest(one.path, self.sources, itself=True)) is not None:
+                found[unit].append((one.path, one))
+        for path, address in self._tree.second_names:
+            if (unit := nearest(path, self.sources, itself=True)) is not None:
+                other = self._by_address.get(address)
+                if other is None or other.dataset is None:
+                    raise UnsupportedValueError(f"{self.name}: {path} is a second name of a group")
+                found[unit].append((path, other))
+        return found
+
+    def _refuse_links(self) -> None:
+        for path in self._tree.external_links:
+            raise UnsupportedValueError(
+                f"{self.name}: {path} leads to another file, which is not followed: put the data "
+                "in its place, or leave the file out"
+            )
+
+    def above(self) -> dict[str, Object]:
+        """The groups above units, and the root; with their attributes."""
+        if self.sources.get("/") is not None:
+            return {}
+        found = {}
+        for group in self._tree.objects:
+            if (
+                group.kind is ObjectKind.GROUP
+                and nearest(group.path, self.sources, itself=True) is None
+            ):
+                found[group.path] = group
+        return found
+
+    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of datasets in units, and of attributes of units, each once."""
+        datasets: dict[str, None] = {}
+        attributes: dict[str, None] = {}
+        for source, objects in self._objects.items():
+            for path, found in objects:
+                if found.dataset is not None and path not in self.skipped:
+                    datasets.setdefault(path[len(source.rstrip("/")) + 1 :])
+                elif path == source:
+                    attributes.update(dict.fromkeys(found.attributes))
+        for groups in self.sets:
+            attributes.update(dict.fromkeys(groups.template.group.attributes))
+            inside = (o.path[1:] for o in groups.template.objects if o.dataset is not None)
+            datasets.update(dict.fromkeys(inside))
+        return tuple(datasets), tuple(attributes)
+
+    def attributes_digest(self, group: Object) -> bytes:
+        """What stands for the attributes of one object."""
+        digest = hashlib.blake2b(digest_size=16)
+        self._add_attributes(digest, group)
+        return digest.digest()
+
+    def member(self, path: str) -> _Member | None:
+        """The set that a unit is in, by its path in an output, and its place there."""
+        return self._members.get(path) if self.roots.get(path) == path else None
+
+    def digest(self, path: str) -> bytes:
+        """What stands for all that is in a unit: names, types, shapes, values, links."""
+        source = self.roots[path]
+        member = self._members.get(source)
+        objects = self._objects[source] if member is None else self._walked(source, member)
+        digest = hashlib.blake2b(digest_size=16)
+        start = len(source.rstrip("/"))
+        for name, found in sorted(objects, key=lambda it: it[0]):
+            if name in self.skipped:
+                continue
+            _add(digest, name[start:], found.kind)
+            try:
+                self._add_attributes(digest, found)
+                if found.dataset is not None:
+                    self._add_dataset(digest, found.dataset)
+            except Damaged as error:
+                raise DamagedError(f"{self.name}: {name}: {error}") from error
+            except Unsupported as error:
+                raise UnsupportedValueError(f"{self.name}: {name}: {error}") from error
+        for name, target in sorted(self._tree.soft_links.items()):
+            if nearest(name, (source,)) is not None or source == "/":
+                _add(digest, name[start:], "soft link", target)
+        return digest.digest()
+
+    def _walked(self, source: str, member: _Member) -> list[tuple[str, Object]]:
+        """The objects of a unit in a set, read by the plain reader."""
+        walk = Walk(Tree(self._tree.file))
+        walk.waiting = [(source, int(member.groups.places[0][member.number]))]
+        walk.visit_all()
+        return [(found.path, found) for found in walk.tree.objects]
+
+    def _add_attributes(self, digest: hashlib.blake2b, found: Object) -> None:
+        if found.attributes_left_out:
+            raise Unsupported(f"{len(found.attributes):,} attributes and more")
+        for name in sorted(found.attributes):
+            attribute = found.attributes[name]
+            _add(digest, name, _type_words(attribute.type), attribute.space.dims)
+            digest.update(self._plain(attribute.type, attribute.value))
+
+    def _add_dataset(self, digest: hashlib.blake2b, dataset: Dataset) -> None:
+        _add(digest, _type_words(dataset.type), dataset.space.dims, dataset.space.limits)
+        if dataset.space.dims is None:
+            return
+        rows = dataset.space.dims[0] if dataset.space.dims else 1
+        row_bytes = max(dataset.size_bytes // max(rows, 1), 1)
+        step = max(_ROWS_AT_ONCE_BYTES // row_bytes, 1)
+        if dataset.layout.chunk:
+            step = -(-step // dataset.layout.chunk[0]) * dataset.layout.chunk[0]
+        for first in range(0, rows, step):
+            data = self._values.raw_rows(dataset, first, min(first + step, rows))
+            digest.update(self._plain(dataset.type, data))
+
+    def _plain(self, datatype: Datatype, data: bytes) -> bytes:
+        """Values as bytes that mean the same in every file."""
+        if not datatype.points_elsewhere:
+            return data
+        return self._values.resolved(data, datatype)
+
+
+def _add(digest: hashlib.blake2b, *words: object) -> None:
+    digest.update(repr(words).encode())
+
+
+def _type_words(datatype: Datatype) -> str:
+    """A datatype as a text; the version with which it was written does not matter."""
+    parts = [datatype.type.name, datatype.size, datatype.bits, datatype.dims, datatype.is_usual]
+    parts += [(m.name, m.offset, _type_words(m.type)) for m in datatype.members]
+    return repr((parts, _type_words(datatype.base) if datatype.base else ""))
+
+
+def unequal_units(first: Units, second: Units, paths: Sequence[str]) -> Iterator[str]:
+    """Those of the units at `paths`, which both files have, that do not hold the same."""
+    left = []
+    pairs: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
+    sets: dict[int, AlikeGroups] = {}
+    for path in paths:
+        one, other = first.member(path), second.member(path)
+        if one is None or other is None:
+            left.append(path)
+            continue
+        sets[id(one.groups)], sets[id(other.groups)] = one.groups, other.groups
+        pair = pairs.setdefault((id(one.groups), id(other.groups)), [])
+        pair.append((path, one.number, other.number))
+    for (one_id, other_id), members in pairs.items():
+        one_set, other_set = sets[one_id], sets[other_id]
+        if not _are_alike(one_set.template, other_set.template):
+            left += [path for path, _, _ in members]
+            continue
+        equal = _equal_members(one_set, other_set, members)
+        left += [members[place][0] for place in np.flatnonzero(~equal).tolist()]
+    for path in left:
+        if first.digest(path) != second.digest(path):
+            yield path
+
+
+def _are_alike(one: Template, other: Template) -> bool:
+    """Whether two templates have the same objects, and nothing that only a heap can tell."""
+    return one is other or _template_words(one) == _template_words(other)
+
+
+def _template_words(template: Template) -> list[object]:
+    words: list[object] = []
+    for found in sorted(template.objects, key=lambda o: o.path):
+        words.append((found.path, found.kind))
+        if (dataset := found.dataset) is not None:
+            words.append((_type_words(dataset.type), dataset.space.dims, dataset.space.limits))
+        for name in sorted(found.attributes):
+            attribute = found.attributes[name]
+            words.append((name, _type_words(attribute.type), attribute.space.dims))
+    return words
+
+
+def _points_elsewhere(template: Template) -> bool:
+    holders: list[Attribute | Dataset] = [
+        a for o in template.objects for a in o.attributes.values()
+    ]
+    holders += [o.dataset for o in template.objects if o.dataset is not None]
+    return any(holder.type.points_elsewhere for holder in holders)
+
+
+def _equal_members(
+    one: AlikeGroups, other: AlikeGroups, members: list[tuple[str, int, int]]
+) -> Array:
+    """Which members of two sets have equal bytes in all data and values."""
+    if _points_elsewhere(one.template):
+        return np.zeros(len(members), bool)
+    mine = np.array([number for _, number, _ in members])
+    theirs = np.array([number for _, _, number in members])
+    equal = np.ones(len(members), bool)
+    for path in one.template.data:
+        equal &= (one.data_rows(path, mine) == other.data_rows(path, theirs)).all(axis=1)
+    for place in one.template.values:
+        equal &= (one.value_rows(place, mine) == other.value_rows(place, theirs)).all(axis=1)
+    return equal
+
+
+def units_of(name: str, layout: Layout, stem: str, alike: AlikeFile | None = None) -> Units:
+    """The units of a file that is open."""
+    style = Style.GROUPS if alike is not None else layout.style
+    if layout.tree.is_cut:
+        raise UnsupportedValueError(f"{name} has too many objects to list them all")
+    return Units(name, layout.tree, style=style, stem=stem, alike=alike)
+
+
+def refuse_references(units: Units, tree: Tree, alike: AlikeFile | None) -> None:
+    """Raise UnsupportedValueError if something refers to objects: a copy would lead nowhere."""
+    objects = [(found.path, found) for found in tree.objects]
+    for groups in alike.sets if alike else ():
+        objects += [(groups.paths[0] + o.path, o) for o in groups.template.objects]
+    for path, found in objects:
+        types = {f"{path}, attribute {a.name}": a.type for a in found.attributes.values()}
+        if found.dataset is not None:
+            types[path] = found.dataset.type
+        for where, datatype in types.items():
+            if _refers(datatype):
+                raise UnsupportedValueError(
+                    f"{units.name}: {where} refers to other objects, as dimensions of netCDF do, "
+                    "and a copy of it would lead nowhere: merge with --key instead"
+                )
+        dataset = found.dataset
+        if dataset and (dataset.is_external or dataset.layout.storage is Storage.VIRTUAL):
+            raise UnsupportedValueError(
+                f"{units.name}: {path} has its data in another file, which is not followed: put "
+                "the data in its place, or leave the file out"
+            )
+
+
+def _refers(datatype: Datatype) -> bool:
+    inner = [m.type for m in datatype.members] + ([datatype.base] if datatype.base else [])
+    return datatype.type is Class.REFERENCE or any(map(_refers, inner))

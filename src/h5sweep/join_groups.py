@@ -1,0 +1,330 @@
+"""Groups of many files → the same groups in one file, with all that is in them.
+
+The HDF5 library copies them, in a child process that may die of a bad file; our own reader, which
+has looked at every file before, reads the result back and compares it with its sources.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from zlib import crc32
+
+from .contents import Layout
+from .errors import ConflictError, DamagedError
+from .group_units import Units, refuse_references, unequal_units, units_of
+from .hdf5.alike import AlikeFile, AlikeReader
+from .hdf5.errors import Damaged
+from .hdf5.file import Hdf5File, open_file
+from .hdf5.source import Source
+from .hdf5.tree import read_whole_tree
+from .inputs import Input, OnConflict, Survey, Taken, require_unchanged
+
+MEMORY_BYTES = 1 << 30
+START_S = 60.0
+TIMEOUT_S = 60.0
+SECONDS_PER_MB = 1.0
+MOST_NAMED = 3
+READ_BYTES = 1 << 20
+
+Progress = Callable[[int, int], None]
+
+
+class JoinedGroups:
+    """The groups of all inputs, and from which input each is taken.
+
+    Groups of one path in several inputs are there once if they hold the same. ConflictError, which
+    names both places, if they do not, unless `on_conflict` says which to take.
+    """
+
+    def __init__(
+        self,
+        survey: Survey,
+        inputs: Sequence[Input],
+        *,
+        on_conflict: OnConflict = OnConflict.STOP,
+    ) -> None:
+        self.notes: list[str] = []
+        self.size_bytes = sum(one.size_bytes for one in inputs)
+        self._survey, self._inputs, self._on_conflict = survey, list(inputs), on_conflict
+        self._chosen: dict[str, int] = {}  # path → which input
+        self._above: dict[str, int] = {}
+        self._above_digests: dict[str, bytes] = {}
+        self._duplicates = array("l", [0] * len(inputs))
+        self._skipped: list[tuple[str, ...]] = []
+        self._resolved = 0
+        for number in range(len(inputs)):
+            self._take_input(number)
+        self._require_no_nesting()
+        if self._resolved:
+            self.notes.append(
+                f"{self._resolved:,} groups had different content: the {on_conflict} is kept"
+            )
+
+    def _take_input(self, number: int) -> None:
+        one = self._inputs[number]
+        with opened_units(self._survey, one) as units:
+            both: dict[int, list[str]] = {}
+            for path in units.roots:
+                known = self._chosen.setdefault(path, number)
+                if known != number:
+                    both.setdefault(known, []).append(path)
+            for known, paths in both.items():
+                self._compare(known, number, units, paths)
+            self._unite(number, units)
+            self._skipped.append(tuple(units.skipped))
+
+    def _compare(self, known: int, number: int, units: Units, paths: list[str]) -> None:
+        """Decide about groups that an earlier input has as well."""
+        with opened_units(self._survey, self._inputs[known]) as earlier:
+            unequal = list(unequal_units(earlier, units, paths))
+        self._duplicates[number] += len(paths) - len(unequal)
+        if unequal and self._on_conflict is OnConflict.STOP:
+            first, second = self._inputs[known].path, self._inputs[number].path
+            raise ConflictError(
+                f"{unequal[0]} is in {first} and in {second} with different content"
+                + (f", and so are {len(unequal) - 1:,} other groups" if len(unequal) > 1 else "")
+                + "; nothing was merged. Say which to take with --on-conflict first, last or newest"
+            )
+        self._resolved += len(unequal)
+        if self._is_preferred(number, known):
+            self._chosen.update(dict.fromkeys(unequal, number))
+
+    def _is_preferred(self, number: int, known: int) -> bool:
+        if self._on_conflict is OnConflict.NEWEST:
+            return self._inputs[number].modified_ns > self._inputs[known].modified_ns
+        return self._on_conflict is OnConflict.LAST
+
+    def _unite(self, number: int, units: Units) -> None:
+        """Take over groups above others; where their attributes differ, the first has its way."""
+        for path, group in units.above().items():
+            digest = units.attributes_digest(group)
+            if path not in self._above:
+                self._above[path], self._above_digests[path] = number, digest
+            elif self._above_digests[path] != digest:
+                first = self._inputs[self._above[path]].path
+                note = f"attributes of {path} differ between files: those of {first} are kept"
+                if note not in self.notes:
+                    self.notes.append(note)
+
+    def _require_no_nesting(self) -> None:
+        """Refuse a group with data in one file that is a group of groups in another."""
+        for path in self._above.keys() & self._chosen.keys() - {"/"}:
+            first, second = self._chosen[path], self._above[path]
+            raise ConflictError(
+                f"{path} holds data in {self._inputs[first].path} and groups of tasks in "
+                f"{self._inputs[second].path}: merge them into different outputs"
+            )
+
+    def write(self, path: Path, progress: Progress = lambda done, total: None) -> list[Taken]:
+        """Add the groups to the HDF5 file `path`, which is made if it is not there.
+
+        Nothing is durable yet. Whatever is raised, the file is then to be thrown away.
+        """
+        copies: list[list[str]] = [[] for _ in self._inputs]
+        for group, number in self._chosen.items():
+            copies[number].append(group)
+        taken, done = [], 0
+        with _Copier(path) as copier:
+            for number, one in enumerate(self._inputs):
+                above = [p for p, first in self._above.items() if first == number]
+                taken.append(self._copy(copier, number, copies[number], above))
+                done += one.size_bytes
+                progress(done, self.size_bytes)
+            copier.close(self._inputs[-1].path if self._inputs else path)
+        return taken
+
+    def _copy(self, copier: _Copier, number: int, groups: list[str], above: list[str]) -> Taken:
+        one = self._inputs[number]
+        taken = Taken(one, tasks=len(groups), duplicates=self._duplicates[number])
+        taken.skipped = self._skipped[number]
+        with opened_units(self._survey, one) as units:
+            if set(groups) - units.roots.keys():
+                raise DamagedError(f"{one.path} has no longer what it had: give the command again")
+            pairs = [(units.roots[group], group) for group in groups]
+            drop = [path[1:] for path in units.skipped] if units.sources.get("/") else []
+            copier.copy(one, above, pairs, drop)
+            taken.datasets, taken.attributes = units.names()
+        taken.crc32 = crc32_of(one)
+        return taken
+
+    def verify(self, path: Path, progress: Progress = lambda done, total: None) -> None:
+        """Read `path` with our own reader and compare each group with a new reading of its source.
+
+        DamagedError if one does not hold the same, or is not there.
+        """
+        done = 0
+        chosen: list[list[str]] = [[] for _ in self._inputs]
+        for group, number in self._chosen.items():
+            chosen[number].append(group)
+        with opened_output(path) as output:
+            for number, one in enumerate(self._inputs):
+                with opened_units(self._survey, one) as units:
+                    self._verify_input(output, units, chosen[number])
+                    self._verify_above(output, units, number)
+                done += one.size_bytes
+                progress(done, self.size_bytes)
+
+    def _verify_input(self, output: Units, units: Units, groups: list[str]) -> None:
+        missing = [group for group in groups if group not in output.roots]
+        wrong = missing or list(unequal_units(units, output, groups))
+        if wrong:
+            named = ", ".join(wrong[:MOST_NAMED])
+            raise DamagedError(
+                f"{len(wrong):,} groups of {units.name} do not read back as they were written "
+                f"({named}): nothing was replaced; give the same command again, perhaps on "
+                "another disk"
+            )
+
+    def _verify_above(self, output: Units, units: Units, number: int) -> None:
+        theirs = output.above()
+        for path, group in units.above().items():
+            if path == "/" or self._above.get(path) != number:
+                continue
+            if path not in theirs or (
+                output.attributes_digest(theirs[path]) != units.attributes_digest(group)
+            ):
+                raise DamagedError(
+                    f"the attributes of {path} do not read back as they were written"
+                )
+
+
+def is_in_groups(survey: Survey, one: Input, output: Path) -> bool:
+    """Whether every group of a file is in `output` with equal content, re-read from both."""
+    with opened_units(survey, one) as units, opened_output(output) as written:
+        if not units.roots.keys() <= written.roots.keys():
+            return False
+        return next(unequal_units(units, written, list(units.roots)), None) is None
+
+
+@contextmanager
+def opened_units(survey: Survey, one: Input) -> Iterator[Units]:
+    """The units of an input; ChangedError if it is not what was looked at."""
+    with ExitStack() as stack:
+        alike = stack.enter_context(survey.opened_alike(one)) if one.is_alike else None
+        layout = Layout(alike.tree) if alike else stack.enter_context(survey.opened(one))
+        units = units_of(str(one.path), layout, one.path.stem, alike)
+        refuse_references(units, layout.tree, alike)
+        yield units
+
+
+@contextmanager
+def opened_output(path: Path) -> Iterator[Units]:
+    """The units of the file that was written. It is ours: it may be mapped."""
+    with path.open("rb") as file:
+        content = mmap(file.fileno(), 0, access=ACCESS_READ)
+    try:
+        found = open_file(Source(content))
+        alike = _read_alike_mapped(found, content)
+        layout = Layout(alike.tree if alike else read_whole_tree(found))
+        yield units_of(str(path), layout, path.stem, alike)
+    except Damaged as error:
+        raise DamagedError(f"{path} cannot be read back: {error}") from error
+    finally:
+        with suppress(BufferError):  # arrays over it may live a little longer; they keep it open
+            content.close()
+
+
+def _read_alike_mapped(file: Hdf5File, content: mmap) -> AlikeFile | None:
+    try:
+        return AlikeReader().read_content(file, content)
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return None
+
+
+def crc32_of(one: Input) -> int:
+    """The checksum of a whole input; ChangedError if it changed meanwhile."""
+    descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        checksum = 0
+        while data := os.read(descriptor, READ_BYTES):
+            checksum = crc32(data, checksum)
+        require_unchanged(one, descriptor)
+        return checksum
+    finally:
+        os.close(descriptor)
+
+
+class _Copier:
+    """The child that copies; the file at which it dies is named."""
+
+    def __init__(self, output: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "h5sweep.join_groups_child", str(MEMORY_BYTES), str(output)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._input, self._answers = self._process.stdin, self._process.stdout
+        self._buffer = b""
+
+    def __enter__(self) -> _Copier:
+        self._read_line(START_S, "the first file")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._input, self._answers):
+            with suppress(OSError):
+                stream.close()
+
+    def copy(
+        self, one: Input, above: list[str], copies: list[tuple[str, str]], drop: list[str]
+    ) -> None:
+        """Copy groups of one input; DamagedError if the library cannot, or dies of it."""
+        request = {
+            "source": str(one.path),
+            "is_open": one.is_suspect,
+            "groups": above,
+            "copies": copies,
+            "drop": drop,
+        }
+        with suppress(OSError):  # if it is dead, reading will say so
+            self._input.write(json.dumps(request).encode() + b"\n")
+            self._input.flush()
+        answer = self._read_line(TIMEOUT_S + SECONDS_PER_MB * one.size_bytes / 1e6, str(one.path))
+        if "error" in (said := json.loads(answer)):
+            raise DamagedError(f"{one.path}: the HDF5 library cannot copy it: {said['error']}")
+
+    def close(self, last: Path) -> None:
+        """Let the child close the output, and wait for its end."""
+        self._input.close()
+        if self._process.wait(TIMEOUT_S):
+            raise self._death(str(last))
+
+    def _read_line(self, timeout_s: float, name: str) -> bytes:
+        deadline = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._answers, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(max(deadline - time.monotonic(), 0.0)):
+                    raise DamagedError(
+                        f"{name}: the HDF5 library was at it for {timeout_s:,.0f} s: leave it out"
+                    )
+                data = os.read(self._answers.fileno(), 1 << 16)
+                if not data:
+                    raise self._death(name)
+                self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _death(self, name: str) -> DamagedError:
+        code = self._process.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return DamagedError(f"{name}: the HDF5 library died of it ({how}): leave it out")
+
+
+__all__ = ["JoinedGroups", "is_in_groups"]
