@@ -12,6 +12,7 @@ import pytest
 
 from h5sweep import stretches
 from h5sweep.folder import RunFolder
+from h5sweep.linear_crc32 import of_concatenation
 from h5sweep.plan import Plan, plan_product
 from h5sweep.records import FRAME_BYTES, Kind, RecordFile, RecordWriter, Scan
 from h5sweep.state import FolderState, read_state
@@ -164,4 +165,4 @@ def test_shifts_of_checksums() -> None:
         for size in (1, 8, 33):
             pieces = [np.random.default_rng([count, size, n]).bytes(size) for n in range(count)]
             checksums = np.array([crc32(piece) for piece in pieces], np.uint32)
-            assert stretches._of_concatenation(checksums, size) == crc32(b"".join(pieces))
+            assert of_concatenation(checksums, size) == crc32(b"".join(pieces))

@@ -8,7 +8,7 @@ remains goes through `RecordFile.scan`, record by record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -18,6 +18,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from .linear_crc32 import LinearMap, Words, after, of_concatenation
 from .records import FRAME, FRAME_BYTES, MAGIC, Kind, RecordFile, Scan
 from .state import FolderState
 
@@ -46,8 +47,6 @@ FRAME_DTYPE = np.dtype(
         "itemsize": FRAME_BYTES,
     }
 )
-
-Words = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -174,75 +173,24 @@ def _count_alike(frames: npt.NDArray[np.void], like: tuple[Any, ...]) -> int:
     return len(frames) if alike.all() else int(np.argmin(alike))
 
 
-def _implied_crc32(checksums: Words, content_bytes: int, record_bytes: int) -> int:
-    """The checksum that a stretch has if each record's content has the checksum it states.
-
-    A record is its magic and checksum, the content that the checksum is of, and zeros.
-    """
-    head = _of_magic_and(checksums)
-    content = _shift(content_bytes - 8)(head) ^ checksums
-    padding_bytes = record_bytes - content_bytes
-    whole = _shift(padding_bytes)(content) ^ np.uint32(crc32(bytes(padding_bytes)))
-    return _of_concatenation(whole, record_bytes)
-
-
-def _of_concatenation(checksums: Words, piece_bytes: int) -> int:
-    """The checksum of pieces of one size, one behind the other, from the checksums of each."""
-    shift = _shift(piece_bytes)
-    while len(checksums) > 1:
-        if len(checksums) % 2:
-            # A piece in front whose checksum is 0 changes nothing.
-            checksums = np.concatenate([np.zeros(1, np.uint32), checksums])
-        checksums = shift(checksums[0::2]) ^ checksums[1::2]
-        shift = shift.twice()
-    return int(checksums[0])
-
-
-def _of_magic_and(words: Words) -> Words:
-    """The checksum of the magic and each word behind it."""
-
-    def checksum(word: int) -> int:
-        return crc32(MAGIC + word.to_bytes(4, "little"))
-
-    constant = checksum(0)
-    linear = _LinearMap.of(lambda word: checksum(word) ^ constant)
-    return linear(words) ^ np.uint32(constant)
+def _implied_crc32(stated: Words, content_bytes: int, record_bytes: int) -> int:
+    """The checksum that a stretch has if each record's content has the checksum it states."""
+    linear, constant = _of_record(content_bytes, record_bytes)
+    return of_concatenation(linear(stated) ^ np.uint32(constant), record_bytes)
 
 
 @lru_cache(64)
-def _shift(size_bytes: int) -> _LinearMap:
-    """What `size_bytes` more bytes do to the checksum of what came before them."""
-    zeros = bytes(size_bytes)
-    return _LinearMap.of(lambda word: crc32(zeros, word) ^ crc32(zeros))
+def _of_record(content_bytes: int, record_bytes: int) -> tuple[LinearMap, int]:
+    """What the checksum that a record states says of the checksum of all its bytes.
 
+    A record is its magic and checksum, the content that the checksum is of, and zeros.
+    """
+    padding_bytes = record_bytes - content_bytes
 
-class _LinearMap:
-    """A linear map of 32 bits, applied to arrays of words by a table for each byte."""
+    def checksum(stated: int) -> int:
+        head = crc32(MAGIC + stated.to_bytes(4, "little"))
+        content = after(head, content_bytes - 8) ^ stated
+        return after(content, padding_bytes) ^ crc32(bytes(padding_bytes))
 
-    def __init__(self, images: list[int]) -> None:
-        self._images = images
-        self._tables = [_span(images[first : first + 8]) for first in range(0, 32, 8)]
-
-    @classmethod
-    def of(cls, function: Callable[[int], int]) -> _LinearMap:
-        return cls([function(1 << bit) for bit in range(32)])
-
-    def __call__(self, words: Words) -> Words:
-        octets = np.ascontiguousarray(words, "<u4").view(np.uint8).reshape(-1, 4)
-        first, second, third, fourth = (
-            table[octets[:, place]] for place, table in enumerate(self._tables)
-        )
-        return first ^ second ^ third ^ fourth
-
-    @lru_cache(64)  # noqa: B019  # maps live as long as the process
-    def twice(self) -> _LinearMap:
-        """This map applied to its own result."""
-        return _LinearMap(self(np.array(self._images, np.uint32)).tolist())
-
-
-def _span(images: list[int]) -> Words:
-    """The image of every byte, from those of its eight bits."""
-    table = np.zeros(1, np.uint32)
-    for image in images:
-        table = np.concatenate([table, table ^ np.uint32(image)])
-    return table
+    constant = checksum(0)
+    return LinearMap.of(lambda stated: checksum(stated) ^ constant), constant
