@@ -33,10 +33,15 @@ from .output import FORMAT, OutputReader, RowChecksums, StoredColumn, rows_hold
 from .output_writer import OutputWriter, key_column
 from .plan import RESERVED_NAMES, key_text
 from .sources import OLD_OUTPUT
-from .state import FolderState
+from .state import FolderState, Scanner
+from .stretches import scan_heads, scan_stretches
 from .values import Array
 
 Progress = Callable[[int, int], None]
+_CHANGED = (
+    "a record file has changed while it was merged. The old output is as it was; give the same "
+    "command again"
+)
 _TEXT_BYTES = 64  # what a text of a key column takes in HDF5, with room to spare
 
 
@@ -63,8 +68,22 @@ def merge_run(
     or the new one is there, whole, and the same call again finishes the job. Raises DamagedError,
     and leaves the old output as it is, if the new one does not read back as it was written.
     """
+    try:
+        return _merge_scanned(folder, scan_heads, compress=compress, progress=progress)
+    except _UnsoundDataError:
+        # Which record it is shows when all of each is read first, and the others are merged.
+        return _merge_scanned(folder, scan_stretches, compress=compress, progress=progress)
+
+
+class _UnsoundDataError(DamagedError):
+    """Data of a record that do not have the checksum that the record states."""
+
+
+def _merge_scanned(
+    folder: RunFolder, scan: Scanner, *, compress: bool, progress: Progress | None
+) -> MergeReport:
     details = merge_details(folder)
-    state = read_numbered_state(folder)
+    state = read_numbered_state(folder, scan)
     old = OutputReader(folder.output) if folder.output.exists() else None
     try:
         merge = _Merge(folder, state, old, compress=compress, progress=progress)
@@ -130,6 +149,7 @@ class _Merge:
             self._dimensions.name(c, counts.get(c.name), declared.get(c.source_name, ()))
             for c in columns
         ]
+        self._rows_have_one_size = all(column.row_bytes for column in columns)
         self._notes += notes + self._dimensions.notes
         self._starts = {name: np.cumsum(sizes) - sizes for name, sizes in counts.items()}
 
@@ -162,8 +182,10 @@ class _Merge:
 
     def _write_block(self, writer: OutputWriter, block: slice) -> None:
         """Write the data of some rows, and compute their checksums unless the records have them."""
-        parts = list(self._sources.parts(block))
         is_verbatim = self._sources.are_verbatim(block, self.columns)
+        if not (is_verbatim and self._rows_have_one_size) and not self._sources.hold(block):
+            raise _UnsoundDataError(_CHANGED)
+        parts = list(self._sources.parts(block))
         checksums = None if is_verbatim else RowChecksums(_size(block))
         for column in self.columns:
             stored, counts = assemble(column, parts, _size(block))
@@ -200,7 +222,7 @@ class _Merge:
         tell which side is wrong.
         """
         is_verbatim = self._sources.are_verbatim(block, self.columns)
-        is_provable = is_verbatim and all(column.row_bytes for column in stored_columns)
+        is_provable = is_verbatim and self._rows_have_one_size
         if is_provable and rows_hold(stored_columns, block.start, self.rows.crc32[block]):
             return
         parts = list(self._sources.parts(block))
@@ -212,10 +234,7 @@ class _Merge:
                 found = reader.slab(column.shape_name, block.start, block.stop)
                 _require(_equal(found, shapes), column.shape_name)
         if is_provable:
-            raise DamagedError(
-                "a record file has changed while it was merged. The old output is as it was; give "
-                "the same command again"
-            )
+            raise _UnsoundDataError(_CHANGED)
 
     def keep_old_aside(self) -> None:
         """Leave the old output there under another name if the new one lacks something of it."""

@@ -93,11 +93,8 @@ class StoredColumn:
         return shape
 
     @property
-    def row_bytes(self) -> int | None:
-        """The size of every row, if all have the same and hold anything."""
-        if self.starts is not None or self.dtype == STR or not self.dataset.size:
-            return None
-        return math.prod(self.inner) * int(self.dataset.dtype.itemsize)
+    def itemsize(self) -> int:
+        return stored_dtype(self.dtype).itemsize
 
     def read(self, first: int, last: int) -> Array:
         """The stored elements of the rows from `first` to before `last`, one after the other."""
@@ -305,12 +302,12 @@ def damaged_rows(reader: OutputReader) -> Array:
 
 
 def rows_hold(columns: Sequence[StoredColumn], first: int, checksums: Words) -> bool:
-    """Whether the rows from `first` on have these checksums; all columns have to have `row_bytes`.
+    """Whether the rows from `first` on have these checksums; for columns of numbers, all FIXED.
 
     The rows are read and laid out as their checksums take them in, so that one checksum over many
     of them proves each.
     """
-    layout = np.dtype([(column.name, f"V{column.row_bytes}") for column in columns])
+    layout = np.dtype([(c.name, f"V{math.prod(c.inner) * c.itemsize}") for c in columns])
     step = max(CHECK_BYTES // layout.itemsize, 1)
     checksum = 0
     for start in range(0, len(checksums), step):
