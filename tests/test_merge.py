@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from h5sweep.output_writer import OutputWriter
 from h5sweep.plan import Plan, key_json, plan_product
 from h5sweep.records import FRAME, Kind, RecordWriter
 from h5sweep.state import read_state
-from h5sweep.values import ResultEncoder, result_header
+from h5sweep.values import Array, ResultEncoder, result_header
 from test_output import NOW, write_failure, write_records
 
 Result = dict[str, Any]
@@ -486,6 +487,119 @@ def test_a_write_that_goes_wrong_is_noticed(
         merge_run(folder)
     assert folder.output.read_bytes() == before
     assert sorted(p.name for p in folder.output.parent.iterdir()) == WHAT_IS_THERE
+
+
+def flip_byte_of(path: Path, value: float) -> None:
+    """Damage the one place of a file that holds this value."""
+    content = bytearray(path.read_bytes())
+    content[content.index(np.float64(value).tobytes())] ^= 0xFF
+    path.write_bytes(content)
+
+
+def many_results(kind: str) -> dict[int, Result]:
+    """Records of one size, taken many at a time; only those of `numbers` become rows verbatim."""
+    others: dict[str, Callable[[int], Result]] = {
+        "numbers": lambda task: {"n": task},
+        "text": lambda task: {"name": f"{task:05}"},
+        "two dtypes": lambda task: {"n": task if task % 2 else task + 0.5},
+        "two shapes": lambda task: {"n": np.full((2, 3) if task % 2 else (3, 2), task)},
+    }
+    return {task: {"x": task / 7, **others[kind](task)} for task in range(200)}
+
+
+@pytest.mark.parametrize("kind", ["numbers", "text", "two dtypes", "two shapes"])
+@pytest.mark.parametrize("compress", [False, True])
+def test_damaged_data_among_many_records_cost_one_task(
+    folder: RunFolder, kind: str, compress: bool
+) -> None:
+    """Data that do not have the checksum of their record are left out, however they are merged."""
+    path = write_records(folder, seeds(200), many_results(kind))
+    flip_byte_of(path, 78 / 7)
+    report = merge_run(folder, compress=compress)
+    assert report.tasks_merged == 199
+    assert any("damaged (content), the result of task 78" in note for note in report.notes)
+    assert_rows(folder, "x", [task / 7 for task in range(200) if task != 78])
+    assert verify_rows(folder.output) == []
+
+
+@pytest.mark.parametrize("kind", ["numbers", "two dtypes"])
+def test_a_record_that_changes_during_a_merge_is_noticed(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """What was sound when it was scanned and is not when it is copied does not get in."""
+    path = write_records(folder, seeds(200), many_results(kind))
+    write, values = merge._Merge.write, [78 / 7]
+
+    def change_before(self: merge._Merge, output: Path) -> None:
+        while values:
+            flip_byte_of(path, values.pop())
+        write(self, output)
+
+    monkeypatch.setattr(merge._Merge, "write", change_before)
+    report = merge_run(folder)
+    assert report.tasks_merged == 199
+    assert any("damaged (content), the result of task 78" in note for note in report.notes)
+
+
+def test_a_record_that_keeps_changing_stops_the_merge(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second change during the second attempt is an error, and the old output stays."""
+    path = write_records(folder, seeds(200), many_results("numbers"))
+    merge_run(folder)
+    before = folder.output.read_bytes()
+    write, values = merge._Merge.write, [79 / 7, 78 / 7]
+
+    def change_before(self: merge._Merge, output: Path) -> None:
+        flip_byte_of(path, values.pop())
+        write(self, output)
+
+    monkeypatch.setattr(merge._Merge, "write", change_before)
+    with pytest.raises(DamagedError, match="changed while it was merged"):
+        merge_run(folder)
+    assert folder.output.read_bytes() == before
+
+
+WRONG_WRITES: dict[str, Callable[[Array], Array]] = {
+    "never written": lambda values: values[:0],
+    "written to the wrong place": lambda values: np.roll(values, 1, axis=0),
+    "one bit lost": lambda values: np.concatenate([values[:-1], values[-1:] + 1]),
+}
+
+
+@pytest.mark.parametrize("name", ["x", "n"])
+@pytest.mark.parametrize("how", list(WRONG_WRITES))
+def test_a_block_that_is_written_wrongly_is_noticed(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, name: str, how: str
+) -> None:
+    """Of many rows too, and the message names the column."""
+    write_records(folder, seeds(200), many_results("numbers"))
+    write = OutputWriter.write
+
+    def go_wrong(self: OutputWriter, column: str, first: int, values: Any) -> None:
+        write(self, column, first, WRONG_WRITES[how](values) if column == name else values)
+
+    monkeypatch.setattr(OutputWriter, "write", go_wrong)
+    with pytest.raises(DamagedError, match=f"{name} does not read back"):
+        merge_run(folder)
+    assert not folder.output.exists()
+
+
+def test_what_overwrites_a_block_later_is_noticed(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte that changes in the new file after all was written keeps it from taking its place."""
+    write_records(folder, seeds(200), many_results("numbers"))
+    write = merge._Merge.write
+
+    def change_after(self: merge._Merge, output: Path) -> None:
+        write(self, output)
+        flip_byte_of(output, 150 / 7)
+
+    monkeypatch.setattr(merge._Merge, "write", change_after)
+    with pytest.raises(DamagedError, match="x does not read back"):
+        merge_run(folder)
+    assert not folder.output.exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small file system needs root")

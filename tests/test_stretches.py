@@ -12,10 +12,11 @@ import pytest
 
 from h5sweep import stretches
 from h5sweep.folder import RunFolder
+from h5sweep.linear_crc32 import of_concatenation
 from h5sweep.plan import Plan, plan_product
 from h5sweep.records import FRAME_BYTES, Kind, RecordFile, RecordWriter, Scan
 from h5sweep.state import FolderState, read_state
-from h5sweep.stretches import Stretch, scan_stretches
+from h5sweep.stretches import Stretch, scan_heads, scan_stretches
 
 RECORDS = 200
 
@@ -83,7 +84,7 @@ def test_most_records_are_taken_in_stretches(folder: RunFolder) -> None:
     write_records(folder, plan, list(range(RECORDS)))
     with RecordFile(folder.record_paths()[0]) as file:
         taken = list(scan_stretches(file, Scan()))
-        lengths = [len(item.frames) for item in taken if isinstance(item, Stretch)]
+        lengths = [len(item) for item in taken if isinstance(item, Stretch)]
         assert sum(lengths) > 190 - stretches.LEAST_RECORDS
         del taken
 
@@ -116,6 +117,22 @@ def test_every_byte_of_a_record_in_a_stretch_is_checked(folder: RunFolder) -> No
         state = read_state(folder, plan, scan=scan_stretches)
         assert state.tasks_done == RECORDS - 1, position - offsets[50]
         assert len(state.damages) == 1
+
+
+def test_heads_alone_prove_all_but_the_data(folder: RunFolder) -> None:
+    """No byte of a frame or header can change unseen; the data are left to the caller."""
+    plan = plan_product({"seed": range(RECORDS)})
+    offsets = write_records(folder, plan, list(range(RECORDS)))
+    (path,) = folder.record_paths()
+    content = path.read_bytes()
+    data_start = offsets[51] - 104  # 100 bytes and 4 of padding
+    for position in range(offsets[50], offsets[51]):
+        path.write_bytes(
+            content[:position] + bytes([content[position] ^ 255]) + content[position + 1 :]
+        )
+        state = read_state(folder, plan, scan=scan_heads)
+        is_head = position < data_start
+        assert state.tasks_done == RECORDS - is_head, position - offsets[50]
 
 
 def test_two_damages_that_cancel_in_a_sum_are_seen(folder: RunFolder) -> None:
@@ -164,4 +181,4 @@ def test_shifts_of_checksums() -> None:
         for size in (1, 8, 33):
             pieces = [np.random.default_rng([count, size, n]).bytes(size) for n in range(count)]
             checksums = np.array([crc32(piece) for piece in pieces], np.uint32)
-            assert stretches._of_concatenation(checksums, size) == crc32(b"".join(pieces))
+            assert of_concatenation(checksums, size) == crc32(b"".join(pieces))

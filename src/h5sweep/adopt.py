@@ -17,8 +17,7 @@ from .folder import RunFolder
 from .output import OutputReader
 from .plan import Key, Plan, Value, plan_list
 from .records import FINISHED_AT
-from .state import FolderState, output_identity, read_state
-from .stretches import scan_stretches
+from .state import FolderState, Scanner, output_identity, read_state
 from .values import Array
 
 
@@ -100,21 +99,21 @@ def ranges_of(tasks: npt.ArrayLike) -> list[list[int]]:
     return [list(pair) for pair in zip(firsts.tolist(), lasts.tolist(), strict=True)]
 
 
-def read_numbered_state(folder: RunFolder) -> FolderState:
+def read_numbered_state(folder: RunFolder, scan: Scanner) -> FolderState:
     """The state of all tasks, when those that only the records know are in the plan as well.
 
     UsageError if there are none.
     """
-    state = number_all(folder)
+    state = number_all(folder, scan)
     if not len(state.plan):
         raise UsageError(f"there is nothing to merge in {folder.path}: run the sweep first")
     return state
 
 
-def number_all(folder: RunFolder) -> FolderState:
+def number_all(folder: RunFolder, scan: Scanner) -> FolderState:
     """Append to the plan what only records or the output know, durably; return the state then."""
     plan = adopt_output(folder, folder.load_plan() or Plan(()))
-    state = read_state(folder, plan, scan=scan_stretches)
+    state = read_state(folder, plan, scan=scan)
     if state.beyond_plan:
         found = sorted(
             state.beyond_plan, key=lambda it: (it[1].frame[FINISHED_AT], it[1].file, it[1].offset)
@@ -123,7 +122,7 @@ def number_all(folder: RunFolder) -> FolderState:
         if unplanned is not None:
             plan = _extended(plan, unplanned, folder.path)
             folder.save_plan(plan)
-            state = read_state(folder, plan, scan=scan_stretches)
+            state = read_state(folder, plan, scan=scan)
     return state
 
 

@@ -14,6 +14,7 @@ from .output import OutputReader, OutputSource, damaged_rows
 from .records import Kind
 from .sources import OLD_OUTPUT, Cells, Part, RecordSource, Rows, spans
 from .state import IN_OUTPUT, FolderState
+from .stretches import Stretch
 from .values import Array
 
 THREADS = min(4, len(os.sched_getaffinity(0)))
@@ -35,14 +36,32 @@ class Sources:
             is_kept[self.damaged_tasks] = False
         tasks = np.flatnonzero((kinds == Kind.DONE) | is_kept)
         self.rows = Rows.empty(tasks)
-        self._locate_records(state, np.flatnonzero(kinds[tasks] == Kind.DONE))
+        self._take_stretches(state)
+        self._locate_records(state)
         if old is not None and is_kept.any():
             self._locate_kept(old, np.flatnonzero(is_kept[tasks]), tasks_of_rows)
 
-    def _locate_records(self, state: FolderState, recorded: Array) -> None:
-        tasks = self.rows.tasks[recorded]
-        files = np.frombuffer(state.files, np.int32)[tasks]
-        offsets = np.frombuffer(state.offsets, np.int64)[tasks]
+    def _take_stretches(self, state: FolderState) -> None:
+        """Fill in the rows whose records were taken many at a time."""
+        kinds, files, offsets = _arrays(state)
+        row_of_task = np.full(len(kinds), -1)
+        row_of_task[self.rows.tasks] = np.arange(len(self.rows))
+        for file, stretch in state.stretches:
+            if not isinstance(stretch, Stretch) or stretch.head is None:
+                continue
+            places = np.flatnonzero((stretch.tasks >= 0) & (stretch.tasks < len(kinds)))
+            tasks = stretch.tasks[places]
+            is_newest = (files[tasks] == file) & (offsets[tasks] == stretch.offsets[places])
+            is_newest &= kinds[tasks] == Kind.DONE
+            selected = row_of_task[tasks[is_newest]]
+            self._records.take(self.rows, selected, file, stretch, places[is_newest])
+
+    def _locate_records(self, state: FolderState) -> None:
+        """Fill in the rows of all other records, from their files."""
+        kinds, files, offsets = _arrays(state)
+        is_left = (kinds[self.rows.tasks] == Kind.DONE) & (self.rows.source == OLD_OUTPUT)
+        recorded = np.flatnonzero(is_left)
+        files, offsets = files[self.rows.tasks[recorded]], offsets[self.rows.tasks[recorded]]
         order = np.argsort(files, kind="stable")
         by_file = np.split(order, np.flatnonzero(np.diff(files[order])) + 1)
 
@@ -123,6 +142,10 @@ class Sources:
             found.update(values[np.isin(values, candidates)].tolist())
         return found
 
+    def hold(self, block: slice) -> bool:
+        """Whether the data of all rows of a block have the checksums that their records state."""
+        return self._records.hold(self.rows, block)
+
     def are_verbatim(self, block: slice, columns: Sequence[DataColumn]) -> bool:
         """Whether each row was recorded with exactly these columns, in the dtypes stored."""
         if (self.rows.source[block] == OLD_OUTPUT).any():
@@ -137,6 +160,15 @@ class Sources:
             for part in self.parts(block):
                 if (part.name, part.dtype) in wanted:
                     yield part.load()
+
+
+def _arrays(state: FolderState) -> tuple[Array, Array, Array]:
+    """The kind of outcome of each task, the number of its record file, the offset there."""
+    return (
+        np.frombuffer(state.kinds, np.uint8),
+        np.frombuffer(state.files, np.int32),
+        np.frombuffer(state.offsets, np.int64),
+    )
 
 
 def assemble(column: DataColumn, parts: Sequence[Part], rows: int) -> tuple[Array, Array]:

@@ -104,6 +104,12 @@ class DataColumn:
         """How many elements a row of a FIXED column has."""
         return math.prod(self.inner)
 
+    @property
+    def row_bytes(self) -> int:
+        """The size of every row of a FIXED column of numbers; 0 for others."""
+        is_of_one_size = self.layout is Layout.FIXED and not self.is_text
+        return self.row_elements * self.stored.itemsize if is_of_one_size else 0
+
     def to_stored(self, values: Array) -> Array:
         """Convert values of one of the source dtypes to what is stored."""
         if self.is_text:

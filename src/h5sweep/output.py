@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,12 @@ import numpy as np
 from .columns import stored_dtype
 from .errors import DamagedError, WrongFolderError
 from .h5 import h5py
+from .linear_crc32 import Words, of_concatenation
 from .sources import BLOCK_BYTES, Part, spans
 from .values import STR, Array
 
 FORMAT = "h5sweep.output/1"
+CHECK_BYTES = 1 << 20  # of rows at a time: what a core has in its own cache is read faster
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
 OWN_GROUPS = ("failures", "provenance")
 OWN_ATTRIBUTES = (
@@ -90,6 +92,10 @@ class StoredColumn:
     def inner(self) -> tuple[int, ...]:
         shape: tuple[int, ...] = self.dataset.shape[1:]
         return shape
+
+    @property
+    def itemsize(self) -> int:
+        return stored_dtype(self.dtype).itemsize
 
     def read(self, first: int, last: int) -> Array:
         """The stored elements of the rows from `first` to before `last`, one after the other."""
@@ -294,6 +300,25 @@ def damaged_rows(reader: OutputReader) -> Array:
             checksums.add(column.read(first, last), column.counts(first, last))
         holds[first:last] = checksums.values() == expected[first:last]
     return np.flatnonzero(~holds)
+
+
+def rows_hold(columns: Sequence[StoredColumn], first: int, checksums: Words) -> bool:
+    """Whether the rows from `first` on have these checksums; for columns of numbers, all FIXED.
+
+    The rows are read and laid out as their checksums take them in, so that one checksum over many
+    of them proves each.
+    """
+    layout = np.dtype([(c.name, f"V{math.prod(c.inner) * c.itemsize}") for c in columns])
+    step = max(CHECK_BYTES // layout.itemsize, 1)
+    checksum = 0
+    for start in range(0, len(checksums), step):
+        count = min(step, len(checksums) - start)
+        rows: Array = np.empty(count, layout)
+        for column in columns:
+            stored = column.read(first + start, first + start + count)
+            rows[column.name] = stored.view(layout[column.name])
+        checksum = crc32(rows.view(np.uint8).data, checksum)
+    return checksum == of_concatenation(checksums, layout.itemsize)
 
 
 class RowChecksums:

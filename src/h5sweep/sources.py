@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from .records import FRAME_BYTES, RecordFile
-from .stretches import FRAME_DTYPE
+from .stretches import FRAME_DTYPE, KEY_FOLLOWS, Stretch
 from .values import STR, Array, schema_from_header
 
 BLOCK_BYTES = 4 << 20
@@ -38,7 +39,8 @@ class Rows:
     """The rows of an output in order, and where each comes from.
 
     `source` is the number of a record file or OLD_OUTPUT, `position` the offset of the data there,
-    or the row there. `form` says which dtypes and shapes the data of a record has.
+    or the row there. `form` says which dtypes and shapes the data of a record has. `crc32` is
+    what a record states of its data, which must be proven before or after they are written.
     """
 
     tasks: Array
@@ -182,6 +184,17 @@ class RecordSource:
     def _buffer(self, number: int) -> Array:
         return np.frombuffer(self._file(number).buffer, np.uint8)
 
+    def take(self, rows: Rows, selected: Array, file: int, stretch: Stretch, taken: Array) -> None:
+        """Fill in `rows[selected]`, which are the records `taken` of a stretch with a head."""
+        assert stretch.head is not None
+        rows.source[selected] = file
+        rows.position[selected] = stretch.offsets[taken] + stretch.data_start
+        rows.size_bytes[selected] = stretch.data_bytes
+        rows.finished_at[selected] = stretch.finished_at[taken]
+        rows.duration_s[selected] = stretch.duration_s[taken]
+        rows.crc32[selected] = stretch.data_crc32[taken]
+        rows.form[selected] = self.forms.number(stretch.head)
+
     def locate(self, rows: Rows, selected: Array, file: int, offsets: Array) -> None:
         """Fill in `rows[selected]`, whose records have their frames at `offsets` of one file."""
         for start in range(0, len(offsets), BLOCK_ROWS):
@@ -210,12 +223,23 @@ class RecordSource:
             head = _head(buffer, offsets[left[0]], sizes[left[0]])
             number = self.forms.number(head)
             forms[left[0]] = number
-            like = _starts_with(buffer, offsets[left], sizes[left], head + _KEY_FOLLOWS)
+            like = _starts_with(buffer, offsets[left], sizes[left], head + KEY_FOLLOWS)
             forms[left[like]] = number
             left = left[forms[left] < 0]
         for index in left.tolist():
             forms[index] = self.forms.number(_head(buffer, offsets[index], sizes[index]))
         return forms
+
+    def hold(self, rows: Rows, block: slice) -> bool:
+        """Whether the data of all rows of a block that come from records have their checksums."""
+        fields = (rows.source, rows.position, rows.size_bytes, rows.crc32)
+        columns = (field[block].tolist() for field in fields)
+        for file, start, size_bytes, checksum in zip(*columns, strict=True):
+            if file == OLD_OUTPUT:
+                continue
+            if crc32(self._file(file).buffer[start : start + size_bytes]) != checksum:
+                return False
+        return True
 
     def have_cells(self, forms: Array, cells: list[tuple[str, str]]) -> bool:
         """Whether records of these forms hold exactly these names and dtypes, in this order."""
@@ -361,7 +385,7 @@ def _walk_text(buffer: Array, offsets: Array, counts: Array) -> tuple[Array, Arr
 
 def _head(buffer: Array, offset: int, size: int) -> bytes:
     """A record's header up to its key, which is the same for all records of one schema."""
-    return buffer[offset : offset + size].tobytes().partition(_KEY_FOLLOWS)[0]
+    return buffer[offset : offset + size].tobytes().partition(KEY_FOLLOWS)[0]
 
 
 def _starts_with(buffer: Array, offsets: Array, sizes: Array, head: bytes) -> Array:
@@ -372,6 +396,3 @@ def _starts_with(buffer: Array, offsets: Array, sizes: Array, head: bytes) -> Ar
 
 def _nothing(dtype: np.dtype[Any]) -> Array:
     return np.empty(0, dtype)
-
-
-_KEY_FOLLOWS = b',"key":'

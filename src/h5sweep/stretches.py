@@ -9,22 +9,25 @@ remains goes through `RecordFile.scan`, record by record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 
+from .linear_crc32 import LinearMap, Words, after, of_concatenation, shift_by
 from .records import FRAME, FRAME_BYTES, MAGIC, Kind, RecordFile, Scan
 from .state import FolderState
+from .values import Array
 
 LEAST_RECORDS = 32
 LARGEST_RECORD_BYTES = 1 << 16
-MOST_BYTES = 32 << 20
+MOST_BYTES = 8 << 20
+FORGET_BYTES = 32 << 20
 MOST_SINGLY_BYTES = 1 << 16
+CHECKED_START = 8  # where in a frame the bytes begin that the checksum of a record is of
+KEY_FOLLOWS = b',"key":'  # behind the schema, which is the same for many records
 
 # The fields of records.FRAME that are needed here and by a merge; a test compares the two.
 FRAME_DTYPE = np.dtype(
@@ -47,24 +50,37 @@ FRAME_DTYPE = np.dtype(
     }
 )
 
-Words = npt.NDArray[np.uint32]
-
 
 @dataclass(frozen=True)
 class Stretch:
-    """Sound results of one size, one behind the other; `frames` has one element a record."""
+    """Results of one size, one behind the other; arrays have one element a record.
+
+    `head` is what all their headers begin with, up to the key; None if they differ there.
+    """
 
     file: RecordFile
     offset: int
     record_bytes: int
-    frames: npt.NDArray[np.void]
+    data_start: int  # from the beginning of a record
+    data_bytes: int
+    head: bytes | None
+    tasks: Array
+    finished_at: Array
+    duration_s: Array
+    data_crc32: Array
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def offsets(self) -> Array:
+        return self.offset + self.record_bytes * np.arange(len(self))
 
     def take_new(
         self, state: FolderState, file_number: int, size: int
     ) -> Iterator[tuple[Any, ...]]:
         """Take over results of tasks that had none; yield the others, and the last, singly."""
-        tasks = self.frames["task"].astype(np.int64)
-        offsets = self.offset + self.record_bytes * np.arange(len(tasks))
+        tasks, offsets = self.tasks, self.offsets
         kinds = np.frombuffer(state.kinds, np.uint8)
         is_new = (tasks >= 0) & (tasks < size)
         is_new[is_new] = kinds[tasks[is_new]] != Kind.DONE
@@ -76,28 +92,35 @@ class Stretch:
         kinds[new] = Kind.DONE
         np.frombuffer(state.files, np.int32)[new] = file_number
         np.frombuffer(state.offsets, np.int64)[new] = offsets[is_new]
-        np.frombuffer(state.finished_at, np.float64)[new] = self.frames["finished_at"][is_new]
+        np.frombuffer(state.finished_at, np.float64)[new] = self.finished_at[is_new]
         for offset in offsets[~is_new].tolist():
             yield offset, FRAME.unpack_from(self.file.buffer, offset)
 
 
 def scan_stretches(file: RecordFile, found: Scan) -> Iterator[Stretch | tuple[Any, ...]]:
-    """Yield every sound record of a file, as `RecordFile.scan` does, or in stretches.
+    """Yield every sound record of a file, as `RecordFile.scan` does, or in stretches."""
+    return _scan(file, found, partial(_stretch_at, file, reads_data=True))
 
-    Checksums and copies let go of the interpreter's lock: two threads are twice as fast.
+
+def scan_heads(file: RecordFile, found: Scan) -> Iterator[Stretch | tuple[Any, ...]]:
+    """The same, but leave it to the caller to compare data with the checksum that frames state.
+
+    Together with that one the checksum of a record proves its frame and header, so that data need
+    not be read twice by somebody who reads them anyway.
     """
-    with ThreadPoolExecutor(2, "h5sweep-scan") as threads:
-        yield from _scan(file, found, threads)
+    return _scan(file, found, partial(_stretch_at, file, reads_data=False))
 
 
-def _scan(file: RecordFile, found: Scan, threads: Executor) -> Iterator[Stretch | tuple[Any, ...]]:
+def _scan(
+    file: RecordFile, found: Scan, stretch_at: Callable[[int], Stretch | None]
+) -> Iterator[Stretch | tuple[Any, ...]]:
     position = forgotten = 0
     singly_bytes = 1
     while position < file.size_bytes:
-        stretch = _stretch_at(file, position, threads)
+        stretch = stretch_at(position)
         if stretch is not None:
             yield stretch
-            position += stretch.record_bytes * len(stretch.frames)
+            position += stretch.record_bytes * len(stretch)
             singly_bytes = 1
         else:
             yield from file.scan(found, start=position, stop=position + singly_bytes)
@@ -106,33 +129,63 @@ def _scan(file: RecordFile, found: Scan, threads: Executor) -> Iterator[Stretch 
             position = found.end
             # The longer there was no stretch, the rarer one is looked for.
             singly_bytes = min(2 * singly_bytes, MOST_SINGLY_BYTES)
-        if position - forgotten >= MOST_BYTES:
+        if position - forgotten >= FORGET_BYTES:
             file.forget_pages()
             forgotten = position
     found.end, found.torn_bytes = position, file.size_bytes - position
 
 
-def _stretch_at(file: RecordFile, offset: int, threads: Executor) -> Stretch | None:
+def _stretch_at(file: RecordFile, offset: int, *, reads_data: bool) -> Stretch | None:
     """The longest sound stretch of results that begins at `offset`, if it is worth it."""
     if offset + FRAME_BYTES > file.size_bytes:
         return None
-    frame = FRAME.unpack_from(file.buffer, offset)
-    content_bytes = (FRAME_BYTES + frame[4] + 7 & -8) + frame[5]
-    record_bytes = content_bytes + 7 & -8
-    is_result = frame[0] == MAGIC and frame[8] == file.mark and frame[3] == Kind.DONE
-    if not is_result or record_bytes > LARGEST_RECORD_BYTES:
+    first = FRAME.unpack_from(file.buffer, offset)
+    sizes = _Sizes.of(first)
+    is_result = first[0] == MAGIC and first[8] == file.mark and first[3] == Kind.DONE
+    if not is_result or sizes.record > LARGEST_RECORD_BYTES:
         return None
-    count = min(file.size_bytes - offset, MOST_BYTES) // record_bytes
-    if count < LEAST_RECORDS or not _are_alike(file, offset, offset + record_bytes):
+    count = min(file.size_bytes - offset, MOST_BYTES) // sizes.record
+    if count < LEAST_RECORDS or not _are_alike(file, offset, offset + sizes.record):
         return None
-    half = count // 2
-    spans = [(offset, half), (offset + record_bytes * half, count - half)]
-    sound = partial(_sound_frames, file, frame, content_bytes)
-    first, second = threads.map(sound, spans)
-    frames = np.concatenate([first, second]) if len(first) == half else first
+    records = _records(file, offset, sizes, count)
+    frames = np.ascontiguousarray(records[:, :FRAME_BYTES]).view(FRAME_DTYPE)[:, 0]
+    frames = frames[: _count_alike(frames, first)]
+    heads = np.ascontiguousarray(records[: len(frames), CHECKED_START : sizes.head])
+    head = _common_head(heads) if len(frames) else None
+    # Texts are found by sizes among the data, which therefore have to be right from the start.
+    if reads_data or head is None or b'"str"' in head:
+        are_sound, checked = _records_are_sound, records
+    else:
+        are_sound, checked = _heads_are_sound, heads
+    while len(frames) and not are_sound(frames, sizes, checked[: len(frames)]):
+        frames = frames[: len(frames) // 2]
     if len(frames) < LEAST_RECORDS:
         return None
-    return Stretch(file, offset, record_bytes, frames)
+    return Stretch(
+        file,
+        offset,
+        sizes.record,
+        sizes.head,
+        sizes.data,
+        head,
+        frames["task"].astype(np.int64),
+        frames["finished_at"].copy(),
+        frames["duration_s"].copy(),
+        frames["data_crc32"].copy(),
+    )
+
+
+class _Sizes(NamedTuple):
+    """Of what a record consists, in bytes: frame and header, data, zeros up to its end."""
+
+    head: int
+    data: int
+    record: int
+
+    @classmethod
+    def of(cls, frame: tuple[Any, ...]) -> _Sizes:
+        head, data = FRAME_BYTES + frame[4] + 7 & -8, frame[5]
+        return cls(head, data, head + data + 7 & -8)
 
 
 def _are_alike(file: RecordFile, offset: int, following: int) -> bool:
@@ -142,107 +195,58 @@ def _are_alike(file: RecordFile, offset: int, following: int) -> bool:
     return bytes(first[sizes]) == bytes(second[sizes])
 
 
-def _sound_frames(
-    file: RecordFile, like: tuple[Any, ...], content_bytes: int, span: tuple[int, int]
-) -> npt.NDArray[np.void]:
-    """The frames of the sound records like one that a span (offset, count) begins with."""
-    offset, count = span
-    record_bytes = content_bytes + 7 & -8
-    frames = _frames(file, offset, record_bytes, count)
-    frames = frames[: _count_alike(frames, like)]
-    while len(frames):
-        stretch = file.buffer[offset : offset + record_bytes * len(frames)]
-        if crc32(stretch) == _implied_crc32(frames["crc32"], content_bytes, record_bytes):
-            break
-        frames = frames[: len(frames) // 2]
-    return frames
+def _records(file: RecordFile, offset: int, sizes: _Sizes, count: int) -> Array:
+    """Records of one size as they lie in the file, one row a record."""
+    size_bytes = sizes.record * count
+    return np.frombuffer(file.buffer, np.uint8, size_bytes, offset).reshape(count, sizes.record)
 
 
-def _frames(file: RecordFile, offset: int, record_bytes: int, count: int) -> npt.NDArray[np.void]:
-    strides = (record_bytes, 1)
-    rows: npt.NDArray[np.uint8] = np.ndarray(
-        (count, FRAME_BYTES), np.uint8, file.buffer, offset, strides
-    )
-    return np.ascontiguousarray(rows).view(FRAME_DTYPE)[:, 0]
-
-
-def _count_alike(frames: npt.NDArray[np.void], like: tuple[Any, ...]) -> int:
+def _count_alike(frames: Array, like: tuple[Any, ...]) -> int:
     """How many frames, from the first on, are of the kind, sizes and file of one."""
-    alike = (frames["magic"] == MAGIC) & (frames["mark"] == int.from_bytes(like[8], "little"))
+    alike = (frames["magic"].view("<u4") == int.from_bytes(MAGIC, "little")) & (
+        frames["mark"] == int.from_bytes(like[8], "little")
+    )
     for name, value in zip(("kind", "header_bytes", "data_bytes"), like[3:6], strict=True):
         alike &= frames[name] == value
     return len(frames) if alike.all() else int(np.argmin(alike))
 
 
-def _implied_crc32(checksums: Words, content_bytes: int, record_bytes: int) -> int:
-    """The checksum that a stretch has if each record's content has the checksum it states.
+def _common_head(heads: Array) -> bytes | None:
+    """What all headers begin with up to the key, if they do."""
+    headers = heads[:, FRAME_BYTES - CHECKED_START :]
+    head, key, _ = headers[0].tobytes().partition(KEY_FOLLOWS)
+    both = head + key
+    return head if headers[:, : len(both)].tobytes() == both * len(heads) else None
 
-    A record is its magic and checksum, the content that the checksum is of, and zeros.
+
+def _records_are_sound(frames: Array, sizes: _Sizes, checked: Array) -> bool:
+    """Whether the checksum of all bytes of the records is what their own imply."""
+    zeros = sizes.record - sizes.head - sizes.data
+    contents = _of_contents(sizes.head + sizes.data)(frames["crc32"])
+    whole = shift_by(zeros)(contents) ^ np.uint32(crc32(bytes(zeros)))
+    return crc32(checked.data) == of_concatenation(whole, sizes.record)
+
+
+def _heads_are_sound(frames: Array, sizes: _Sizes, checked: Array) -> bool:
+    """Whether the checksum of all frames and headers is what the records' own imply.
+
+    The part of the data in these is known from `data_crc32`. What is left is the checksum of a head
+    after which as many bytes follow, so that of all heads is shifted likewise.
     """
-    head = _of_magic_and(checksums)
-    content = _shift(content_bytes - 8)(head) ^ checksums
-    padding_bytes = record_bytes - content_bytes
-    whole = _shift(padding_bytes)(content) ^ np.uint32(crc32(bytes(padding_bytes)))
-    return _of_concatenation(whole, record_bytes)
-
-
-def _of_concatenation(checksums: Words, piece_bytes: int) -> int:
-    """The checksum of pieces of one size, one behind the other, from the checksums of each."""
-    shift = _shift(piece_bytes)
-    while len(checksums) > 1:
-        if len(checksums) % 2:
-            # A piece in front whose checksum is 0 changes nothing.
-            checksums = np.concatenate([np.zeros(1, np.uint32), checksums])
-        checksums = shift(checksums[0::2]) ^ checksums[1::2]
-        shift = shift.twice()
-    return int(checksums[0])
-
-
-def _of_magic_and(words: Words) -> Words:
-    """The checksum of the magic and each word behind it."""
-
-    def checksum(word: int) -> int:
-        return crc32(MAGIC + word.to_bytes(4, "little"))
-
-    constant = checksum(0)
-    linear = _LinearMap.of(lambda word: checksum(word) ^ constant)
-    return linear(words) ^ np.uint32(constant)
+    shifted = frames["crc32"] ^ frames["data_crc32"]
+    return after(crc32(checked.data), sizes.data) == of_concatenation(shifted, checked.shape[1])
 
 
 @lru_cache(64)
-def _shift(size_bytes: int) -> _LinearMap:
-    """What `size_bytes` more bytes do to the checksum of what came before them."""
-    zeros = bytes(size_bytes)
-    return _LinearMap.of(lambda word: crc32(zeros, word) ^ crc32(zeros))
+def _of_contents(size_bytes: int) -> Callable[[Words], Words]:
+    """The checksums of records without the zeros at their ends, from those that they state.
 
+    Such a record is its magic and checksum, and the content that the checksum is of.
+    """
 
-class _LinearMap:
-    """A linear map of 32 bits, applied to arrays of words by a table for each byte."""
+    def checksum(stated: int) -> int:
+        return after(crc32(MAGIC + stated.to_bytes(4, "little")), size_bytes - 8) ^ stated
 
-    def __init__(self, images: list[int]) -> None:
-        self._images = images
-        self._tables = [_span(images[first : first + 8]) for first in range(0, 32, 8)]
-
-    @classmethod
-    def of(cls, function: Callable[[int], int]) -> _LinearMap:
-        return cls([function(1 << bit) for bit in range(32)])
-
-    def __call__(self, words: Words) -> Words:
-        octets = np.ascontiguousarray(words, "<u4").view(np.uint8).reshape(-1, 4)
-        first, second, third, fourth = (
-            table[octets[:, place]] for place, table in enumerate(self._tables)
-        )
-        return first ^ second ^ third ^ fourth
-
-    @lru_cache(64)  # noqa: B019  # maps live as long as the process
-    def twice(self) -> _LinearMap:
-        """This map applied to its own result."""
-        return _LinearMap(self(np.array(self._images, np.uint32)).tolist())
-
-
-def _span(images: list[int]) -> Words:
-    """The image of every byte, from those of its eight bits."""
-    table = np.zeros(1, np.uint32)
-    for image in images:
-        table = np.concatenate([table, table ^ np.uint32(image)])
-    return table
+    constant = checksum(0)
+    linear = LinearMap.of(lambda stated: checksum(stated) ^ constant)
+    return lambda stated: linear(stated) ^ np.uint32(constant)
