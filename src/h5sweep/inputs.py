@@ -26,6 +26,7 @@ from .hdf5.alike import AlikeFile, AlikeReader
 from .hdf5.data import fill_bytes
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
+from .hdf5.messages import Storage
 from .hdf5.source import FileSource, Source
 from .hdf5.tree import Dataset, Tree, data_extents
 from .live import Identity, files_being_written, identity_of
@@ -37,6 +38,8 @@ from .triage import RECORDS_MAGIC, Triage
 COSTLESS = frozenset(
     rule.code for rule in (findings.NOT_CLOSED, findings.NOT_CLOSED_SWMR, findings.TRAILING)
 )
+# No damage, but a merge would leave something out.
+UNREAD = frozenset(rule.code for rule in (findings.FEATURE, findings.LINKS_OUT))
 MOST_KEPT_BYTES = 256 << 20
 MOST_KEPT_CHUNKS = 1_000_000  # about 200 bytes each
 MOST_ROW_BYTES = 64 << 10
@@ -83,8 +86,7 @@ class Input:
         return [
             f
             for f in self.findings
-            if f.code == findings.FEATURE.code
-            or (f.state is not State.SOUND and f.code not in COSTLESS)
+            if f.code in UNREAD or (f.state is not State.SOUND and f.code not in COSTLESS)
         ]
 
     @property
@@ -212,6 +214,7 @@ class Survey:
             layout = Layout(family.tree_of(source))
             found += family.structure_findings
             found += judge_contents(layout)
+            found += _data_elsewhere(layout)
             one.contents = layout.contents(with_keys=False)
             if family.fixed:
                 one.family = family
@@ -288,6 +291,13 @@ class Survey:
         if superblock is None:
             raise changed(one)
         return own_tree(Hdf5File(source, superblock))
+
+
+def _data_elsewhere(layout: Layout) -> Iterator[Finding]:
+    """Datasets whose values are in other files, which are never followed."""
+    for path, dataset in layout.tree.datasets:
+        if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
+            yield findings.FEATURE.finding(where=path, why="its data are in another file")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -108,13 +108,7 @@ class _FilesMerge:
         with holding(self.output.with_name(f".{self.output.name}.lock"), tell=self.tell):
             self._require_replaceable(self._reason_to_keep_for_shape(good))
             good = self._without_merged(good)
-            columns = JoinedColumns(self.survey, [o for o in good if o.style is Style.ROWS])
-            groups = JoinedGroups(
-                self.survey,
-                [o for o in good if o.style in (Style.GROUPS, Style.ONE)],
-                on_conflict=self.policy.on_conflict,
-            )
-            parts = [part for part in (columns, groups) if part.size_bytes]
+            parts = self._parts(good)
             for part in parts:
                 self.notes += part.notes
             needed = sum(part.size_bytes for part in parts)
@@ -128,8 +122,19 @@ class _FilesMerge:
                         part.verify(temporary, steps.next())
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()
-            way = "both" if len(parts) == 2 else "columns" if columns.size_bytes else "groups"
-            return self._conclude(way, taken)
+            return self._conclude(_way_of(parts), taken)
+
+    def _parts(self, good: Sequence[Input]) -> list[JoinedColumns | JoinedGroups]:
+        """What goes into the output: columns, groups, or both."""
+        with_rows = [one for one in good if one.style is Style.ROWS]
+        with_groups = [one for one in good if one.style in (Style.GROUPS, Style.ONE)]
+        parts: list[JoinedColumns | JoinedGroups] = []
+        if with_rows:
+            parts.append(JoinedColumns(self.survey, with_rows))
+        if with_groups:
+            conflict = self.policy.on_conflict
+            parts.append(JoinedGroups(self.survey, with_groups, on_conflict=conflict))
+        return parts
 
     def _merge_into_sweep(self, good: Sequence[Input]) -> FilesReport:
         folder = RunFolder(self.output)
@@ -257,6 +262,12 @@ class _FilesMerge:
         )
         append_entry(self.output, entry)
         return report
+
+
+def _way_of(parts: Sequence[JoinedColumns | JoinedGroups]) -> str:
+    if len(parts) == 2:
+        return "both"
+    return "columns" if isinstance(parts[0], JoinedColumns) else "groups"
 
 
 class _Steps:
