@@ -1,0 +1,119 @@
+"""SIGKILL at every system call by which a merge of files changes the disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from test_merge_files import KEY, contents, layout, write_columns, write_groups
+
+CALLS = (
+    "write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,ftruncate,fallocate,"
+    "rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir"
+)
+FARMS, SEEDS = 3, range(3)
+WAYS = {"columns": [], "groups": [], "sweep": ["--key", KEY]}
+
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+
+@needs_strace
+@pytest.mark.parametrize("way", WAYS)
+def test_killed_at_every_call_the_old_output_or_the_new_is_there(way: str, tmp_path: Path) -> None:
+    """The inputs stay as they are, and the same command again makes the whole output."""
+    points = _list_points(way, tmp_path / "list")
+    assert len(points) > 10
+
+    def attempt(numbered: tuple[int, tuple[str, int]]) -> str | None:
+        number, point = numbered
+        try:
+            _try_point(way, point, tmp_path / str(number))
+        except AssertionError as error:
+            return f"{point}: {error}"
+        shutil.rmtree(tmp_path / str(number))
+        return None
+
+    with ThreadPoolExecutor(2) as executor:
+        violations = [text for text in executor.map(attempt, enumerate(points)) if text]
+    assert not violations, "\n".join(violations)
+
+
+def _prepare(way: str, work: Path) -> None:
+    """Three worker files, and an output that holds the results of the first."""
+    (work / "temp").mkdir(parents=True)
+    write = write_columns if way == "columns" else write_groups
+    for farm in range(FARMS):
+        write(work / "temp" / f"worker_{farm}.h5", farm, SEEDS)
+    _run(_command(way, "temp/worker_0.h5"), work).check_returncode()
+
+
+def _command(way: str, path: str = "temp") -> list[str]:
+    return [sys.executable, "-m", "h5sweep", "merge", path, "-o", "out.h5", *WAYS[way]]
+
+
+def _run(words: list[str], work: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(words, cwd=work, env=env, capture_output=True, text=True, timeout=120)
+
+
+def _strace(way: str, log: str, more: list[str]) -> list[str]:
+    return ["strace", "-f", "-y", "-o", log, "-e", f"trace={CALLS}", *more, *_command(way)]
+
+
+def _list_points(way: str, work: Path) -> list[tuple[str, int]]:
+    """Every call that touches our folder, by its place among the calls of its thread."""
+    _prepare(way, work)
+    done = _run(_strace(way, "strace.log", []), work)
+    assert done.returncode == 0, done.stderr
+    counts: dict[tuple[str, str], int] = {}
+    points: dict[tuple[str, int], None] = {}
+    for line in (work / "strace.log").read_text(errors="replace").splitlines():
+        match = re.match(r"(\d+) +(\w+)\((.*)", line)
+        if match is not None:
+            thread, call, arguments = match.groups()
+            ordinal = counts[thread, call] = counts.get((thread, call), 0) + 1
+            if "out.h5" in arguments:
+                points[call, ordinal] = None
+    return list(points)
+
+
+def _try_point(way: str, point: tuple[str, int], work: Path) -> None:
+    _prepare(way, work)
+    before = contents(work / "temp")
+    inject = ["-e", f"inject={point[0]}:signal=SIGKILL:when={point[1]}"]
+    _run(_strace(way, "/dev/null", inject), work)
+    assert _farms(way, work / "out.h5") in ({0}, set(range(FARMS)))
+    assert contents(work / "temp") == before
+    again = _run(_command(way), work)
+    assert again.returncode == 0, again.stderr
+    assert _farms(way, work / "out.h5") == set(range(FARMS))
+    assert contents(work / "temp") == before
+    assert not [path for path in work.rglob(".*") if path.name.endswith(".part")]
+
+
+def _farms(way: str, output: Path) -> set[int]:
+    """The farms all of whose results are in the output, and right; AssertionError if not all."""
+    with h5py.File(output) as file:
+        if way == "groups":
+            found = {tuple(map(int, re.findall(r"\d+", name)))[::2]: file[name] for name in file}
+            rows = {key: (group["layout"][()], group["aep"][()]) for key, group in found.items()}
+        else:
+            keys = zip(file["farm_id"][:].tolist(), file["seed"][:].tolist(), strict=True)
+            values = zip(file["layout"][:], file["aep"][:], strict=True)
+            rows = dict(zip(keys, values, strict=True))
+            assert len(rows) == len(file["seed"]), "a row is there twice"
+    farms = {farm for farm, _ in rows}
+    assert set(rows) == {(farm, seed) for farm in farms for seed in SEEDS}
+    for (farm, seed), (xy, aep) in rows.items():
+        assert np.array_equal(xy, layout(farm, seed))
+        assert aep == 100.0 * farm + seed
+    return farms
