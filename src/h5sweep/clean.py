@@ -304,8 +304,8 @@ class _Prover:
         """The same for a worker file, whose checksum is known, by the way it was merged."""
         try:
             return self._worker_objection(item, one)
-        except (SweepError, OSError) as error:
-            return str(error)
+        except Exception as error:  # whatever goes wrong with a proof, there is none: it is kept
+            return f"it could not be proven ({type(error).__name__}: {error})"
 
     def _worker_objection(self, item: Item, one: Input) -> str:
         if one.state is State.LIVE:
