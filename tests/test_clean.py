@@ -776,7 +776,7 @@ def _check_finished(
 
 
 def _strace(words: list[str], work: Path, log: str, *more: str) -> subprocess.CompletedProcess[str]:
-    strace = ["strace", "-f", "--seccomp-bpf", "-y", "-o", log, "-e", f"trace={CALLS}", *more]
+    strace = ["strace", "-f", "-y", "-o", log, "-e", f"trace={CALLS}", *more]
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run([*strace, *words], cwd=work, env=env, capture_output=True, text=True)
 
