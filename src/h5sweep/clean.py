@@ -19,7 +19,7 @@ from . import durable, quarantine
 from .adopt import is_up_to_date, merge_details
 from .audit import AuditEntry, AuditInput, Refused, append_removal, read_trail
 from .contents import Style
-from .errors import DamagedError, SweepError, UsageError
+from .errors import ChangedError, DamagedError, SweepError, UsageError
 from .findings import State
 from .folder import RunFolder
 from .inputs import Input, Survey
@@ -171,7 +171,8 @@ def remove_merged(
     they are not moved first, because they may lie on another disk. What is not proven stays.
     `records`: also the run folder's record files. Killed at any moment, the rest is there.
     """
-    report = find_removable(output, progress=progress)
+    with _same_output(output):
+        report = find_removable(output, progress=progress)
     items = [i for i in report.removable if records or i.reason is not Reason.RECORD_FILE]
     if not items:
         return Purged("", 0, 0), report
@@ -231,7 +232,7 @@ def _require_proof(
     folder: RunFolder, chosen: Quarantine, items: Sequence[Item], progress: Progress
 ) -> None:
     objections = []
-    with _Prover(folder) as prover:
+    with _same_output(folder.output), _Prover(folder) as prover:
         for number, item in enumerate(items):
             progress(number, len(items))
             objection = prover.objection(item, chosen.place_of(item))
@@ -243,6 +244,15 @@ def _require_proof(
             f"be proven any more, first {objections[0]}. "
             f"h5sweep clean {folder.output} --restore {chosen.name} puts them back"
         )
+
+
+@contextmanager
+def _same_output(output: Path) -> Iterator[None]:
+    """Raise ChangedError if somebody has replaced the output meanwhile."""
+    before = output_identity(output)
+    yield
+    if output_identity(output) != before:
+        raise ChangedError(f"{output} changed while it was read: give the same command again")
 
 
 class _Prover:
@@ -277,17 +287,25 @@ class _Prover:
 
     def record_objection(self, path: Path) -> str:
         """The same for a record file of the run folder, whose checksum is known."""
-        if self._records is None:
-            self._reader = OutputReader(self._folder.output)
-            self._records = RecordProof(self._reader, self._folder.load_plan() or Plan(()))
-        return self._records.objection(path)
+        try:
+            if self._records is None:
+                self._reader = OutputReader(self._folder.output)
+                self._records = RecordProof(self._reader, self._folder.load_plan() or Plan(()))
+            return self._records.objection(path)
+        except SweepError:
+            raise
+        except (OSError, RuntimeError, KeyError, ValueError) as error:  # what h5py may raise
+            raise DamagedError(
+                f"{self._folder.output} cannot be read ({error}): nothing is safe to remove; "
+                f"h5sweep check {self._folder.output}"
+            ) from error
 
     def worker_objection(self, item: Item, one: Input) -> str:
         """The same for a worker file, whose checksum is known, by the way it was merged."""
         try:
             return self._worker_objection(item, one)
-        except (SweepError, OSError) as error:
-            return str(error)
+        except Exception as error:  # whatever goes wrong with a proof, there is none: it is kept
+            return f"it could not be proven ({type(error).__name__}: {error})"
 
     def _worker_objection(self, item: Item, one: Input) -> str:
         if one.state is State.LIVE:
@@ -346,7 +364,6 @@ class _Finder:
             )
         notes = [f"line {n} of its audit trail is {why}" for n, why in trail.unread]
         quarantines = read_quarantines(output)
-        self._own_folder = self.folder.records_path.absolute()
         named = self._named(trail.entries)
         records = self.folder.record_paths()
         total = len(named) + len(records)
@@ -379,11 +396,13 @@ class _Finder:
             files: list[AuditInput | Refused] = [*entry.inputs, *entry.refused]
             for one in files:
                 named[one.path] = entry, one
-        ours = str(self._own_folder) + "/"
-        return {path: it for path, it in named.items() if not path.startswith(ours)}
+        ours = (
+            f"/{self.folder.path.name}/{self.folder.records_path.name}/"  # wherever that lay then
+        )
+        return {path: it for path, it in named.items() if ours not in path}
 
     def _look_at_named(self, entry: AuditEntry, one: AuditInput | Refused) -> None:
-        path = Path(one.path)
+        path = self._path_now(entry, Path(one.path))
         try:
             status = path.lstat()
         except OSError:
@@ -396,6 +415,14 @@ class _Finder:
             self._add_refused(path, one.state, one.why, status)
         else:
             self._look_at_merged(path, entry, one, status)
+
+    def _path_now(self, entry: AuditEntry, path: Path) -> Path:
+        """Where a file lies if it was moved together with the output."""
+        if os.path.lexists(path):
+            return path
+        moved = os.path.relpath(path, Path(entry.output).parent)
+        there = os.path.normpath(self.folder.output.absolute().parent / moved)
+        return Path(there) if os.path.lexists(there) else path
 
     def _outside_objection(
         self, path: Path, one: AuditInput | Refused, status: os.stat_result

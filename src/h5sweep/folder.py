@@ -8,8 +8,9 @@
     records/        one record file per process that ever worked here
     logs/           what the tasks printed, one file per worker
 
-Any process that sees the folder can say what is done, failed, running and missing: there is no
-other state.
+Beside it lie `layouts.h5.audit.jsonl` (`audit`: what each merge took from where) and
+`layouts.h5.quarantine/` (`quarantine`: what `clean` moved aside). Any process that sees the folder
+can say what is done, failed, running and missing: there is no other state.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ you remove it. Do not edit or delete anything here while a run is going on.
   h5sweep status {output}     what is done, failed, running
   h5sweep missing {output}    what is missing, and why
   h5sweep merge {output}      make the output from what is here
+  h5sweep clean {output}      what of it is safe to remove
 
 plan.jsonl    every task's key, by number        records/   the results, one file a process
 sweep.json    what is run, by whom, with what    logs/      what the tasks printed
