@@ -9,8 +9,10 @@ from typing import Any
 from zlib import crc32
 
 import h5py
+import netCDF4
 import numpy as np
 import pytest
+import xarray
 
 from check_samples import flip, set_flags
 from h5sweep.errors import ChangedError, DamagedError, UsageError
@@ -274,6 +276,55 @@ def test_references_in_attributes_are_named(tmp_path: Path) -> None:
     with h5py.File(path, "a") as file:
         file["aep"].attrs["belongs_to"] = file["seed"].ref
     assert any("belongs_to of /aep is not kept" in note for note in join(tmp_path).joined.notes)
+
+
+def test_groups_that_hold_only_attributes_are_kept(tmp_path: Path) -> None:
+    """What a program notes beside its tables stays where it was."""
+    path = write_rows(tmp_path / "w0.h5", 0, 4)
+    with h5py.File(path, "a") as file:
+        file.create_group("setup/solver").attrs["tolerance"] = 1e-6
+    done = join(tmp_path)
+    with h5py.File(done.output) as file:
+        assert file["setup/solver"].attrs["tolerance"] == 1e-6
+
+
+def write_netcdf(path: Path, first: int, x: Sequence[float] = (0.0, 0.5, 1.0)) -> None:
+    """What netCDF programs write: a dimension that grows, one that does not, and coordinates."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("task", None)
+        file.createDimension("x", len(x))
+        file.createDimension("xy", 2)
+        file.createVariable("x", "f8", ("x",))[:] = x
+        file.createVariable("task", "i4", ("task",))[:4] = np.arange(first, first + 4)
+        wind = file.createVariable("wind", "f4", ("task", "x", "xy"))
+        wind.units = "m/s"
+        wind[:4] = np.arange(4 * len(x) * 2).reshape(4, len(x), 2) + first
+
+
+def test_files_of_netcdf_stay_such(tmp_path: Path) -> None:
+    """Dimensions and coordinates are those of the inputs, so that xarray opens the output."""
+    for number in range(3):
+        write_netcdf(tmp_path / f"w{number}.nc", 4 * number)
+    done = join(tmp_path)
+    with netCDF4.Dataset(done.output) as file:
+        assert file["wind"].dimensions == ("task", "x", "xy") and file["wind"].units == "m/s"
+        assert file["task"][:].tolist() == list(range(12))
+        assert file["x"][:].tolist() == [0.0, 0.5, 1.0]
+    with xarray.open_dataset(done.output, engine="h5netcdf") as data:
+        assert data.wind.sel(task=5, x=0.5).values.tolist() == [12.0, 13.0]
+    assert set(done.taken[0].datasets) == {"/task", "/wind", "/x", "/xy"}
+    assert not done.taken[0].skipped and not done.joined.notes
+
+
+def test_axes_that_differ_are_left_out_and_named(tmp_path: Path) -> None:
+    """Coordinates of one file are not passed off as those of another."""
+    write_netcdf(tmp_path / "w0.nc", 0)
+    write_netcdf(tmp_path / "w1.nc", 4, (0.0, 0.5, 2.0))
+    done = join(tmp_path)
+    with h5py.File(done.output) as file:
+        assert "x" not in file and file["wind"].shape == (8, 3, 2)
+    assert any("/x, an axis of others, differs" in note for note in done.joined.notes)
+    assert done.taken[0].skipped == ("/x",)
 
 
 # Columns that differ -----------------------------------------------------------------------------

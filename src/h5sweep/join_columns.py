@@ -312,8 +312,10 @@ def _about(
         if path in schema.attributes
         for name in values
     )
+    kept = schema.kept_of(structure)
+    skipped = tuple(path for path in structure.datasets if path not in kept)
     tasks = sum(part.rows for part in structure.tables.values())
-    return set(structure.tables), tuple(structure.columns), attributes, structure.skipped, tasks
+    return set(structure.tables), kept, attributes, skipped, tasks
 
 
 def _reader(one: Input, layout: Layout, path: str, dataset: Dataset) -> RowReader:

@@ -237,24 +237,32 @@ def objects(parts: list[Any]) -> Array:
 
 def read_elsewhere(file: Hdf5File, datatype: Datatype, data: bytes) -> Array:
     """The texts, as bytes, or sequences behind references to heaps."""
+    parts = read_heap_parts(file, datatype, data)
+    if datatype.is_text:
+        return objects([part.split(b"\0", 1)[0] for part in parts])
+    dtype = type_of_base(datatype).dtype
+    return objects([np.frombuffer(part, dtype) for part in parts])
+
+
+def read_heap_parts(file: Hdf5File, datatype: Datatype, data: bytes) -> list[bytes]:
+    """The bytes of every text or sequence; Damaged if the heaps do not have them."""
     assert datatype.base is not None
+    element_bytes = 1 if datatype.is_text else datatype.base.size
     heaps: dict[int, dict[int, bytes]] = {}
-    dtype = None if datatype.is_text else type_of_base(datatype).dtype
-    found: list[Any] = []
+    found = []
     for length, address, number in _references(file, data):
-        part = b""
-        if length and address:
-            if address not in heaps:
-                heaps[address] = read_global_heap(file, address)
-            if number not in heaps[address]:
-                raise Damaged(f"no object {number} in the global heap at {address:,}")
-            part = heaps[address][number]
-            wanted = length * (datatype.base.size if dtype is not None else 1)
-            if len(part) < wanted:
-                raise Damaged(f"{len(part):,} bytes for {wanted:,} in the heap at {address:,}")
-            part = part[:wanted]
-        found.append(part.split(b"\0", 1)[0] if dtype is None else np.frombuffer(part, dtype))
-    return objects(found)
+        if not length or not address:
+            found.append(b"")
+            continue
+        if address not in heaps:
+            heaps[address] = read_global_heap(file, address)
+        part = heaps[address].get(number)
+        if part is None:
+            raise Damaged(f"no object {number} in the global heap at {address:,}")
+        if len(part) < length * element_bytes:
+            raise Damaged(f"an object of {len(part):,} bytes in the heap at {address:,}: too few")
+        found.append(part[: length * element_bytes])
+    return found
 
 
 def type_of_base(datatype: Datatype) -> TypeID:
