@@ -158,6 +158,18 @@ def test_every_version_of_the_format_is_read(libver: str, block: int, tmp_path: 
     assert join(tmp_path).read("seed").tolist() == list(range(30))
 
 
+@pytest.mark.parametrize("kind", VALUES)
+def test_types_of_new_files_are_written_as_old_ones(kind: str, tmp_path: Path) -> None:
+    """What the newest library wrote in new words is the same type in the output."""
+    for number in range(2):
+        columns = {"value": VALUES[kind], "number": np.full(len(VALUES[kind]), number)}
+        write_table(tmp_path / f"w{number}.h5", columns, libver="latest", **GROWS)
+    done = join(tmp_path)
+    with h5py.File(done.output) as file, h5py.File(tmp_path / "w0.h5") as first:
+        assert file["value"].id.get_type() == first["value"].id.get_type()
+        assert file["value"][()].tolist() == first["value"][()].tolist() * 2 or kind == "compound"
+
+
 def test_large_and_small_files_give_the_same(tmp_path: Path) -> None:
     """Files above the size that is kept in memory are joined like those below it."""
     paths = [

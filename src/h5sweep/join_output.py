@@ -39,7 +39,7 @@ class JoinedOutput:
 @contextmanager
 def created(path: Path, schema: Schema) -> Iterator[JoinedOutput]:
     """Add all datasets to the file at `path`, with room for their data, and hold it open."""
-    with h5py.File(path, "a", libver=("earliest", "v110"), locking=False) as file:
+    with h5py.File(path, "a", libver=("earliest", "latest"), locking=False) as file:
         for table in schema.tables:
             for column in table.columns:
                 _create_dataset(file, table, column)

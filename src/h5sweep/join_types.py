@@ -36,9 +36,31 @@ class United:
 def type_of(datatype: Datatype) -> TypeID:
     """The type as the HDF5 library has it; Unsupported if it does not know it."""
     try:
-        return _h5t.decode(_MESSAGE + datatype.encoded)
+        return _as_old(_h5t.decode(_MESSAGE + datatype.encoded))
     except (RuntimeError, TypeError, ValueError) as error:
         raise Unsupported(f"a type that the HDF5 library does not take ({error})") from error
+
+
+def _as_old(type_: TypeID) -> TypeID:
+    """The same type in the oldest words that there are for it, which older programs read too."""
+    if type_.get_class() == _h5t.STRING:
+        made = _text_type(type_.get_cset(), type_.get_size(), type_.get_strpad())
+        if type_.is_variable_str():
+            made = _text_type(type_.get_cset(), _h5t.VARIABLE, type_.get_strpad())
+    else:
+        try:
+            made = _h5t.py_create(type_.dtype, logical=True)
+        except TypeError:  # NumPy does not have it
+            return type_
+    return made if made == type_ else type_
+
+
+def _text_type(character_set: int, size: int, padding: int) -> TypeID:
+    made = _h5t.C_S1.copy()
+    made.set_size(size)
+    made.set_cset(character_set)
+    made.set_strpad(padding)
+    return made
 
 
 def is_kept_elsewhere(datatype: Datatype) -> bool:
@@ -94,17 +116,16 @@ def unite(first: TypeID, second: TypeID) -> United | None:
 
 
 def _unite_texts(first: TypeID, second: TypeID) -> United | None:
-    united = _h5t.C_S1.copy()
-    united.set_cset(max(first.get_cset(), second.get_cset()))
-    if first.is_variable_str() or second.is_variable_str():
-        united.set_size(_h5t.VARIABLE)
-        return United(united)
+    character_set = max(first.get_cset(), second.get_cset())
     pads = {first.get_strpad(), second.get_strpad()}
+    if first.is_variable_str() or second.is_variable_str():
+        return United(_text_type(character_set, _h5t.VARIABLE, _h5t.STR_NULLTERM))
     if len(pads) > 1 and _h5t.STR_SPACEPAD in pads:
         return None
-    united.set_size(max(first.get_size(), second.get_size()))
-    united.set_strpad(pads.pop() if len(pads) == 1 else _h5t.STR_NULLPAD)
-    return United(united)
+    size = max(first.get_size(), second.get_size())
+    return United(
+        _text_type(character_set, size, min(pads) if len(pads) == 1 else _h5t.STR_NULLPAD)
+    )
 
 
 def _unite_numbers(first: np.dtype[Any], second: np.dtype[Any]) -> United:
