@@ -466,6 +466,34 @@ def test_chunks_are_copied_as_they_are(tmp_path: Path) -> None:
     assert done.read("seed").tolist() == list(range(22)) and not done.joined.notes
 
 
+def write_unknown(path: Path, rows: int) -> None:
+    """A dataset behind a filter that is not installed, with chunks of any bytes."""
+    with h5py.File(path, "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((4,))
+        properties.set_filter(32001, h5py.h5z.FLAG_OPTIONAL, (2, 2))
+        space = h5py.h5s.create_simple((rows,), (h5py.h5s.UNLIMITED,))
+        data = h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_DOUBLE, space, properties)
+        for first in range(0, rows, 4):
+            data.write_direct_chunk((first,), bytes([65 + first]) * 11)
+
+
+def test_chunks_behind_unknown_filters_are_copied(tmp_path: Path) -> None:
+    """Nobody here has to understand what is copied as it is."""
+    for number in range(2):
+        write_unknown(tmp_path / f"w{number}.h5", 8)
+    done = join(tmp_path)
+    assert [data for _, data in chunks_of(done.output, "x")] == [b"A" * 11, b"E" * 11] * 2
+
+
+def test_chunks_behind_unknown_filters_are_not_moved(tmp_path: Path) -> None:
+    """Where they would have to be unpacked, the file is named and nothing is written for it."""
+    write_unknown(tmp_path / "w0.h5", 6)
+    write_unknown(tmp_path / "w1.h5", 8)
+    with pytest.raises(UsageError, match=r"w0\.h5.*32001"):
+        Join(tmp_path).write()
+
+
 @pytest.mark.parametrize("second", ["gzip", "contiguous", "lzf", "fletcher32"])
 def test_what_is_packed_otherwise_is_packed_anew(second: str, tmp_path: Path) -> None:
     """Lengths that are no multiples of a chunk, or other filters, cost time and no data."""

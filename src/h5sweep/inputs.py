@@ -84,7 +84,7 @@ class Input:
     @property
     def is_suspect(self) -> bool:
         """Whether its writer did not finish: then also what looks well is read with care."""
-        return bool(self.findings)
+        return any(finding.state is not State.SOUND for finding in self.findings)
 
 
 @dataclass

@@ -66,7 +66,7 @@ class Siblings:
         """Make a family of a parsed file; it is found by siblings if that costs little."""
         spans = _spans_outside_data(tree)
         size = sum(end - start for start, end in spans)
-        family = Family(tree, spans, [], structure_findings)
+        family = Family(without_bytes(tree), spans, [], structure_findings)
         known = self._families.setdefault(tree.file.source.size, [])
         is_cheap = size <= MOST_STRUCTURE_BYTES and len(known) < MOST_FOR_ONE_SIZE
         if is_cheap and self._kept_bytes + size <= MOST_KEPT_BYTES:
@@ -77,6 +77,11 @@ class Siblings:
                 return family
             known.append(family)
         return family
+
+
+def without_bytes(tree: Tree) -> Tree:
+    """A structure to keep: what was read of its file on the way can take megabytes."""
+    return replace(tree, file=Hdf5File(Source(b""), tree.file.superblock))
 
 
 def _is_equal(family: Family, source: Source) -> bool:
