@@ -13,6 +13,7 @@ whole command is measured.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import json
 import os
@@ -287,6 +288,7 @@ def main() -> None:
     parser.add_argument("--command", action="store_true", help="measure the whole command as well")
     parser.add_argument("--no-peers", action="store_true", help="measure h5sweep only")
     arguments = parser.parse_args()
+    gc.freeze()  # or each forked process would copy all that the collector touches
     for name in arguments.workloads:
         workload = WORKLOADS[name]
         paths = prepare(workload, arguments.folder / name)

@@ -170,7 +170,7 @@ class JoinedColumns:
         """Small files that are alike and follow one another, at once; every other by itself."""
         numbers = self._schema.of_input
         is_plain = np.array([route.is_plain for route in self._routes], bool)
-        is_kept = np.array([one.content is not None for one in self._inputs], bool)
+        is_kept = np.array([one.data is not None for one in self._inputs], bool)
         kinds = np.where(is_plain[numbers] & is_kept, numbers, -1 - np.arange(len(numbers)))
         ends = [*(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(numbers)]
         first = 0

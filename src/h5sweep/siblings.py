@@ -6,6 +6,7 @@ out about its structure, by us and by the HDF5 library, holds for it too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -41,6 +42,16 @@ class Family:
             d.filters or d.type.points_elsewhere or d.is_external or d.layout.storage is VIRTUAL
             for _, d in self.tree.datasets
         )
+
+    def gaps(self, size: int) -> Iterator[tuple[int, int]]:
+        """Where a sibling, a file of `size` bytes, has data of its own."""
+        last = 0
+        for start, end in self.spans:
+            if start > last:
+                yield last, start
+            last = end
+        if last < size:
+            yield last, size
 
     def tree_of(self, source: Source) -> Tree:
         """The structure of a sibling: ours, with its bytes."""
