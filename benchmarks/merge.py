@@ -304,7 +304,7 @@ def main() -> None:
         workload.check(paths, output)
         output.unlink()
         print_table(f"{name}: {workload.title}", paths, table)
-        save(name, workload, paths, arguments.repetitions, table)
+        save(name, workload, paths, table)
 
 
 def prepare(workload: Workload, folder: Path) -> list[Path]:
@@ -405,26 +405,23 @@ def print_table(title: str, paths: list[Path], table: dict[str, dict[str, float]
 
 
 def save(
-    name: str,
-    workload: Workload,
-    paths: list[Path],
-    repetitions: int,
-    table: dict[str, dict[str, float]],
+    name: str, workload: Workload, paths: list[Path], table: dict[str, dict[str, float]]
 ) -> None:
+    """Put these results beside those of contenders that were not measured now."""
     RESULTS.parent.mkdir(exist_ok=True)
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    load = round(os.getloadavg()[0], 1)  # others may have used the cores meanwhile
+    rows = {
+        contender: {key: round(value, 4) for key, value in row.items()} | {"load": load}
+        for contender, row in table.items()
+    }
     known[name] = {
         "what": workload.title,
         "files": len(paths),
         "bytes": sum(path.stat().st_size for path in paths),
-        "repetitions": repetitions,
-        "load": os.getloadavg(),
         "machine": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
-        "results": {
-            contender: {key: round(value, 4) for key, value in row.items()}
-            for contender, row in table.items()
-        },
+        "results": known.get(name, {}).get("results", {}) | rows,
     }
     RESULTS.write_text(json.dumps(known, indent=1) + "\n")
 
