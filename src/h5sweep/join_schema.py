@@ -150,7 +150,7 @@ class Schema:
         self.structures: list[Structure] = []
         self.of_input = self._read_structures()  # the number of each input's structure
         self._find_tables()
-        self.tables = [self._unite_table(name) for name in self._table_names()]
+        self.tables = self._unite_tables()
         self.scales = self._unite_scales()
         self.axes = self._unite_axes()
         self.attributes = self._unite_attributes()
@@ -178,22 +178,23 @@ class Schema:
         Columns of a group are one table if they are equally long in every file. A dataset that
         cannot grow is one of them if it has that length wherever it is.
         """
-        groups = {g: None for s in self.structures for g in s.groups if _has_growing(s, g)}
-        for group in groups:
-            growing = {
-                p for s in self.structures for p in s.groups.get(group, {}) if p in s.growing
-            }
-            having = [s for s in self.structures if growing & s.groups.get(group, {}).keys()]
+        by_group: dict[str, list[Structure]] = {}
+        for structure in self.structures:
+            for group in structure.groups:
+                by_group.setdefault(group, []).append(structure)
+        for group, structures in by_group.items():
+            growing = {p for s in structures for p in s.groups[group] if p in s.growing}
+            having = [s for s in structures if growing & s.groups[group].keys()]
             lengths = [_lengths(s, group, growing) for s in having]
             if all(len(found) == 1 for found in lengths):
-                rows = [found.pop() for found in lengths]
-                self._take_group(group, growing, having, rows)
+                self._take_group(group, growing, having, [found.pop() for found in lengths])
             else:
                 self._take_each(group, growing, having)
 
     def _take_group(
         self, group: str, growing: set[str], having: list[Structure], rows: list[int]
     ) -> None:
+        """Make one table of a group."""
         others = {p for s in having for p in s.groups[group]} - growing
         for structure, count in zip(having, rows, strict=True):
             for path in list(others):
@@ -215,16 +216,21 @@ class Schema:
             f"the datasets of {group} are not equally long in every file: each is joined by itself"
         )
 
-    def _table_names(self) -> list[str]:
-        return list(dict.fromkeys(name for s in self.structures for name in s.tables))
-
     # Tables --------------------------------------------------------------------------------------
 
-    def _unite_table(self, name: str) -> Table:
-        rows = np.array([s.tables[name].rows if name in s.tables else 0 for s in self.structures])
+    def _unite_tables(self) -> list[Table]:
+        having: dict[str, list[int]] = {}
+        for number, structure in enumerate(self.structures):
+            for name in structure.tables:
+                having.setdefault(name, []).append(number)
+        return [self._unite_table(name, numbers) for name, numbers in having.items()]
+
+    def _unite_table(self, name: str, numbers: list[int]) -> Table:
+        rows = np.zeros(len(self.structures), np.int64)
+        having = [self.structures[number] for number in numbers]
+        rows[numbers] = [structure.tables[name].rows for structure in having]
         counts = rows[self.of_input]
         table = Table(name, [], np.cumsum(counts) - counts, counts)
-        having = [s for s in self.structures if name in s.tables]
         paths = dict.fromkeys(path for s in having for path in s.tables[name].columns)
         for path in sorted(paths):
             table.columns.append(self._unite_column(path, table, having))
@@ -237,7 +243,7 @@ class Schema:
         # What an empty dataset was created as says nothing, if there are others.
         filled = [part for part in parts if part[1].rows] or parts[:1]
         column = self._unite_types(path, table, filled)
-        self._decide_mode(column, table, filled)
+        self._decide_mode(column, table, filled, is_everywhere=len(parts) == len(having))
         self._note_missing(path, table, having)
         return column
 
@@ -294,7 +300,12 @@ class Schema:
         self.notes.append(f"{path} is not in {names}: {count_text(rows, 'row')} filled")
 
     def _decide_mode(
-        self, column: Column, table: Table, parts: list[tuple[Structure, Dataset]]
+        self,
+        column: Column,
+        table: Table,
+        parts: list[tuple[Structure, Dataset]],
+        *,
+        is_everywhere: bool,
     ) -> None:
         dataset = parts[0][1]
         packed = [d for _, d in parts if d.filters]
@@ -304,10 +315,9 @@ class Schema:
             first = packed[0]
             column.chunk, column.filters = first.layout.chunk, first.filters
             column.limits = (first.space.limits[0], *column.inner)
-            is_whole = len(parts) == sum(1 for s in self.structures if table.name in s.tables)
             are_alike = all(_is_alike(dataset, d) and _is_covered(d) for _, d in parts)
             is_aligned = not (table.starts[table.counts > 0] % first.layout.chunk[0]).any()
-            same = is_whole and are_alike and is_aligned
+            same = is_everywhere and are_alike and is_aligned
             column.mode = Mode.CHUNKS if same else Mode.RECODED
             if not same:
                 self.notes.append(f"{column.path} was unpacked and packed anew")
@@ -421,10 +431,6 @@ def _growing(layout: Layout) -> Iterator[str]:
 
 def _path(group: str, name: str) -> str:
     return f"{group.rstrip('/')}/{name}"
-
-
-def _has_growing(structure: Structure, group: str) -> bool:
-    return any(path in structure.growing for path in structure.groups[group])
 
 
 def _lengths(structure: Structure, group: str, growing: set[str]) -> set[int]:
