@@ -13,6 +13,7 @@ whole command is measured.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import json
 import os
@@ -287,6 +288,7 @@ def main() -> None:
     parser.add_argument("--command", action="store_true", help="measure the whole command as well")
     parser.add_argument("--no-peers", action="store_true", help="measure h5sweep only")
     arguments = parser.parse_args()
+    gc.freeze()  # or each forked process would copy all that the collector touches
     for name in arguments.workloads:
         workload = WORKLOADS[name]
         paths = prepare(workload, arguments.folder / name)
@@ -302,7 +304,7 @@ def main() -> None:
         workload.check(paths, output)
         output.unlink()
         print_table(f"{name}: {workload.title}", paths, table)
-        save(name, workload, paths, arguments.repetitions, table)
+        save(name, workload, paths, table)
 
 
 def prepare(workload: Workload, folder: Path) -> list[Path]:
@@ -403,26 +405,23 @@ def print_table(title: str, paths: list[Path], table: dict[str, dict[str, float]
 
 
 def save(
-    name: str,
-    workload: Workload,
-    paths: list[Path],
-    repetitions: int,
-    table: dict[str, dict[str, float]],
+    name: str, workload: Workload, paths: list[Path], table: dict[str, dict[str, float]]
 ) -> None:
+    """Put these results beside those of contenders that were not measured now."""
     RESULTS.parent.mkdir(exist_ok=True)
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    load = round(os.getloadavg()[0], 1)  # others may have used the cores meanwhile
+    rows = {
+        contender: {key: round(value, 4) for key, value in row.items()} | {"load": load}
+        for contender, row in table.items()
+    }
     known[name] = {
         "what": workload.title,
         "files": len(paths),
         "bytes": sum(path.stat().st_size for path in paths),
-        "repetitions": repetitions,
-        "load": os.getloadavg(),
         "machine": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
-        "results": {
-            contender: {key: round(value, 4) for key, value in row.items()}
-            for contender, row in table.items()
-        },
+        "results": known.get(name, {}).get("results", {}) | rows,
     }
     RESULTS.write_text(json.dumps(known, indent=1) + "\n")
 

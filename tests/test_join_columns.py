@@ -9,8 +9,10 @@ from typing import Any
 from zlib import crc32
 
 import h5py
+import netCDF4
 import numpy as np
 import pytest
+import xarray
 
 from check_samples import flip, set_flags
 from h5sweep.errors import ChangedError, DamagedError, UsageError
@@ -156,6 +158,18 @@ def test_every_version_of_the_format_is_read(libver: str, block: int, tmp_path: 
     assert join(tmp_path).read("seed").tolist() == list(range(30))
 
 
+@pytest.mark.parametrize("kind", VALUES)
+def test_types_of_new_files_are_written_as_old_ones(kind: str, tmp_path: Path) -> None:
+    """What the newest library wrote in new words is the same type in the output."""
+    for number in range(2):
+        columns = {"value": VALUES[kind], "number": np.full(len(VALUES[kind]), number)}
+        write_table(tmp_path / f"w{number}.h5", columns, libver="latest", **GROWS)
+    done = join(tmp_path)
+    with h5py.File(done.output) as file, h5py.File(tmp_path / "w0.h5") as first:
+        assert file["value"].id.get_type() == first["value"].id.get_type()
+        assert file["value"][()].tolist() == first["value"][()].tolist() * 2 or kind == "compound"
+
+
 def test_large_and_small_files_give_the_same(tmp_path: Path) -> None:
     """Files above the size that is kept in memory are joined like those below it."""
     paths = [
@@ -274,6 +288,55 @@ def test_references_in_attributes_are_named(tmp_path: Path) -> None:
     with h5py.File(path, "a") as file:
         file["aep"].attrs["belongs_to"] = file["seed"].ref
     assert any("belongs_to of /aep is not kept" in note for note in join(tmp_path).joined.notes)
+
+
+def test_groups_that_hold_only_attributes_are_kept(tmp_path: Path) -> None:
+    """What a program notes beside its tables stays where it was."""
+    path = write_rows(tmp_path / "w0.h5", 0, 4)
+    with h5py.File(path, "a") as file:
+        file.create_group("setup/solver").attrs["tolerance"] = 1e-6
+    done = join(tmp_path)
+    with h5py.File(done.output) as file:
+        assert file["setup/solver"].attrs["tolerance"] == 1e-6
+
+
+def write_netcdf(path: Path, first: int, x: Sequence[float] = (0.0, 0.5, 1.0)) -> None:
+    """What netCDF programs write: a dimension that grows, one that does not, and coordinates."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("task", None)
+        file.createDimension("x", len(x))
+        file.createDimension("xy", 2)
+        file.createVariable("x", "f8", ("x",))[:] = x
+        file.createVariable("task", "i4", ("task",))[:4] = np.arange(first, first + 4)
+        wind = file.createVariable("wind", "f4", ("task", "x", "xy"))
+        wind.units = "m/s"
+        wind[:4] = np.arange(4 * len(x) * 2).reshape(4, len(x), 2) + first
+
+
+def test_files_of_netcdf_stay_such(tmp_path: Path) -> None:
+    """Dimensions and coordinates are those of the inputs, so that xarray opens the output."""
+    for number in range(3):
+        write_netcdf(tmp_path / f"w{number}.nc", 4 * number)
+    done = join(tmp_path)
+    with netCDF4.Dataset(done.output) as file:
+        assert file["wind"].dimensions == ("task", "x", "xy") and file["wind"].units == "m/s"
+        assert file["task"][:].tolist() == list(range(12))
+        assert file["x"][:].tolist() == [0.0, 0.5, 1.0]
+    with xarray.open_dataset(done.output, engine="h5netcdf") as data:
+        assert data.wind.sel(task=5, x=0.5).values.tolist() == [12.0, 13.0]
+    assert set(done.taken[0].datasets) == {"/task", "/wind", "/x", "/xy"}
+    assert not done.taken[0].skipped and not done.joined.notes
+
+
+def test_axes_that_differ_are_left_out_and_named(tmp_path: Path) -> None:
+    """Coordinates of one file are not passed off as those of another."""
+    write_netcdf(tmp_path / "w0.nc", 0)
+    write_netcdf(tmp_path / "w1.nc", 4, (0.0, 0.5, 2.0))
+    done = join(tmp_path)
+    with h5py.File(done.output) as file:
+        assert "x" not in file and file["wind"].shape == (8, 3, 2)
+    assert any("/x, an axis of others, differs" in note for note in done.joined.notes)
+    assert done.taken[0].skipped == ("/x",)
 
 
 # Columns that differ -----------------------------------------------------------------------------
@@ -401,6 +464,34 @@ def test_chunks_are_copied_as_they_are(tmp_path: Path) -> None:
     with h5py.File(done.output) as file:
         assert file["layout"].maxshape == (None, 3, 2) and file["layout"].compression == "gzip"
     assert done.read("seed").tolist() == list(range(22)) and not done.joined.notes
+
+
+def write_unknown(path: Path, rows: int) -> None:
+    """A dataset behind a filter that is not installed, with chunks of any bytes."""
+    with h5py.File(path, "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((4,))
+        properties.set_filter(32001, h5py.h5z.FLAG_OPTIONAL, (2, 2))
+        space = h5py.h5s.create_simple((rows,), (h5py.h5s.UNLIMITED,))
+        data = h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_DOUBLE, space, properties)
+        for first in range(0, rows, 4):
+            data.write_direct_chunk((first,), bytes([65 + first]) * 11)
+
+
+def test_chunks_behind_unknown_filters_are_copied(tmp_path: Path) -> None:
+    """Nobody here has to understand what is copied as it is."""
+    for number in range(2):
+        write_unknown(tmp_path / f"w{number}.h5", 8)
+    done = join(tmp_path)
+    assert [data for _, data in chunks_of(done.output, "x")] == [b"A" * 11, b"E" * 11] * 2
+
+
+def test_chunks_behind_unknown_filters_are_not_moved(tmp_path: Path) -> None:
+    """Where they would have to be unpacked, the file is named and nothing is written for it."""
+    write_unknown(tmp_path / "w0.h5", 6)
+    write_unknown(tmp_path / "w1.h5", 8)
+    with pytest.raises(UsageError, match=r"w0\.h5.*32001"):
+        Join(tmp_path).write()
 
 
 @pytest.mark.parametrize("second", ["gzip", "contiguous", "lzf", "fletcher32"])

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from . import findings
 from .check import SMALL_BYTES, own_tree, source_of, structure_findings
@@ -61,7 +62,8 @@ class Input:
     is_alike: bool = False  # most of it are groups that are alike
     alike: AlikeFile | None = None  # these groups, without the file's content, if there was room
     tree: Tree | None = None  # its structure, if none shares it and it is small enough to keep
-    content: bytes | None = None  # the whole file, if it is small enough to keep
+    data: bytes | None = None  # what it does not share with its family, if that is little
+    crc32: int = 0  # of the whole file, if `data` is kept
 
     @property
     def path(self) -> Path:
@@ -92,7 +94,7 @@ class Input:
     @property
     def is_suspect(self) -> bool:
         """Whether its writer did not finish: then also what looks well is read with care."""
-        return bool(self.findings)
+        return any(finding.state is not State.SOUND for finding in self.findings)
 
 
 @dataclass
@@ -121,8 +123,8 @@ class OnConflict(StrEnum):
 class Survey:
     """Looks at files one after the other and remembers what they have in common.
 
-    What is kept of them is bounded: the bytes of small files, so that these are read once, and
-    structures.
+    What is kept of them is bounded: the data of small files that share a structure, so that these
+    are read once, and structures.
     """
 
     def __init__(self) -> None:
@@ -183,26 +185,30 @@ class Survey:
         return one
 
     def _judge(self, one: Input, descriptor: int) -> None:
-        content, size = None, one.size_bytes
-        if size <= SMALL_BYTES:
-            content = os.pread(descriptor, size, 0)
-            if size <= self._bytes_left:
-                one.content = content
-                self._bytes_left -= size
+        size = one.size_bytes
+        content = os.pread(descriptor, size, 0) if size <= SMALL_BYTES else b""
         for known in self._sound.get(size, ()):
             if known.is_like(descriptor, content):
                 one.contents, one.family = known.contents, known.family
+                break
+        else:
+            source = Source(content) if content else FileSource(descriptor, size)
+            known_now = self._judge_anew(one, source)
+            if known_now is None:
                 return
-        self._judge_anew(one, Source(content) if content else FileSource(descriptor, size))
+            known = known_now
+        if content and known.data_bytes <= self._bytes_left:
+            self._bytes_left -= known.data_bytes
+            one.data, one.crc32 = known.data_of(content), crc32(content)
 
-    def _judge_anew(self, one: Input, source: Source) -> None:
-        """Judge a file of which nothing like it was met before."""
+    def _judge_anew(self, one: Input, source: Source) -> _Known | None:
+        """Judge a file unlike all before; if it is sound, return by what others are like it."""
         magic = source.read(0, len(RECORDS_MAGIC)) if source.size >= len(RECORDS_MAGIC) else b""
         if magic == RECORDS_MAGIC:
             one.contents = Contents(Style.RECORDS, None)
-            return
+            return None
         verdict = self._triage.judge(source, one.name)
-        found = list(verdict.findings)
+        found, known = list(verdict.findings), None
         if verdict.superblock is not None:
             file = Hdf5File(source, verdict.superblock)
             family = self._siblings.find(source)
@@ -219,11 +225,14 @@ class Survey:
             if family.fixed:
                 one.family = family
                 if not found:
-                    known = _Known(family, one.contents, _last_rows(layout))
+                    gaps = tuple(family.gaps(one.size_bytes))
+                    data_bytes = sum(end - start for start, end in gaps)
+                    known = _Known(family, one.contents, _last_rows(layout), gaps, data_bytes)
                     self._sound.setdefault(one.size_bytes, []).append(known)
             else:
                 self._keep_tree(one, family.tree)
         one.findings = tuple(by_weight(dict.fromkeys(found)))
+        return known
 
     def _keep_tree(self, one: Input, tree: Tree) -> None:
         size = sum(1 + len(o.attributes) for o in tree.objects)
@@ -311,8 +320,13 @@ class _Known:
     family: Family
     contents: Contents
     last_rows: tuple[tuple[int, bytes], ...]
+    gaps: tuple[tuple[int, int], ...]  # where the data are that each has for itself
+    data_bytes: int
 
-    def is_like(self, descriptor: int, content: bytes | None) -> bool:
+    def data_of(self, content: bytes) -> bytes:
+        return b"".join([content[start:end] for start, end in self.gaps])
+
+    def is_like(self, descriptor: int, content: bytes) -> bool:
         """Whether a file of the same size is as sound as this; if not, look closer."""
         for (start, end), data in zip(self.family.spans, self.family.fixed, strict=True):
             found = content[start:end] if content else os.pread(descriptor, end - start, start)

@@ -90,8 +90,7 @@ class JoinedColumns:
         self._batches: list[_Batch] = []
         self._odd: list[_OddPiece] = []
         self._columns = self._schema.columns
-        tables = {table.name: table for table in self._schema.tables}
-        self._tables = [tables[column.table] for column in self._columns]
+        self._tables = {table.name: table for table in self._schema.tables}
         self._routes = [self._route(structure) for structure in self._schema.structures]
 
     @property
@@ -138,12 +137,11 @@ class JoinedColumns:
             }
 
             def verify_batch(batch: _Batch) -> None:
-                first = batch.places.start
+                route, count = batch.route, len(batch.places)
+                firsts = self._firsts(route, batch.places.start)
                 if batch.is_alike:
-                    count = len(batch.places)
-                    verify_alike(count, batch.route, self._firsts(first), batch.written, output)
+                    verify_alike(count, route, firsts, batch.written, output)
                 else:
-                    route, firsts = batch.route, self._firsts(first)
                     verify_file(route, firsts, batch.around, output, chunks, meter.tick)
 
             self._require_covered(chunks)
@@ -159,18 +157,18 @@ class JoinedColumns:
         return self._schema.structures[int(self._schema.of_input[place])]
 
     def _route(self, structure: Structure) -> Route:
-        one = structure.example
-        return plan_route(structure, self._columns, structure.start, one.size_bytes)
+        columns = [c for name in structure.tables for c in self._tables[name].columns]
+        return plan_route(structure, columns, structure.start, structure.example.size_bytes)
 
-    def _firsts(self, place: int) -> list[int]:
+    def _firsts(self, route: Route, place: int) -> list[int]:
         """For each column, the row of the output at which the rows of an input begin."""
-        return [int(table.starts[place]) for table in self._tables]
+        return [int(self._tables[column.table].starts[place]) for column in route.columns]
 
     def _make_batches(self) -> Iterator[_Batch]:
         """Small files that are alike and follow one another, at once; every other by itself."""
         numbers = self._schema.of_input
         is_plain = np.array([route.is_plain for route in self._routes], bool)
-        is_kept = np.array([one.content is not None for one in self._inputs], bool)
+        is_kept = np.array([one.data is not None for one in self._inputs], bool)
         kinds = np.where(is_plain[numbers] & is_kept, numbers, -1 - np.arange(len(numbers)))
         ends = [*(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(numbers)]
         first = 0
@@ -187,16 +185,14 @@ class JoinedColumns:
         checksums = [0] * len(self._inputs)
 
         def copy(batch: _Batch) -> None:
-            first = batch.places.start
+            first, end, route = batch.places.start, batch.places.stop, batch.route
+            inputs, firsts = self._inputs[first:end], self._firsts(route, first)
             if batch.is_alike:
-                inputs = self._inputs[first : batch.places.stop]
-                found, batch.written = copy_alike(inputs, batch.route, self._firsts(first), output)
-                checksums[first : batch.places.stop] = found
+                checksums[first:end], batch.written = copy_alike(inputs, route, firsts, output)
                 meter.tick(len(inputs) * inputs[0].size_bytes)
             else:
-                one = self._inputs[first]
                 checksums[first], batch.around = copy_file(
-                    one, batch.route, self._firsts(first), output, meter.tick
+                    inputs[0], route, firsts, output, meter.tick
                 )
 
         _for_each(copy, self._batches)
@@ -205,16 +201,17 @@ class JoinedColumns:
     def _copy_odd(self, place: int, output: JoinedOutput) -> None:
         """Copy the columns of one input that have to be unpacked, converted or filled."""
         one, structure = self._inputs[place], self._structure(place)
-        route, firsts = self._routes[self._schema.of_input[place]], self._firsts(place)
+        route = self._routes[self._schema.of_input[place]]
+        firsts = self._firsts(route, place)
         with self._survey.opened(one) as layout:
             try:
                 if one.is_suspect:
                     _prove_readable(layout, structure)
-                for number, column in enumerate(self._columns):
+                for column, first in zip(route.columns, firsts, strict=True):
                     if column in route.odd:
                         rows = structure.tables[column.table].rows
                         for at, data in self._converted(one, layout, structure, column, rows):
-                            piece = _write_rows(output, column, firsts[number] + at, data)
+                            piece = _write_rows(output, column, first + at, data)
                             self._odd.append(piece)
             except Unsupported as error:
                 raise UsageError(f"{one.path}: {error}: leave this file out") from error
@@ -239,14 +236,14 @@ class JoinedColumns:
 
     def _list_taken(self, checksums: Sequence[int]) -> list[Taken]:
         about = [_about(structure, self._schema) for structure in self._schema.structures]
-        tables = [(t.name, t.starts.tolist(), t.counts.tolist()) for t in self._schema.tables]
+        places = {t.name: (t.starts.tolist(), t.counts.tolist()) for t in self._schema.tables}
         numbers, taken = self._schema.of_input.tolist(), []
         for place, one in enumerate(self._inputs):
             names, datasets, attributes, skipped, tasks = about[numbers[place]]
             rows = {}
-            for name, starts, counts in tables:
-                if name in names:
-                    rows[name] = starts[place], counts[place]
+            for name in names:
+                starts, counts = places[name]
+                rows[name] = starts[place], counts[place]
             taken.append(
                 Taken(one, checksums[place], tasks, 0, datasets, attributes, rows, skipped)
             )
@@ -261,9 +258,9 @@ class JoinedColumns:
 
     def _require_covered(self, chunks: Mapping[str, Mapping[tuple[int, ...], object]]) -> None:
         """No chunk more and none less than the inputs have."""
-        for column, table in zip(self._columns, self._tables, strict=True):
+        for column in self._columns:
             if column.mode is Mode.CHUNKS:
-                shape = (table.rows, *column.inner)
+                shape = (self._tables[column.table].rows, *column.inner)
                 sides = zip(shape, column.chunk, strict=True)
                 if len(chunks[column.path]) != math.prod(-(-dim // side) for dim, side in sides):
                     raise not_as_written(column.path)
@@ -304,7 +301,7 @@ def _for_each(deal_with: Callable[[_Batch], None], batches: Sequence[_Batch]) ->
 
 def _about(
     structure: Structure, schema: Schema
-) -> tuple[set[str], tuple[str, ...], tuple[str, ...], tuple[str, ...], int]:
+) -> tuple[list[str], tuple[str, ...], tuple[str, ...], tuple[str, ...], int]:
     """What is the same in every input of one structure: tables, names, and how many rows."""
     attributes = tuple(
         f"{path}@{name}"
@@ -312,8 +309,10 @@ def _about(
         if path in schema.attributes
         for name in values
     )
+    kept = schema.kept_of(structure)
+    skipped = tuple(path for path in structure.datasets if path not in kept)
     tasks = sum(part.rows for part in structure.tables.values())
-    return set(structure.tables), tuple(structure.columns), attributes, structure.skipped, tasks
+    return list(structure.tables), kept, attributes, skipped, tasks
 
 
 def _reader(one: Input, layout: Layout, path: str, dataset: Dataset) -> RowReader:

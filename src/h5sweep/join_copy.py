@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 from zlib import crc32
 
@@ -55,6 +56,7 @@ class Route:
     columns: list[Column]
     stretches: list[Stretch]
     odd: list[Column] = field(default_factory=list)
+    kept_at: dict[int, int] = field(default_factory=dict)  # of a stretch, within `Input.data`
 
     @property
     def largest_block(self) -> int:
@@ -63,7 +65,8 @@ class Route:
     @property
     def is_plain(self) -> bool:
         """Whether all is bytes that stay as they are, so that many files can be copied at once."""
-        return not self.odd and all(stretch.chunk is None for stretch in self.stretches)
+        are_bytes = all(stretch.chunk is None for stretch in self.stretches)
+        return not self.odd and are_bytes and len(self.kept_at) == len(self.stretches)
 
 
 def plan_route(structure: Structure, columns: Sequence[Column], start: int, size: int) -> Route:
@@ -81,7 +84,20 @@ def plan_route(structure: Structure, columns: Sequence[Column], start: int, size
     if any(a.start + a.size > b.start for a, b in pairwise(stretches)):
         # Two of them share bytes, which only a damaged file has: each is read by itself.
         odd, stretches = _with_rows(structure, columns), []
-    return Route(_blocks(stretches, size), list(columns), stretches, odd)
+    kept_at = dict(_kept_places(structure.example, stretches))
+    return Route(_blocks(stretches, size), list(columns), stretches, odd, kept_at)
+
+
+def _kept_places(one: Input, stretches: Sequence[Stretch]) -> Iterator[tuple[int, int]]:
+    """Where stretches lie in what is kept of a file, if anything is."""
+    if one.family is None or one.data is None:
+        return
+    gaps = list(one.family.gaps(one.size_bytes))
+    before = [0, *accumulate(end - start for start, end in gaps)]
+    for stretch in stretches:
+        number = bisect_right(gaps, (stretch.start, one.size_bytes)) - 1
+        if number >= 0 and stretch.start + stretch.size <= gaps[number][1]:
+            yield stretch.start, before[number] + stretch.start - gaps[number][0]
 
 
 def _with_rows(structure: Structure, columns: Sequence[Column]) -> list[Column]:
@@ -231,16 +247,19 @@ def _writer(output: JoinedOutput, column: Column, first: int) -> Callable[[memor
 def copy_alike(
     inputs: Sequence[Input], route: Route, firsts: Firsts, output: JoinedOutput
 ) -> tuple[list[int], list[int]]:
-    """Copy files of one structure whose bytes are known, as one; return their CRC-32s, and those of
-    what was written into each column."""
-    contents = [one.content or b"" for one in inputs]
-    files = np.frombuffer(b"".join(contents), np.uint8).reshape(len(inputs), -1)
+    """Copy files of one structure whose data are known, as one.
+
+    Returns their CRC-32s, and those of what was written into each column.
+    """
+    files = np.frombuffer(b"".join([one.data or b"" for one in inputs]), np.uint8)
+    files = files.reshape(len(inputs), -1)
     written = []
     for column, first, stretches in _by_column(route, firsts):
         size = sum(stretch.size for stretch in stretches)
         rows = np.empty((len(inputs), size), np.uint8)
         for s in stretches:
-            rows[:, s.place : s.place + s.size] = files[:, s.start : s.start + s.size]
+            start = route.kept_at[s.start]
+            rows[:, s.place : s.place + s.size] = files[:, start : start + s.size]
         data = rows.reshape(-1).data
         written.append(crc32(data))
         write_all(output.descriptor, data, output.offsets[column.path] + first * column.row_bytes)
@@ -248,7 +267,7 @@ def copy_alike(
         status = os.stat(one.name)  # noqa: PTH116 (a Path for each of 100,000 files costs)
         if (status.st_size, status.st_mtime_ns) != (one.size_bytes, one.modified_ns):
             raise changed(one)
-    return [crc32(content) for content in contents], written
+    return [one.crc32 for one in inputs], written
 
 
 def _by_column(route: Route, firsts: Firsts) -> list[tuple[Column, int, list[Stretch]]]:

@@ -13,8 +13,10 @@ import numpy as np
 
 from .errors import DamagedError, UsageError
 from .h5 import h5py
+from .hdf5.tree import Dataset
+from .join_rows import read_raw
 from .join_schema import Column, Mode, Schema, Table, Value
-from .join_types import holds_objects
+from .join_types import holds_objects, type_of
 from .values import Array
 
 _h5d, _h5p, _h5s = h5py.h5d, h5py.h5p, h5py.h5s
@@ -37,14 +39,17 @@ class JoinedOutput:
 @contextmanager
 def created(path: Path, schema: Schema) -> Iterator[JoinedOutput]:
     """Add all datasets to the file at `path`, with room for their data, and hold it open."""
-    with h5py.File(path, "a", libver=("earliest", "v110"), locking=False) as file:
+    with h5py.File(path, "a", libver=("earliest", "latest"), locking=False) as file:
         for table in schema.tables:
             for column in table.columns:
                 _create_dataset(file, table, column)
-        for place, attributes in schema.attributes.items():
-            for name, value in attributes.items():
-                if name not in file[place].attrs:
-                    _write_attribute(file[place].id, name, value)
+        for name, (dataset, data) in schema.scales.items():
+            _write_scale(file, name, dataset, data)
+        _write_attributes(file, schema)
+        for name, axes in schema.axes.items():
+            for number, axis in enumerate(axes):
+                for scale in axis:
+                    file[name].dims[number].attach_scale(file[scale])
         file.flush()
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -64,6 +69,12 @@ def reopened(path: Path, schema: Schema) -> Iterator[JoinedOutput]:
             for table in schema.tables:
                 for column in table.columns:
                     _require_dataset(file, table, column)
+            for name, (_, data) in schema.scales.items():
+                if read_raw(file[name], range(len(file[name]))).tobytes() != data:
+                    raise not_as_written(name)
+            for name, axes in schema.axes.items():
+                if _read_axes(file[name]) != axes:
+                    raise not_as_written(f"an axis of {name}")
             for place, attributes in schema.attributes.items():
                 _require_attributes(file[place], place, attributes)
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -158,7 +169,34 @@ def _require_dataset(file: Any, table: Table, column: Column) -> None:
         raise not_as_written(column.path)
 
 
+# Axes --------------------------------------------------------------------------------------------
+
+
+def _write_scale(file: Any, name: str, dataset: Dataset, data: bytes) -> None:
+    """Copy a dataset that is the same in all files, and stands for an axis of columns."""
+    group, _, last = name.rpartition("/")
+    parent = file.require_group(group or "/")
+    type_, shape = type_of(dataset.type), dataset.space.dims or ()
+    made = _h5d.create(parent.id, last.encode(), type_, _h5s.create_simple(shape))
+    if data:
+        values = np.array(np.frombuffer(data, f"V{type_.get_size()}").reshape(shape))
+        made.write(_h5s.ALL, _h5s.ALL, values, type_)
+
+
+def _read_axes(dataset: Any) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(scale.name for scale in axis.values()) for axis in dataset.dims)
+
+
 # Attributes --------------------------------------------------------------------------------------
+
+
+def _write_attributes(file: Any, schema: Schema) -> None:
+    for place, attributes in schema.attributes.items():
+        if place not in file:
+            file.create_group(place)
+        for name, value in attributes.items():
+            if name not in file[place].attrs:
+                _write_attribute(file[place].id, name, value)
 
 
 def _write_attribute(target: Any, name: str, value: Value) -> None:

@@ -17,9 +17,10 @@ import numpy as np
 
 from .contents import Layout, Style
 from .errors import DamagedError, UsageError
+from .hdf5.datatypes import Class
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute, Filter, Storage
-from .hdf5.tree import Dataset
+from .hdf5.tree import Dataset, ObjectKind
 from .inputs import Input, Survey
 from .join_rows import RowReader, is_too_large
 from .join_types import (
@@ -28,6 +29,7 @@ from .join_types import (
     is_kept_elsewhere,
     may_be_copied,
     read_elsewhere,
+    read_heap_parts,
     survives,
     type_of,
     type_text,
@@ -38,6 +40,11 @@ from .values import Array
 
 NO_RESULT = "init"  # what a worker writes first, to show that it could
 MOST_NAMED = 3
+MOST_SCALE_BYTES = 16 << 20
+AXES_ATTRIBUTES = ("DIMENSION_LIST", "REFERENCE_LIST")
+
+
+Axes = tuple[tuple[str, ...], ...]  # for each axis, the datasets that stand for it
 
 
 class Mode(Enum):
@@ -84,6 +91,8 @@ class Structure:
     growing: frozenset[str]  # paths of what may be a column
     attributes: dict[str, dict[str, Value]]  # by the path of their object
     lost_attributes: tuple[str, ...]  # attributes that mean nothing outside their file
+    group_paths: tuple[str, ...] = ()
+    axes: dict[str, Axes] = field(default_factory=dict)  # by the path of their dataset
     start: int = 0  # where in the file addresses begin to count
     tables: dict[str, Part] = field(default_factory=dict)
 
@@ -92,8 +101,10 @@ class Structure:
         return {path: d for part in self.tables.values() for path, d in part.columns.items()}
 
     @cached_property
-    def skipped(self) -> tuple[str, ...]:
-        return tuple(path for path in self.datasets if path not in self.columns)
+    def scales(self) -> set[str]:
+        """Datasets that stand for an axis of a column and are no columns, as in netCDF files."""
+        used = {path for name in self.columns for axis in self.axes.get(name, ()) for path in axis}
+        return used - self.columns.keys()
 
 
 @dataclass(eq=False)
@@ -139,7 +150,9 @@ class Schema:
         self.structures: list[Structure] = []
         self.of_input = self._read_structures()  # the number of each input's structure
         self._find_tables()
-        self.tables = [self._unite_table(name) for name in self._table_names()]
+        self.tables = self._unite_tables()
+        self.scales = self._unite_scales()
+        self.axes = self._unite_axes()
         self.attributes = self._unite_attributes()
 
     @property
@@ -165,22 +178,23 @@ class Schema:
         Columns of a group are one table if they are equally long in every file. A dataset that
         cannot grow is one of them if it has that length wherever it is.
         """
-        groups = {g: None for s in self.structures for g in s.groups if _has_growing(s, g)}
-        for group in groups:
-            growing = {
-                p for s in self.structures for p in s.groups.get(group, {}) if p in s.growing
-            }
-            having = [s for s in self.structures if growing & s.groups.get(group, {}).keys()]
+        by_group: dict[str, list[Structure]] = {}
+        for structure in self.structures:
+            for group in structure.groups:
+                by_group.setdefault(group, []).append(structure)
+        for group, structures in by_group.items():
+            growing = {p for s in structures for p in s.groups[group] if p in s.growing}
+            having = [s for s in structures if growing & s.groups[group].keys()]
             lengths = [_lengths(s, group, growing) for s in having]
             if all(len(found) == 1 for found in lengths):
-                rows = [found.pop() for found in lengths]
-                self._take_group(group, growing, having, rows)
+                self._take_group(group, growing, having, [found.pop() for found in lengths])
             else:
                 self._take_each(group, growing, having)
 
     def _take_group(
         self, group: str, growing: set[str], having: list[Structure], rows: list[int]
     ) -> None:
+        """Make one table of a group."""
         others = {p for s in having for p in s.groups[group]} - growing
         for structure, count in zip(having, rows, strict=True):
             for path in list(others):
@@ -202,16 +216,21 @@ class Schema:
             f"the datasets of {group} are not equally long in every file: each is joined by itself"
         )
 
-    def _table_names(self) -> list[str]:
-        return list(dict.fromkeys(name for s in self.structures for name in s.tables))
-
     # Tables --------------------------------------------------------------------------------------
 
-    def _unite_table(self, name: str) -> Table:
-        rows = np.array([s.tables[name].rows if name in s.tables else 0 for s in self.structures])
+    def _unite_tables(self) -> list[Table]:
+        having: dict[str, list[int]] = {}
+        for number, structure in enumerate(self.structures):
+            for name in structure.tables:
+                having.setdefault(name, []).append(number)
+        return [self._unite_table(name, numbers) for name, numbers in having.items()]
+
+    def _unite_table(self, name: str, numbers: list[int]) -> Table:
+        rows = np.zeros(len(self.structures), np.int64)
+        having = [self.structures[number] for number in numbers]
+        rows[numbers] = [structure.tables[name].rows for structure in having]
         counts = rows[self.of_input]
         table = Table(name, [], np.cumsum(counts) - counts, counts)
-        having = [s for s in self.structures if name in s.tables]
         paths = dict.fromkeys(path for s in having for path in s.tables[name].columns)
         for path in sorted(paths):
             table.columns.append(self._unite_column(path, table, having))
@@ -224,7 +243,7 @@ class Schema:
         # What an empty dataset was created as says nothing, if there are others.
         filled = [part for part in parts if part[1].rows] or parts[:1]
         column = self._unite_types(path, table, filled)
-        self._decide_mode(column, table, filled)
+        self._decide_mode(column, table, filled, is_everywhere=len(parts) == len(having))
         self._note_missing(path, table, having)
         return column
 
@@ -281,7 +300,12 @@ class Schema:
         self.notes.append(f"{path} is not in {names}: {count_text(rows, 'row')} filled")
 
     def _decide_mode(
-        self, column: Column, table: Table, parts: list[tuple[Structure, Dataset]]
+        self,
+        column: Column,
+        table: Table,
+        parts: list[tuple[Structure, Dataset]],
+        *,
+        is_everywhere: bool,
     ) -> None:
         dataset = parts[0][1]
         packed = [d for _, d in parts if d.filters]
@@ -291,13 +315,50 @@ class Schema:
             first = packed[0]
             column.chunk, column.filters = first.layout.chunk, first.filters
             column.limits = (first.space.limits[0], *column.inner)
-            is_whole = len(parts) == sum(1 for s in self.structures if table.name in s.tables)
             are_alike = all(_is_alike(dataset, d) and _is_covered(d) for _, d in parts)
             is_aligned = not (table.starts[table.counts > 0] % first.layout.chunk[0]).any()
-            same = is_whole and are_alike and is_aligned
+            same = is_everywhere and are_alike and is_aligned
             column.mode = Mode.CHUNKS if same else Mode.RECODED
             if not same:
                 self.notes.append(f"{column.path} was unpacked and packed anew")
+
+    # Axes ----------------------------------------------------------------------------------------
+
+    def _unite_scales(self) -> dict[str, tuple[Dataset, bytes]]:
+        """The datasets that stand for axes, if they are the same in every file that has them."""
+        found: dict[str, tuple[Dataset, bytes]] = {}
+        differing: dict[str, None] = {}
+        have_scales = np.array([bool(s.scales) for s in self.structures])
+        for place in np.flatnonzero(have_scales[self.of_input]).tolist():
+            structure = self.structures[int(self.of_input[place])]
+            with self.survey.opened(self.inputs[place]) as layout:
+                for path in structure.scales:
+                    new = _read_scale(self.inputs[place], layout, path, structure.datasets[path])
+                    old = found.setdefault(path, new) if new else None
+                    if old is None or new is None or not _are_same(old, new):
+                        differing[path] = None
+        for path in differing:
+            found.pop(path, None)
+            self.notes.append(f"{path}, an axis of others, differs between files and is left out")
+        return found
+
+    def _unite_axes(self) -> dict[str, Axes]:
+        """The axes of each column, where all files agree and the output has what they name."""
+        there = {column.path for column in self.columns} | self.scales.keys()
+        united: dict[str, Axes] = {}
+        for column in self.columns:
+            having = [s for s in self.structures if column.path in s.columns]
+            axes = {s.axes.get(column.path, ()) for s in having}
+            names = {path for one in axes for axis in one for path in axis}
+            if len(axes) == 1 and names and names <= there:
+                united[column.path] = axes.pop()
+            elif names:
+                self.notes.append(f"the axes of {column.path} are not kept")
+        return united
+
+    def kept_of(self, structure: Structure) -> tuple[str, ...]:
+        """The datasets of a file that are in the output."""
+        return (*structure.columns, *(path for path in structure.scales if path in self.scales))
 
     # Attributes ----------------------------------------------------------------------------------
 
@@ -324,10 +385,13 @@ class Schema:
         return united
 
     def _object_paths(self) -> list[str]:
-        """The root, the groups above tables, and the columns."""
+        """The root, the columns, the groups above them, and groups that have attributes."""
+        ends = {column.path: None for column in self.columns} | dict.fromkeys(self.scales)
+        for structure in self.structures:
+            ends |= {p: None for p in structure.group_paths if structure.attributes.get(p)}
         paths = {"/": None}
-        for column in self.columns:
-            names = column.path.strip("/").split("/")
+        for path in ends:
+            names = path.strip("/").split("/")
             paths |= {"/" + "/".join(names[:depth]): None for depth in range(1, len(names) + 1)}
         return list(paths)
 
@@ -348,6 +412,8 @@ def read_structure(survey: Survey, one: Input) -> Structure:
                 frozenset(_growing(layout)),
                 attributes,
                 tuple(lost),
+                tuple(o.path for o in layout.tree.objects if o.kind is ObjectKind.GROUP),
+                _read_axes(layout),
                 layout.tree.file.superblock.start,
             )
     except (Damaged, Unsupported) as error:
@@ -367,10 +433,6 @@ def _path(group: str, name: str) -> str:
     return f"{group.rstrip('/')}/{name}"
 
 
-def _has_growing(structure: Structure, group: str) -> bool:
-    return any(path in structure.growing for path in structure.groups[group])
-
-
 def _lengths(structure: Structure, group: str, growing: set[str]) -> set[int]:
     datasets = structure.groups.get(group, {})
     return {d.rows or 0 for path, d in datasets.items() if path in growing}
@@ -385,6 +447,8 @@ def _read_attributes(layout: Layout) -> tuple[dict[str, dict[str, Value]], list[
     lost = []
     for one in layout.tree.objects:
         for name, attribute in one.attributes.items():
+            if name in AXES_ATTRIBUTES:
+                continue  # references, which are made anew
             value = _read_value(layout, attribute)
             if value is None:
                 lost.append(f"the attribute {name} of {one.path}")
@@ -401,6 +465,41 @@ def _read_value(layout: Layout, attribute: Attribute) -> Value | None:
     if is_kept_elsewhere(attribute.type):
         data = read_elsewhere(layout.tree.file, attribute.type, attribute.value)
     return Value(type_of(attribute.type), attribute.space.dims, data)
+
+
+def _read_axes(layout: Layout) -> dict[str, Axes]:
+    """What HDF5's dimension scales say: which datasets stand for the axes of which."""
+    paths = {one.address: one.path for one in layout.tree.objects}
+    found = {}
+    for one in layout.tree.objects:
+        attribute = one.attributes.get(AXES_ATTRIBUTES[0])
+        if one.dataset is None or attribute is None or attribute.type.base is None:
+            continue
+        if attribute.type.base.type is Class.REFERENCE and attribute.type.base.size == 8:
+            parts = read_heap_parts(layout.tree.file, attribute.type, attribute.value)
+            axes = [np.frombuffer(part, "<u8").tolist() for part in parts]
+            found[one.path] = tuple(
+                tuple(paths[address] for address in axis if address in paths) for axis in axes
+            )
+    return found
+
+
+def _read_scale(
+    one: Input, layout: Layout, path: str, dataset: Dataset
+) -> tuple[Dataset, bytes] | None:
+    """A dataset that stands for an axis, with its data; None if these cannot be copied."""
+    is_plain = not dataset.type.points_elsewhere and not dataset.is_external
+    if not is_plain or not dataset.space.dims or dataset.layout.storage is Storage.VIRTUAL:
+        return None
+    if dataset.size_bytes > MOST_SCALE_BYTES:
+        return None
+    reader = RowReader(layout.tree.file, path, dataset, sound_path(one))
+    return dataset, b"".join(reader.read(rows).tobytes() for rows in reader.steps())
+
+
+def _are_same(first: tuple[Dataset, bytes], second: tuple[Dataset, bytes]) -> bool:
+    is_same_space = first[0].space.dims == second[0].space.dims
+    return is_same_space and first[0].type == second[0].type and first[1] == second[1]
 
 
 def _is_alike(first: Dataset, other: Dataset) -> bool:

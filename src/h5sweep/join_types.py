@@ -36,9 +36,31 @@ class United:
 def type_of(datatype: Datatype) -> TypeID:
     """The type as the HDF5 library has it; Unsupported if it does not know it."""
     try:
-        return _h5t.decode(_MESSAGE + datatype.encoded)
+        return _as_old(_h5t.decode(_MESSAGE + datatype.encoded))
     except (RuntimeError, TypeError, ValueError) as error:
         raise Unsupported(f"a type that the HDF5 library does not take ({error})") from error
+
+
+def _as_old(type_: TypeID) -> TypeID:
+    """The same type in the oldest words that there are for it, which older programs read too."""
+    if type_.get_class() == _h5t.STRING:
+        made = _text_type(type_.get_cset(), type_.get_size(), type_.get_strpad())
+        if type_.is_variable_str():
+            made = _text_type(type_.get_cset(), _h5t.VARIABLE, type_.get_strpad())
+    else:
+        try:
+            made = _h5t.py_create(type_.dtype, logical=True)
+        except TypeError:  # NumPy does not have it
+            return type_
+    return made if made == type_ else type_
+
+
+def _text_type(character_set: int, size: int, padding: int) -> TypeID:
+    made = _h5t.C_S1.copy()
+    made.set_size(size)
+    made.set_cset(character_set)
+    made.set_strpad(padding)
+    return made
 
 
 def is_kept_elsewhere(datatype: Datatype) -> bool:
@@ -94,17 +116,16 @@ def unite(first: TypeID, second: TypeID) -> United | None:
 
 
 def _unite_texts(first: TypeID, second: TypeID) -> United | None:
-    united = _h5t.C_S1.copy()
-    united.set_cset(max(first.get_cset(), second.get_cset()))
-    if first.is_variable_str() or second.is_variable_str():
-        united.set_size(_h5t.VARIABLE)
-        return United(united)
+    character_set = max(first.get_cset(), second.get_cset())
     pads = {first.get_strpad(), second.get_strpad()}
+    if first.is_variable_str() or second.is_variable_str():
+        return United(_text_type(character_set, _h5t.VARIABLE, _h5t.STR_NULLTERM))
     if len(pads) > 1 and _h5t.STR_SPACEPAD in pads:
         return None
-    united.set_size(max(first.get_size(), second.get_size()))
-    united.set_strpad(pads.pop() if len(pads) == 1 else _h5t.STR_NULLPAD)
-    return United(united)
+    size = max(first.get_size(), second.get_size())
+    return United(
+        _text_type(character_set, size, min(pads) if len(pads) == 1 else _h5t.STR_NULLPAD)
+    )
 
 
 def _unite_numbers(first: np.dtype[Any], second: np.dtype[Any]) -> United:
@@ -237,24 +258,32 @@ def objects(parts: list[Any]) -> Array:
 
 def read_elsewhere(file: Hdf5File, datatype: Datatype, data: bytes) -> Array:
     """The texts, as bytes, or sequences behind references to heaps."""
+    parts = read_heap_parts(file, datatype, data)
+    if datatype.is_text:
+        return objects([part.split(b"\0", 1)[0] for part in parts])
+    dtype = type_of_base(datatype).dtype
+    return objects([np.frombuffer(part, dtype) for part in parts])
+
+
+def read_heap_parts(file: Hdf5File, datatype: Datatype, data: bytes) -> list[bytes]:
+    """The bytes of every text or sequence; Damaged if the heaps do not have them."""
     assert datatype.base is not None
+    element_bytes = 1 if datatype.is_text else datatype.base.size
     heaps: dict[int, dict[int, bytes]] = {}
-    dtype = None if datatype.is_text else type_of_base(datatype).dtype
-    found: list[Any] = []
+    found = []
     for length, address, number in _references(file, data):
-        part = b""
-        if length and address:
-            if address not in heaps:
-                heaps[address] = read_global_heap(file, address)
-            if number not in heaps[address]:
-                raise Damaged(f"no object {number} in the global heap at {address:,}")
-            part = heaps[address][number]
-            wanted = length * (datatype.base.size if dtype is not None else 1)
-            if len(part) < wanted:
-                raise Damaged(f"{len(part):,} bytes for {wanted:,} in the heap at {address:,}")
-            part = part[:wanted]
-        found.append(part.split(b"\0", 1)[0] if dtype is None else np.frombuffer(part, dtype))
-    return objects(found)
+        if not length or not address:
+            found.append(b"")
+            continue
+        if address not in heaps:
+            heaps[address] = read_global_heap(file, address)
+        part = heaps[address].get(number)
+        if part is None:
+            raise Damaged(f"no object {number} in the global heap at {address:,}")
+        if len(part) < length * element_bytes:
+            raise Damaged(f"an object of {len(part):,} bytes in the heap at {address:,}: too few")
+        found.append(part[: length * element_bytes])
+    return found
 
 
 def type_of_base(datatype: Datatype) -> TypeID:

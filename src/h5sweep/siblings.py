@@ -6,6 +6,7 @@ out about its structure, by us and by the HDF5 library, holds for it too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -42,6 +43,16 @@ class Family:
             for _, d in self.tree.datasets
         )
 
+    def gaps(self, size: int) -> Iterator[tuple[int, int]]:
+        """Where a sibling, a file of `size` bytes, has data of its own."""
+        last = 0
+        for start, end in self.spans:
+            if start > last:
+                yield last, start
+            last = end
+        if last < size:
+            yield last, size
+
     def tree_of(self, source: Source) -> Tree:
         """The structure of a sibling: ours, with its bytes."""
         file = Hdf5File(source, self.tree.file.superblock)
@@ -66,7 +77,7 @@ class Siblings:
         """Make a family of a parsed file; it is found by siblings if that costs little."""
         spans = _spans_outside_data(tree)
         size = sum(end - start for start, end in spans)
-        family = Family(tree, spans, [], structure_findings)
+        family = Family(without_bytes(tree), spans, [], structure_findings)
         known = self._families.setdefault(tree.file.source.size, [])
         is_cheap = size <= MOST_STRUCTURE_BYTES and len(known) < MOST_FOR_ONE_SIZE
         if is_cheap and self._kept_bytes + size <= MOST_KEPT_BYTES:
@@ -77,6 +88,11 @@ class Siblings:
                 return family
             known.append(family)
         return family
+
+
+def without_bytes(tree: Tree) -> Tree:
+    """A structure to keep: what was read of its file on the way can take megabytes."""
+    return replace(tree, file=Hdf5File(Source(b""), tree.file.superblock))
 
 
 def _is_equal(family: Family, source: Source) -> bool:
