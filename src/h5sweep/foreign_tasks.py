@@ -358,7 +358,7 @@ def nearest(path: str, groups: Container[str], *, itself: bool = False) -> str |
     if itself and path in groups:
         return path
     while path not in ("/", ""):
-        path = path.rpartition("/")[0]
+        path = path.rpartition("/")[0] or "/"
         if path in groups:
             return path
     return None
@@ -560,7 +560,7 @@ class _SetOfTasks:
     """Groups that are alike, each a task."""
 
     def __init__(self, file: _File, groups: AlikeGroups) -> None:
-        self._file, self.groups, self.template = file, groups, groups.template
+        self._file, self.groups, self.example = file, groups, groups.example
 
     def keys(self) -> list[KeyRow] | None:
         """The key of each group; None if they are not where the first one's is."""
@@ -578,8 +578,8 @@ class _SetOfTasks:
 
     def _single_values(self, name: str) -> Array | None:
         """One value of each group, out of its attributes or of its datasets."""
-        attribute = self.template.group.attributes.get(name)
-        dataset = next((o.dataset for o in self.template.objects if o.path == f"/{name}"), None)
+        attribute = self.example.group.attributes.get(name)
+        dataset = next((o.dataset for o in self.example.objects if o.path == f"/{name}"), None)
         try:
             if attribute is not None and attribute.space.count == 1:
                 return self._attribute(attribute).reshape(len(self.groups))
@@ -602,7 +602,7 @@ class _SetOfTasks:
         """The schema that all groups have, and the data of each."""
         file, found = self._file, dict[str, Array]()
         first = self.groups.paths[0]
-        for holder in self.template.objects:
+        for holder in self.example.objects:
             if holder.dataset is not None:
                 try:
                     values = self._dataset(holder.path, holder.dataset)
@@ -610,7 +610,7 @@ class _SetOfTasks:
                     raise file.failure(first + holder.path, error) from error
                 file.take(found, holder.path[1:], values, first + holder.path)
                 file.take_attributes_of(holder.path[1:], holder)
-        file.take_attributes(found, self.template.group, self._attribute)
+        file.take_attributes(found, self.example.group, self._attribute)
         if not found:
             raise file.no_values(first)
         return encode_rows(file.encoder, found, len(self.groups), str(file.one.path))
