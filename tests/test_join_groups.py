@@ -98,6 +98,46 @@ def test_every_kind_of_content_is_kept(merge: Merge) -> None:
         assert file["task"].get("soft", getlink=True).path == "deep/er/x"
 
 
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_groups_moved_as_bytes_are_as_the_library_wants_them(merge: Merge, libver: str) -> None:
+    """Very many groups with groups in them, below others: h5py reads, adds, removes and lists."""
+    path = merge.inputs / "a.h5"
+    with h5py.File(path, "w", libver=libver) as file:
+        for seed in range(700):
+            group = file.create_group(f"farm{seed % 2}/seed{seed}")
+            group.attrs["seed"] = seed
+            group["wake/deficit"], group["aep"] = np.arange(4.0) + seed, np.float32(seed)
+            group["wake"].attrs["model"] = "jensen" * (seed % 3)
+            group["texts"] = ["one", "", "größer"]
+    merge.run()
+    assert content_of(merge.output) == content_of(path)
+    with h5py.File(merge.output, "a") as file:
+        for seed in range(700, 1000):
+            file[f"farm0/seed{seed}/aep"] = float(seed)
+            del file[f"farm1/seed{2 * (seed - 700) + 1}"]
+        file["farm0/seed8/more"] = 1.0
+        file["farm0/seed8/aep"][()] = -1
+    with h5py.File(merge.output) as file:
+        assert len(file["farm0"]) == 650 and len(file["farm1"]) == 50
+        assert set(file["farm0/seed8"]) == {"aep", "more", "texts", "wake"}
+        assert file["farm0/seed10/wake/deficit"][:].tolist() == [10, 11, 12, 13]
+
+
+def test_groups_that_are_alike_and_others_are_in_one_file(merge: Merge) -> None:
+    """What is moved as bytes and what the library copies ends up side by side."""
+    path = write_groups(merge.inputs / "a.h5", range(30))
+    with h5py.File(path, "a") as file:
+        file.attrs["run"] = "one"
+        for seed in (4, 40):
+            group = file.require_group(f"farm3_t1_s{seed}")
+            group.create_dataset("packed", data=np.arange(100), compression="gzip")
+            group["text"] = "any length"
+    merge.run()
+    assert content_of(merge.output) == content_of(path)
+    with h5py.File(merge.output) as file:
+        assert file.attrs["run"] == "one"
+
+
 def test_a_file_with_one_task_becomes_a_group(merge: Merge) -> None:
     """Its name is the file's, and the attributes of the root are the group's."""
     write_one(merge.inputs / "farm3_s4.h5", 4)

@@ -1,7 +1,8 @@
 """Groups of many files → the same groups in one file, with all that is in them.
 
-The HDF5 library copies them, in a child process that may die of a bad file; our own reader, which
-has looked at every file before, reads the result back and compares it with its sources.
+Groups that are alike are moved as bytes (`group_writer`). The HDF5 library copies the others, in a
+child process that may die of a bad file. Our own reader, which has looked at every file before,
+reads the result back and compares it with its sources.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from zlib import crc32
 
 from .contents import Layout
 from .errors import ConflictError, DamagedError
+from .group_writer import GroupWriter
 from .hdf5.alike import AlikeFile, AlikeReader
 from .hdf5.errors import Damaged
 from .hdf5.file import Hdf5File, open_file
@@ -60,6 +62,7 @@ class JoinedGroups:
         self._chosen: dict[str, int] = {}  # path → which input
         self._above: dict[str, int] = {}
         self._above_digests: dict[str, bytes] = {}
+        self._described: set[str] = set()  # those above that have attributes
         self._duplicates = array("l", [0] * len(inputs))
         self._skipped: list[tuple[str, ...]] = []
         self._resolved = 0
@@ -109,6 +112,8 @@ class JoinedGroups:
         """Take over groups above others; where their attributes differ, the first has its way."""
         for path, group in tasks.above().items():
             digest = tasks.attributes_digest(group)
+            if group.attributes:
+                self._described.add(path)
             if path not in self._above:
                 self._above[path], self._above_digests[path] = number, digest
             elif self._above_digests[path] != digest:
@@ -131,32 +136,55 @@ class JoinedGroups:
 
         Nothing is durable yet. Whatever is raised, the file is then to be thrown away.
         """
-        copies: list[list[str]] = [[] for _ in self._inputs]
-        for group, number in self._chosen.items():
-            copies[number].append(group)
-        taken, done = [], 0
-        with _Copier(path) as copier:
-            for number, one in enumerate(self._inputs):
-                above = [p for p, first in self._above.items() if first == number]
-                taken.append(self._copy(copier, number, copies[number], above))
-                done += one.size_bytes
+        writer = None if path.exists() else GroupWriter(path)
+        left, taken, done = [], [], 0
+        with writer or nullcontext():
+            for number, groups in enumerate(self._groups_by_input()):
+                taken.append(self._move(writer, number, groups))
+                if groups or self._above_with_attributes(number):
+                    left.append((number, groups))
+                done += self._inputs[number].size_bytes
                 progress(done, self.size_bytes)
-            copier.close(self._inputs[-1].path if self._inputs else path)
+            if writer is not None:
+                writer.finish()
+        if left:
+            self._copy(path, left)
         return taken
 
-    def _copy(self, copier: _Copier, number: int, groups: list[str], above: list[str]) -> Taken:
+    def _groups_by_input(self) -> list[list[str]]:
+        found: list[list[str]] = [[] for _ in self._inputs]
+        for group, number in self._chosen.items():
+            found[number].append(group)
+        return found
+
+    def _above_with_attributes(self, number: int) -> list[str]:
+        """Groups above task groups, of which this input has the attributes that are kept."""
+        return [p for p, first in self._above.items() if first == number and p in self._described]
+
+    def _move(self, writer: GroupWriter | None, number: int, groups: list[str]) -> Taken:
+        """Write what can be moved as bytes; `groups` are the others afterwards."""
         one = self._inputs[number]
         taken = Taken(one, tasks=len(groups), duplicates=self._duplicates[number])
         taken.skipped = self._skipped[number]
         with opened_groups(self._survey, one) as tasks:
             if set(groups) - tasks.roots.keys():
                 raise DamagedError(f"{one.path} has no longer what it had: give the command again")
-            pairs = [(tasks.roots[group], group) for group in groups]
-            drop = [path[1:] for path in tasks.skipped] if tasks.sources.get("/") else []
-            copier.copy(one, above, pairs, drop)
+            if writer is not None:
+                groups[:] = tasks.move(writer, groups)
             taken.datasets, taken.attributes = tasks.names()
-        taken.crc32 = crc32_of(one)
+            taken.crc32 = crc32(tasks.content) if tasks.content is not None else crc32_of(one)
         return taken
+
+    def _copy(self, path: Path, left: list[tuple[int, list[str]]]) -> None:
+        """Let the library copy the groups that are left, and attributes of groups above."""
+        with _Copier(path) as copier:
+            for number, groups in left:
+                one = self._inputs[number]
+                with opened_groups(self._survey, one) as tasks:
+                    pairs = [(tasks.roots[group], group) for group in groups]
+                    drop = [path[1:] for path in tasks.skipped] if tasks.sources.get("/") else []
+                    copier.copy(one, self._above_with_attributes(number), pairs, drop)
+            copier.close(self._inputs[left[-1][0]].path)
 
     def verify(self, path: Path, progress: Progress = lambda done, total: None) -> None:
         """Read `path` with our own reader and compare each group with a new reading of its source.
@@ -164,9 +192,7 @@ class JoinedGroups:
         DamagedError if one does not hold the same, or is not there.
         """
         done = 0
-        chosen: list[list[str]] = [[] for _ in self._inputs]
-        for group, number in self._chosen.items():
-            chosen[number].append(group)
+        chosen = self._groups_by_input()
         with opened_output(path) as output:
             for number, one in enumerate(self._inputs):
                 with opened_groups(self._survey, one) as tasks:

@@ -16,11 +16,12 @@ import numpy as np
 from .contents import Layout, Style
 from .errors import DamagedError, UnsupportedValueError
 from .foreign_tasks import INIT, nearest
-from .foreign_values import Values
+from .foreign_values import Values, points_simply
+from .group_writer import GroupWriter, can_be_moved
 from .hdf5.alike import AlikeFile, AlikeGroups, Example
 from .hdf5.datatypes import Class, Datatype
 from .hdf5.errors import Damaged, Unsupported
-from .hdf5.messages import Attribute, Storage
+from .hdf5.messages import Storage
 from .hdf5.tree import Dataset, Object, ObjectKind, Tree, Walk
 from .values import Array
 
@@ -47,6 +48,8 @@ class TaskGroups:
         self._by_address = {o.address: o for o in tree.objects}
         self._members: dict[str, _Member] = {}
         self.sets = alike.sets if alike is not None else []
+        content = alike.content if alike is not None else None
+        self.content = content if isinstance(content, bytes) else None  # of the whole file
         for groups in self.sets:
             for number, path in enumerate(groups.paths):
                 self._members[path] = _Member(groups, number)
@@ -103,6 +106,26 @@ class TaskGroups:
                 f"{self.name}: {path} leads to another file, which is not followed: put the data "
                 "in its place, or leave the file out"
             )
+
+    def move(self, writer: GroupWriter, groups: Sequence[str]) -> list[str]:
+        """Write those of the groups that can be moved as bytes; return the others."""
+        left, chosen = [], dict[int, list[int]]()
+        sets = {id(alike): alike for alike in self.sets}
+        movable = {
+            key
+            for key, alike in sets.items()
+            if self.content is not None
+            and can_be_moved(alike, self._tree.file.superblock, self.content)
+        }
+        for path in groups:
+            member = self.member(path)
+            if member is None or id(member.groups) not in movable:
+                left.append(path)
+            else:
+                chosen.setdefault(id(member.groups), []).append(member.number)
+        for key, numbers in chosen.items():
+            writer.add(sets[key], np.array(numbers, np.int64), self._values)
+        return left
 
     def above(self) -> dict[str, Object]:
         """The groups above task groups, and the root; with their attributes."""
@@ -195,6 +218,14 @@ class TaskGroups:
             data = self._values.raw_rows(dataset, first, min(first + step, rows))
             digest.update(self._plain(dataset.type, data))
 
+    def texts(self, rows: Array, datatype: Datatype) -> Iterator[list[tuple[int, bytes]] | bytes]:
+        """What each row points to."""
+        for row in rows:
+            if points_simply(datatype):
+                yield list(self._values.lists(row.tobytes(), datatype))
+            else:
+                raise UnsupportedValueError(f"{self.name} holds values that cannot be compared")
+
     def _plain(self, datatype: Datatype, data: bytes) -> bytes:
         """Values as bytes that mean the same in every file."""
         if not datatype.points_elsewhere:
@@ -231,7 +262,7 @@ def unequal_groups(first: TaskGroups, second: TaskGroups, paths: Sequence[str]) 
         if not _are_alike(one_set.example, other_set.example):
             left += [path for path, _, _ in members]
             continue
-        equal = _equal_members(one_set, other_set, members)
+        equal = _equal_members(first, one_set, second, other_set, members)
         left += [members[place][0] for place in np.flatnonzero(~equal).tolist()]
     for path in left:
         if first.digest(path) != second.digest(path):
@@ -255,25 +286,34 @@ def _example_words(example: Example) -> list[object]:
     return words
 
 
-def _points_elsewhere(example: Example) -> bool:
-    holders: list[Attribute | Dataset] = [a for o in example.objects for a in o.attributes.values()]
-    holders += [o.dataset for o in example.objects if o.dataset is not None]
-    return any(holder.type.points_elsewhere for holder in holders)
-
-
 def _equal_members(
-    one: AlikeGroups, other: AlikeGroups, members: list[tuple[str, int, int]]
+    first: TaskGroups,
+    one: AlikeGroups,
+    second: TaskGroups,
+    other: AlikeGroups,
+    members: list[tuple[str, int, int]],
 ) -> Array:
-    """Which members of two sets have equal bytes in all data and values."""
-    if _points_elsewhere(one.example):
-        return np.zeros(len(members), bool)
+    """Which members of two sets have equal data and values."""
     mine = np.array([number for _, number, _ in members])
     theirs = np.array([number for _, _, number in members])
     equal = np.ones(len(members), bool)
+
+    def compare(datatype: Datatype, rows: Array, other_rows: Array) -> None:
+        if datatype.points_elsewhere:
+            pairs = zip(
+                first.texts(rows, datatype), second.texts(other_rows, datatype), strict=True
+            )
+            equal[:] &= np.fromiter((a == b for a, b in pairs), bool, len(members))
+        else:
+            equal[:] &= (rows == other_rows).all(axis=1)
+
     for path in one.example.data:
-        equal &= (one.data_rows(path, mine) == other.data_rows(path, theirs)).all(axis=1)
+        datatype = one.example.dataset(path).type
+        compare(datatype, one.data_rows(path, mine), other.data_rows(path, theirs))
+    owners = {found.path: found for found in one.example.objects}
     for place in one.example.values:
-        equal &= (one.value_rows(place, mine) == other.value_rows(place, theirs)).all(axis=1)
+        datatype = owners[place[0]].attributes[place[1]].type
+        compare(datatype, one.value_rows(place, mine), other.value_rows(place, theirs))
     return equal
 
 

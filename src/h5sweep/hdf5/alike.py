@@ -114,6 +114,12 @@ class AlikeGroups:
             return _gather(self.content, self.addresses[path][chosen], size)
         return self._rows(self.example.data[path], chosen)
 
+    def piece_rows(self, piece: int, chosen: Places) -> Bytes:
+        """One structure in some of the groups, one row a group."""
+        return _gather(
+            self.content, self.places[piece][chosen], len(self.example.pieces[piece].data)
+        )
+
     def value_rows(self, attribute: tuple[str, str], chosen: Places) -> Bytes:
         """The value of an attribute, by its object and name, in some of the groups."""
         return self._rows(self.example.values[attribute], chosen)
