@@ -169,6 +169,8 @@ class Survey:
                 tree = own_tree(file)
                 family = self._siblings.add(tree, structure_findings(tree))
             one.family = family if family.fixed else None
+            if family.tree.is_cut:
+                found.append(findings.FEATURE.finding(where="/", why="too many objects to list"))
             layout = Layout(family.tree_of(source))
             found += family.structure_findings
             found += judge_contents(layout)

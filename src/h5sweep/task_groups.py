@@ -26,6 +26,7 @@ from .hdf5.tree import Dataset, Object, ObjectKind, Tree, Walk
 from .values import Array
 
 _ROWS_AT_ONCE_BYTES = 8 << 20
+_MEMBERS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -262,8 +263,10 @@ def unequal_groups(first: TaskGroups, second: TaskGroups, paths: Sequence[str]) 
         if not _are_alike(one_set.example, other_set.example):
             left += [path for path, _, _ in members]
             continue
-        equal = _equal_members(first, one_set, second, other_set, members)
-        left += [members[place][0] for place in np.flatnonzero(~equal).tolist()]
+        for start in range(0, len(members), _MEMBERS_AT_ONCE):
+            some = members[start : start + _MEMBERS_AT_ONCE]
+            equal = _equal_members(first, one_set, second, other_set, some)
+            left += [some[place][0] for place in np.flatnonzero(~equal).tolist()]
     for path in left:
         if first.digest(path) != second.digest(path):
             yield path

@@ -27,7 +27,7 @@ from .source import Source
 from .tree import Dataset, Object, ObjectKind, Tree, Walk, check_overlaps
 
 LEAST_GROUPS = 8
-MOST_FILE_BYTES = 256 << 20
+MOST_FILE_BYTES = 512 << 20
 MOST_OBJECTS = 64  # in one group; a larger one is rather a group of tasks
 MOST_NEW = 8  # examples made at one level of a file
 MOST_KEPT = 64
@@ -95,18 +95,6 @@ class AlikeGroups:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def data_of(self, path: str) -> bytes:
-        """The data of a dataset in all groups, one after the other."""
-        spot = self.example.data[path]
-        if path in self.addresses:
-            size = self.example.dataset(path).size_bytes
-            return _gather(self.content, self.addresses[path], size).tobytes()
-        return self._at(spot)
-
-    def values_of(self, path: str, name: str) -> bytes:
-        """The value of an attribute in all groups, one after the other."""
-        return self._at(self.example.values[path, name])
-
     def data_rows(self, path: str, chosen: Places) -> Bytes:
         """The data of a dataset in some of the groups, one row a group."""
         if path in self.addresses:
@@ -126,9 +114,6 @@ class AlikeGroups:
 
     def _rows(self, spot: Spot, chosen: Places) -> Bytes:
         return _gather(self.content, self.places[spot.piece][chosen] + spot.offset, spot.size)
-
-    def _at(self, spot: Spot) -> bytes:
-        return _gather(self.content, self.places[spot.piece] + spot.offset, spot.size).tobytes()
 
 
 @dataclass(eq=False)
