@@ -17,7 +17,7 @@ from h5sweep.hdf5.source import OpenSource, Source
 from h5sweep.hdf5.tree import Tree, read_whole_tree
 from hdf5_samples import FILTERS, INDEXES, LIBVERS, write_chunked, write_mixed
 
-READABLE = {"none", "gzip", "gzip and shuffle", "fletcher32", "all three"}
+READABLE = {"none", "gzip", "gzip and shuffle", "fletcher32", "all three", "lzf"}
 
 
 def tree_of(path: Path) -> Tree:

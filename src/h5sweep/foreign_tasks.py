@@ -30,6 +30,7 @@ from .plan import RESERVED_NAMES
 from .values import Array, ResultEncoder, encode_text
 
 BLOCK_BYTES = 8 << 20
+TASKS_AT_ONCE = 4096
 MOST_NAMED = 5
 INIT = "init"  # what a worker's file has before its first result
 
@@ -358,7 +359,7 @@ def nearest(path: str, groups: Container[str], *, itself: bool = False) -> str |
     if itself and path in groups:
         return path
     while path not in ("/", ""):
-        path = path.rpartition("/")[0]
+        path = path.rpartition("/")[0] or "/"
         if path in groups:
             return path
     return None
@@ -560,7 +561,7 @@ class _SetOfTasks:
     """Groups that are alike, each a task."""
 
     def __init__(self, file: _File, groups: AlikeGroups) -> None:
-        self._file, self.groups, self.template = file, groups, groups.template
+        self._file, self.groups, self.example = file, groups, groups.example
 
     def keys(self) -> list[KeyRow] | None:
         """The key of each group; None if they are not where the first one's is."""
@@ -578,42 +579,45 @@ class _SetOfTasks:
 
     def _single_values(self, name: str) -> Array | None:
         """One value of each group, out of its attributes or of its datasets."""
-        attribute = self.template.group.attributes.get(name)
-        dataset = next((o.dataset for o in self.template.objects if o.path == f"/{name}"), None)
+        attribute = self.example.group.attributes.get(name)
+        dataset = next((o.dataset for o in self.example.objects if o.path == f"/{name}"), None)
+        every = np.arange(len(self.groups))
         try:
             if attribute is not None and attribute.space.count == 1:
-                return self._attribute(attribute).reshape(len(self.groups))
+                return self._attribute(attribute, every).reshape(len(self.groups))
             if attribute is None and dataset is not None and dataset.space.count == 1:
-                return self._dataset(f"/{name}", dataset).reshape(len(self.groups))
+                return self._dataset(f"/{name}", dataset, every).reshape(len(self.groups))
         except (Damaged, Unsupported):
             return None
         return None
 
-    def _attribute(self, attribute: Attribute) -> Array:
-        data = self.groups.values_of("", attribute.name)
-        shape = (len(self.groups), *(attribute.space.dims or ()))
+    def _attribute(self, attribute: Attribute, chosen: Array) -> Array:
+        data = self.groups.value_rows(("", attribute.name), chosen).tobytes()
+        shape = (len(chosen), *(attribute.space.dims or ()))
         return self._file.values.converted_rows(data, attribute.type, shape)
 
-    def _dataset(self, path: str, dataset: Dataset) -> Array:
-        shape = (len(self.groups), *(dataset.space.dims or ()))
-        return self._file.values.converted_rows(self.groups.data_of(path), dataset.type, shape)
+    def _dataset(self, path: str, dataset: Dataset, chosen: Array) -> Array:
+        data = self.groups.data_rows(path, chosen).tobytes()
+        shape = (len(chosen), *(dataset.space.dims or ()))
+        return self._file.values.converted_rows(data, dataset.type, shape)
 
-    def encoded(self) -> tuple[bytes, list[bytes]]:
-        """The schema that all groups have, and the data of each."""
+    def encoded(self, chosen: Array) -> tuple[bytes, list[bytes]]:
+        """The schema that all groups have, and the data of some of them."""
         file, found = self._file, dict[str, Array]()
         first = self.groups.paths[0]
-        for holder in self.template.objects:
+        for holder in self.example.objects:
             if holder.dataset is not None:
                 try:
-                    values = self._dataset(holder.path, holder.dataset)
+                    values = self._dataset(holder.path, holder.dataset, chosen)
                 except (Damaged, Unsupported) as error:
                     raise file.failure(first + holder.path, error) from error
                 file.take(found, holder.path[1:], values, first + holder.path)
                 file.take_attributes_of(holder.path[1:], holder)
-        file.take_attributes(found, self.template.group, self._attribute)
+        read = partial(self._attribute, chosen=chosen)
+        file.take_attributes(found, self.example.group, read)
         if not found:
             raise file.no_values(first)
-        return encode_rows(file.encoder, found, len(self.groups), str(file.one.path))
+        return encode_rows(file.encoder, found, len(chosen), str(file.one.path))
 
 
 class _AlikeTasks:
@@ -642,16 +646,24 @@ class _AlikeTasks:
         )
         if backwards:
             yield from rest
-        schemas: list[bytes] = []
-        data: list[bytes] = []
-        for found in self._sets:
-            schema, rows = found.encoded()
-            schemas += [schema] * len(rows)
-            data += rows
-        finished_at = self._rest.finished_at
-        numbers = range(self._count)
-        for number in reversed(numbers) if backwards else numbers:
-            place = self._order[number]
-            yield Result(number, schemas[place], data[place], finished_at)
+        blocks = range(0, self._count, TASKS_AT_ONCE)
+        for first in reversed(blocks) if backwards else blocks:
+            found = self._block(self._order[first : first + TASKS_AT_ONCE], first)
+            yield from reversed(found) if backwards else found
         if not backwards:
             yield from rest
+
+    def _block(self, places: list[int], first: int) -> list[Result]:
+        """The results at some places among the groups of all sets, numbered from `first` on."""
+        wanted, finished_at = np.array(places, np.int64), self._rest.finished_at
+        results: list[Result | None] = [None] * len(places)
+        start = 0
+        for tasks in self._sets:
+            end = start + len(tasks.groups)
+            chosen = np.flatnonzero((wanted >= start) & (wanted < end))
+            if len(chosen):
+                schema, rows = tasks.encoded(wanted[chosen] - start)
+                for place, data in zip(chosen.tolist(), rows, strict=True):
+                    results[place] = Result(first + place, schema, data, finished_at)
+            start = end
+        return [result for result in results if result is not None]

@@ -74,6 +74,12 @@ def _words(datatype: Datatype) -> str:
     return f"{datatype.type.name.lower()} of {datatype.size} bytes{usual}"
 
 
+def points_simply(datatype: Datatype) -> bool:
+    """Whether it is a text or list of any length, of elements that point nowhere."""
+    base = datatype.base
+    return datatype.type is Class.VARIABLE and base is not None and not base.points_elsewhere
+
+
 def is_truth(datatype: Datatype) -> bool:
     """Whether it is what h5py makes of a bool: an enumeration of FALSE and TRUE."""
     names = [(member.name, member.offset) for member in datatype.members]
@@ -133,20 +139,26 @@ class Values:
 
     def resolved(self, data: bytes, datatype: Datatype) -> bytes:
         """Elements with what they point to in their place, so that they can be compared."""
-        if datatype.type is not Class.VARIABLE or datatype.base is None:
+        if not points_simply(datatype):
             raise Unsupported("values within which there are places in the file")
-        if datatype.base.points_elsewhere:
-            raise Unsupported("lists of what is elsewhere")
-        parts = []
+        parts = [
+            length.to_bytes(8, "little") + found for length, found in self.lists(data, datatype)
+        ]
+        return b"".join(parts)
+
+    def lists(self, data: bytes, datatype: Datatype) -> Iterator[tuple[int, bytes]]:
+        """The length and the bytes of each text or list that `data` points to."""
+        assert datatype.base is not None
+        element_bytes = 1 if datatype.is_text else datatype.base.size
+        width = self._file.widths.offset
         for start in range(0, len(data), datatype.size):
-            cursor = Cursor(data[start : start + datatype.size], self._file.widths)
-            length, address, number = cursor.uint(4), cursor.address(), cursor.uint(4)
+            length = int.from_bytes(data[start : start + 4], "little")
+            address = int.from_bytes(data[start + 4 : start + 4 + width], "little")
+            number = int.from_bytes(data[start + 4 + width : start + 8 + width], "little")
             found = self._heap(address).get(number) if length and address else b""
             if found is None:
                 raise Damaged(f"no object {number} in the global heap at {address:,}")
-            size = length if datatype.is_text else length * datatype.base.size
-            parts += [length.to_bytes(8, "little"), found[:size]]
-        return b"".join(parts)
+            yield length, found[: length * element_bytes]
 
     def _read(self, dataset: Dataset, first: int, last: int) -> bytes:
         """The bytes of some rows, through the filters, which are verified where they can be."""

@@ -213,10 +213,12 @@ class Survey:
             file = Hdf5File(source, verdict.superblock)
             family = self._siblings.find(source)
             if family is None and self._judge_alike(one, file, found):
-                return
+                return None
             if family is None:
                 tree = own_tree(file)
                 family = self._siblings.add(tree, structure_findings(tree))
+            if family.tree.is_cut:
+                found.append(findings.FEATURE.finding(where="/", why="too many objects to list"))
             layout = Layout(family.tree_of(source))
             found += family.structure_findings
             found += judge_contents(layout)
@@ -244,7 +246,7 @@ class Survey:
     def _judge_alike(self, one: Input, file: Hdf5File, found: list[Finding]) -> bool:
         """Judge a file of groups that are alike, by what these have in common; False if it is not.
 
-        Nothing can be wrong with the groups that agree with a template.
+        Nothing can be wrong with the groups that agree with an example.
         """
         if one.size_bytes < LEAST_ALIKE_BYTES or (alike := read_alike(self._alike, file)) is None:
             return False
@@ -392,8 +394,8 @@ def contents_of_alike(layout: Layout, alike: AlikeFile) -> Contents:
     if layout.style is Style.ONE:
         tasks = 0  # what stands at the root beside groups is no task
     for groups in alike.sets:
-        inside = [o.dataset for o in groups.template.objects if o.dataset is not None]
-        parents = {o.path.rpartition("/")[0] for o in groups.template.objects if o.dataset}
+        inside = [o.dataset for o in groups.example.objects if o.dataset is not None]
+        parents = {o.path.rpartition("/")[0] for o in groups.example.objects if o.dataset}
         tasks += len(groups) * len(parents)
         datasets += len(groups) * len(inside)
         data_bytes += len(groups) * sum(n for d in inside for _, n in data_extents(d))

@@ -1,7 +1,8 @@
 """Groups of many files → the same groups in one file, with all that is in them.
 
-The HDF5 library copies them, in a child process that may die of a bad file; our own reader, which
-has looked at every file before, reads the result back and compares it with its sources.
+Groups that are alike are moved as bytes (`group_writer`). The HDF5 library copies the others, in a
+child process that may die of a bad file. Our own reader, which has looked at every file before,
+reads the result back and compares it with its sources.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from zlib import crc32
 
 from .contents import Layout
 from .errors import ConflictError, DamagedError
-from .group_units import Units, refuse_references, unequal_units, units_of
+from .group_writer import GroupWriter
 from .hdf5.alike import AlikeFile, AlikeReader
 from .hdf5.errors import Damaged
 from .hdf5.file import Hdf5File, open_file
 from .hdf5.source import Source
 from .hdf5.tree import read_whole_tree
 from .inputs import Input, OnConflict, Survey, Taken, require_unchanged
+from .task_groups import TaskGroups, refuse_references, task_groups_of, unequal_groups
 
 MEMORY_BYTES = 1 << 30
 START_S = 60.0
@@ -60,6 +62,7 @@ class JoinedGroups:
         self._chosen: dict[str, int] = {}  # path → which input
         self._above: dict[str, int] = {}
         self._above_digests: dict[str, bytes] = {}
+        self._described: set[str] = set()  # those above that have attributes
         self._duplicates = array("l", [0] * len(inputs))
         self._skipped: list[tuple[str, ...]] = []
         self._resolved = 0
@@ -73,21 +76,21 @@ class JoinedGroups:
 
     def _take_input(self, number: int) -> None:
         one = self._inputs[number]
-        with opened_units(self._survey, one) as units:
+        with opened_groups(self._survey, one) as tasks:
             both: dict[int, list[str]] = {}
-            for path in units.roots:
+            for path in tasks.roots:
                 known = self._chosen.setdefault(path, number)
                 if known != number:
                     both.setdefault(known, []).append(path)
             for known, paths in both.items():
-                self._compare(known, number, units, paths)
-            self._unite(number, units)
-            self._skipped.append(tuple(units.skipped))
+                self._compare(known, number, tasks, paths)
+            self._unite(number, tasks)
+            self._skipped.append(tuple(tasks.skipped))
 
-    def _compare(self, known: int, number: int, units: Units, paths: list[str]) -> None:
+    def _compare(self, known: int, number: int, tasks: TaskGroups, paths: list[str]) -> None:
         """Decide about groups that an earlier input has as well."""
-        with opened_units(self._survey, self._inputs[known]) as earlier:
-            unequal = list(unequal_units(earlier, units, paths))
+        with opened_groups(self._survey, self._inputs[known]) as earlier:
+            unequal = list(unequal_groups(earlier, tasks, paths))
         self._duplicates[number] += len(paths) - len(unequal)
         if unequal and self._on_conflict is OnConflict.STOP:
             first, second = self._inputs[known].path, self._inputs[number].path
@@ -105,10 +108,12 @@ class JoinedGroups:
             return self._inputs[number].modified_ns > self._inputs[known].modified_ns
         return self._on_conflict is OnConflict.LAST
 
-    def _unite(self, number: int, units: Units) -> None:
+    def _unite(self, number: int, tasks: TaskGroups) -> None:
         """Take over groups above others; where their attributes differ, the first has its way."""
-        for path, group in units.above().items():
-            digest = units.attributes_digest(group)
+        for path, group in tasks.above().items():
+            digest = tasks.attributes_digest(group)
+            if group.attributes:
+                self._described.add(path)
             if path not in self._above:
                 self._above[path], self._above_digests[path] = number, digest
             elif self._above_digests[path] != digest:
@@ -131,32 +136,55 @@ class JoinedGroups:
 
         Nothing is durable yet. Whatever is raised, the file is then to be thrown away.
         """
-        copies: list[list[str]] = [[] for _ in self._inputs]
-        for group, number in self._chosen.items():
-            copies[number].append(group)
-        taken, done = [], 0
-        with _Copier(path) as copier:
-            for number, one in enumerate(self._inputs):
-                above = [p for p, first in self._above.items() if first == number]
-                taken.append(self._copy(copier, number, copies[number], above))
-                done += one.size_bytes
+        writer = None if path.exists() else GroupWriter(path)
+        left, taken, done = [], [], 0
+        with writer or nullcontext():
+            for number, groups in enumerate(self._groups_by_input()):
+                taken.append(self._move(writer, number, groups))
+                if groups or self._above_with_attributes(number):
+                    left.append((number, groups))
+                done += self._inputs[number].size_bytes
                 progress(done, self.size_bytes)
-            copier.close(self._inputs[-1].path if self._inputs else path)
+            if writer is not None:
+                writer.finish()
+        if left:
+            self._copy(path, left)
         return taken
 
-    def _copy(self, copier: _Copier, number: int, groups: list[str], above: list[str]) -> Taken:
+    def _groups_by_input(self) -> list[list[str]]:
+        found: list[list[str]] = [[] for _ in self._inputs]
+        for group, number in self._chosen.items():
+            found[number].append(group)
+        return found
+
+    def _above_with_attributes(self, number: int) -> list[str]:
+        """Groups above task groups, of which this input has the attributes that are kept."""
+        return [p for p, first in self._above.items() if first == number and p in self._described]
+
+    def _move(self, writer: GroupWriter | None, number: int, groups: list[str]) -> Taken:
+        """Write what can be moved as bytes; `groups` are the others afterwards."""
         one = self._inputs[number]
         taken = Taken(one, tasks=len(groups), duplicates=self._duplicates[number])
         taken.skipped = self._skipped[number]
-        with opened_units(self._survey, one) as units:
-            if set(groups) - units.roots.keys():
+        with opened_groups(self._survey, one) as tasks:
+            if set(groups) - tasks.roots.keys():
                 raise DamagedError(f"{one.path} has no longer what it had: give the command again")
-            pairs = [(units.roots[group], group) for group in groups]
-            drop = [path[1:] for path in units.skipped] if units.sources.get("/") else []
-            copier.copy(one, above, pairs, drop)
-            taken.datasets, taken.attributes = units.names()
-        taken.crc32 = crc32_of(one)
+            if writer is not None:
+                groups[:] = tasks.move(writer, groups)
+            taken.datasets, taken.attributes = tasks.names()
+            taken.crc32 = crc32(tasks.content) if tasks.content is not None else crc32_of(one)
         return taken
+
+    def _copy(self, path: Path, left: list[tuple[int, list[str]]]) -> None:
+        """Let the library copy the groups that are left, and attributes of groups above."""
+        with _Copier(path) as copier:
+            for number, groups in left:
+                one = self._inputs[number]
+                with opened_groups(self._survey, one) as tasks:
+                    pairs = [(tasks.roots[group], group) for group in groups]
+                    drop = [path[1:] for path in tasks.skipped] if tasks.sources.get("/") else []
+                    copier.copy(one, self._above_with_attributes(number), pairs, drop)
+            copier.close(self._inputs[left[-1][0]].path)
 
     def verify(self, path: Path, progress: Progress = lambda done, total: None) -> None:
         """Read `path` with our own reader and compare each group with a new reading of its source.
@@ -164,35 +192,33 @@ class JoinedGroups:
         DamagedError if one does not hold the same, or is not there.
         """
         done = 0
-        chosen: list[list[str]] = [[] for _ in self._inputs]
-        for group, number in self._chosen.items():
-            chosen[number].append(group)
+        chosen = self._groups_by_input()
         with opened_output(path) as output:
             for number, one in enumerate(self._inputs):
-                with opened_units(self._survey, one) as units:
-                    self._verify_input(output, units, chosen[number])
-                    self._verify_above(output, units, number)
+                with opened_groups(self._survey, one) as tasks:
+                    self._verify_input(output, tasks, chosen[number])
+                    self._verify_above(output, tasks, number)
                 done += one.size_bytes
                 progress(done, self.size_bytes)
 
-    def _verify_input(self, output: Units, units: Units, groups: list[str]) -> None:
+    def _verify_input(self, output: TaskGroups, tasks: TaskGroups, groups: list[str]) -> None:
         missing = [group for group in groups if group not in output.roots]
-        wrong = missing or list(unequal_units(units, output, groups))
+        wrong = missing or list(unequal_groups(tasks, output, groups))
         if wrong:
             named = ", ".join(wrong[:MOST_NAMED])
             raise DamagedError(
-                f"{len(wrong):,} groups of {units.name} do not read back as they were written "
+                f"{len(wrong):,} groups of {tasks.name} do not read back as they were written "
                 f"({named}): nothing was replaced; give the same command again, perhaps on "
                 "another disk"
             )
 
-    def _verify_above(self, output: Units, units: Units, number: int) -> None:
+    def _verify_above(self, output: TaskGroups, tasks: TaskGroups, number: int) -> None:
         theirs = output.above()
-        for path, group in units.above().items():
+        for path, group in tasks.above().items():
             if path == "/" or self._above.get(path) != number:
                 continue
             if path not in theirs or (
-                output.attributes_digest(theirs[path]) != units.attributes_digest(group)
+                output.attributes_digest(theirs[path]) != tasks.attributes_digest(group)
             ):
                 raise DamagedError(
                     f"the attributes of {path} do not read back as they were written"
@@ -201,33 +227,33 @@ class JoinedGroups:
 
 def is_in_groups(survey: Survey, one: Input, output: Path) -> bool:
     """Whether every group of a file is in `output` with equal content, re-read from both."""
-    with opened_units(survey, one) as units, opened_output(output) as written:
-        if not units.roots.keys() <= written.roots.keys():
+    with opened_groups(survey, one) as tasks, opened_output(output) as written:
+        if not tasks.roots.keys() <= written.roots.keys():
             return False
-        return next(unequal_units(units, written, list(units.roots)), None) is None
+        return next(unequal_groups(tasks, written, list(tasks.roots)), None) is None
 
 
 @contextmanager
-def opened_units(survey: Survey, one: Input) -> Iterator[Units]:
-    """The units of an input; ChangedError if it is not what was looked at."""
+def opened_groups(survey: Survey, one: Input) -> Iterator[TaskGroups]:
+    """The tasks of an input; ChangedError if it is not what was looked at."""
     with ExitStack() as stack:
         alike = stack.enter_context(survey.opened_alike(one)) if one.is_alike else None
         layout = Layout(alike.tree) if alike else stack.enter_context(survey.opened(one))
-        units = units_of(str(one.path), layout, one.path.stem, alike)
-        refuse_references(units, layout.tree, alike)
-        yield units
+        tasks = task_groups_of(str(one.path), layout, one.path.stem, alike)
+        refuse_references(tasks, layout.tree, alike)
+        yield tasks
 
 
 @contextmanager
-def opened_output(path: Path) -> Iterator[Units]:
-    """The units of the file that was written. It is ours: it may be mapped."""
+def opened_output(path: Path) -> Iterator[TaskGroups]:
+    """The tasks of the file that was written. It is ours: it may be mapped."""
     with path.open("rb") as file:
         content = mmap(file.fileno(), 0, access=ACCESS_READ)
     try:
         found = open_file(Source(content))
         alike = _read_alike_mapped(found, content)
         layout = Layout(alike.tree if alike else read_whole_tree(found))
-        yield units_of(str(path), layout, path.stem, alike)
+        yield task_groups_of(str(path), layout, "", alike)
     except Damaged as error:
         raise DamagedError(f"{path} cannot be read back: {error}") from error
     finally:

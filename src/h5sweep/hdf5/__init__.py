@@ -1,4 +1,4 @@
-"""The HDF5 format as bytes, one module a chapter. No h5py, no NumPy, and nothing that writes.
+"""The HDF5 format as bytes, one module a chapter. No h5py, and nothing that writes.
 
     errors       damaged or unsupported: there is no third way to fail
     checksum     lookup3 and Fletcher's
@@ -15,6 +15,7 @@
     chunks       where the chunks of a dataset lie, for every kind of index
     data         elements out of chunks and contiguous data, through the common filters
     tree         every object of a file, and what is wrong with each
+    alike        groups that differ in their data only, many at a time; the only one with NumPy
 
 No size, count or address of the file is believed before it was compared with the file's own size.
 """

@@ -2,9 +2,9 @@
 
 The task groups of one program differ in their addresses, their data and the values of their
 attributes, and in nothing else. One of them is read by the plain reader (`tree`) and becomes a
-template: its structures as bytes, which of these bytes must be equal, and where addresses of other
-structures, data and values stand. Groups whose bytes agree are sound because the template is: the
-plain reader would take the same steps. Whatever agrees with no template is left to it.
+example: its structures as bytes, which of these bytes must be equal, and where addresses of other
+structures, data and values stand. Groups whose bytes agree are sound because the example is: the
+plain reader would take the same steps. Whatever agrees with no example is left to it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from .source import Source
 from .tree import Dataset, Object, ObjectKind, Tree, Walk, check_overlaps
 
 LEAST_GROUPS = 8
-MOST_FILE_BYTES = 256 << 20
+MOST_FILE_BYTES = 512 << 20
 MOST_OBJECTS = 64  # in one group; a larger one is rather a group of tasks
-MOST_NEW = 8  # templates made at one level of a file
+MOST_NEW = 8  # examples made at one level of a file
 MOST_KEPT = 64
 _FREE_MESSAGES = {0x00, 0x0E, 0x12}  # nothing, and times of change in both forms
 _OBJECT_TIMES = 0x20
 _TIMES = slice(6, 22)
+_NOWHERE = 2**62  # beyond the end of any file
 _KEPT_BYTES = 500  # for a group: its path, and the addresses of its pieces
 
 Bytes = npt.NDArray[np.uint8]
@@ -42,7 +43,7 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(eq=False)
 class Piece:
-    """One structure of a template."""
+    """One structure of an example."""
 
     data: Bytes
     must_be: Bytes  # 0xFF for each byte that must be equal
@@ -55,7 +56,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Spot:
-    """Where in a template something differs from group to group."""
+    """Where in an example something differs from group to group."""
 
     piece: int
     offset: int
@@ -63,7 +64,7 @@ class Spot:
 
 
 @dataclass(eq=False)
-class Template:
+class Example:
     """A group that was read by the plain reader; paths of its objects begin at the group."""
 
     objects: list[Object]
@@ -83,9 +84,9 @@ class Template:
 
 @dataclass(eq=False)
 class AlikeGroups:
-    """Groups of one file that agree with a template."""
+    """Groups of one file that agree with an example."""
 
-    template: Template
+    example: Example
     paths: list[str]
     places: dict[int, Places]  # of each piece: its address in each group
     content: Bytes  # of the whole file
@@ -94,34 +95,25 @@ class AlikeGroups:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def data_of(self, path: str) -> bytes:
-        """The data of a dataset in all groups, one after the other."""
-        spot = self.template.data[path]
-        if path in self.addresses:
-            size = self.template.dataset(path).size_bytes
-            return _gather(self.content, self.addresses[path], size).tobytes()
-        return self._at(spot)
-
-    def values_of(self, path: str, name: str) -> bytes:
-        """The value of an attribute in all groups, one after the other."""
-        return self._at(self.template.values[path, name])
-
     def data_rows(self, path: str, chosen: Places) -> Bytes:
         """The data of a dataset in some of the groups, one row a group."""
         if path in self.addresses:
-            size = self.template.dataset(path).size_bytes
+            size = self.example.dataset(path).size_bytes
             return _gather(self.content, self.addresses[path][chosen], size)
-        return self._rows(self.template.data[path], chosen)
+        return self._rows(self.example.data[path], chosen)
+
+    def piece_rows(self, piece: int, chosen: Places) -> Bytes:
+        """One structure in some of the groups, one row a group."""
+        return _gather(
+            self.content, self.places[piece][chosen], len(self.example.pieces[piece].data)
+        )
 
     def value_rows(self, attribute: tuple[str, str], chosen: Places) -> Bytes:
         """The value of an attribute, by its object and name, in some of the groups."""
-        return self._rows(self.template.values[attribute], chosen)
+        return self._rows(self.example.values[attribute], chosen)
 
     def _rows(self, spot: Spot, chosen: Places) -> Bytes:
         return _gather(self.content, self.places[spot.piece][chosen] + spot.offset, spot.size)
-
-    def _at(self, spot: Spot) -> bytes:
-        return _gather(self.content, self.places[spot.piece] + spot.offset, spot.size).tobytes()
 
 
 @dataclass(eq=False)
@@ -149,10 +141,10 @@ class AlikeFile:
 
 
 class AlikeReader:
-    """Reads files and remembers their templates, which the next file probably has as well."""
+    """Reads files and remembers their examples, which the next file probably has as well."""
 
     def __init__(self) -> None:
-        self._known: list[Template] = []
+        self._known: list[Example] = []
 
     def read(self, file: Hdf5File) -> AlikeFile | None:
         """The objects of a file; None if it is nothing for this reader, or seems not sound."""
@@ -170,7 +162,9 @@ class AlikeReader:
         walk = Walk(Tree(Hdf5File(Source(content), block)))
         reading = _Reading(walk, np.frombuffer(content, np.uint8), self._known)
         reading.visit_all()
-        if not reading.sets or walk.tree.is_cut or not reading.is_without_overlaps():
+        if not reading.sets or walk.tree.is_cut or walk.tree.faults:
+            return None
+        if not reading.is_without_overlaps():
             return None
         return AlikeFile(walk.tree, content, reading.sets)
 
@@ -178,7 +172,7 @@ class AlikeReader:
 class _Reading:
     """One way through one file."""
 
-    def __init__(self, walk: Walk, content: Bytes, known: list[Template]) -> None:
+    def __init__(self, walk: Walk, content: Bytes, known: list[Example]) -> None:
         self.walk, self.content, self._known = walk, content, known
         self.sets: list[AlikeGroups] = []
 
@@ -201,24 +195,24 @@ class _Reading:
             walk.waiting = below[::-1]
 
     def _take_alike(self, level: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Take the groups that agree with a template; return the rest."""
-        for template in list(self._known):
-            level = self._match(template, level)
+        """Take the groups that agree with an example; return the rest."""
+        for example in list(self._known):
+            level = self._match(example, level)
             if not level:
                 return level
         for _ in range(MOST_NEW):
             if not level or len(self._known) >= MOST_KEPT:
                 break
-            made = make_template(self.walk.file, self.content, level[0][1])
+            made = make_example(self.walk.file, self.content, level[0][1])
             if made is None:
                 break
             self._known.append(made)
             level = self._match(made, level)
         return level
 
-    def _match(self, template: Template, level: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        addresses = np.array([address for _, address in level], np.int64)
-        agree, places, data = _agree(template, self.content, addresses)
+    def _match(self, example: Example, level: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        addresses = np.array([min(address, _NOWHERE) for _, address in level], np.int64)
+        agree, places, data = _agree(example, self.content, addresses)
         # A group that is there twice, by a second name, is for the plain reader.
         if len(np.unique(addresses[agree])) < int(agree.sum()):
             return level
@@ -227,7 +221,7 @@ class _Reading:
             return level
         self.sets.append(
             AlikeGroups(
-                template,
+                example,
                 [level[place][0] for place in chosen.tolist()],
                 {piece: where[chosen] for piece, where in places.items()},
                 self.content,
@@ -245,13 +239,12 @@ class _Reading:
         for groups in self.sets:
             for piece, where in groups.places.items():
                 starts.append(where)
-                sizes.append(np.full(len(where), len(groups.template.pieces[piece].data)))
+                sizes.append(np.full(len(where), len(groups.example.pieces[piece].data)))
             for path, where in groups.addresses.items():
                 data_starts.append(where)
-                data_sizes.append(np.full(len(where), groups.template.dataset(path).size_bytes))
-        faults = len(self.walk.tree.faults)
+                data_sizes.append(np.full(len(where), groups.example.dataset(path).size_bytes))
         check_overlaps(self.walk.tree)
-        if len(self.walk.tree.faults) > faults:
+        if self.walk.tree.faults:
             return False
         return _are_apart(
             _joined(starts), _joined(sizes), _joined(data_starts), _joined(data_sizes)
@@ -273,16 +266,16 @@ def _are_apart(starts: Places, sizes: Places, data: Places, data_sizes: Places) 
 
 
 def _agree(
-    template: Template, content: Bytes, addresses: Places
+    example: Example, content: Bytes, addresses: Places
 ) -> tuple[npt.NDArray[np.bool_], dict[int, Places], dict[str, Places]]:
-    """Which groups agree with a template; and, for each, where its pieces and its data are."""
+    """Which groups agree with an example; and, for each, where its pieces and its data are."""
     agree = np.ones(len(addresses), bool)
     places = {0: addresses}
     waiting = [0]
     rows: dict[int, Bytes] = {}
     while waiting and agree.any():
         number = waiting.pop()
-        piece = template.pieces[number]
+        piece = example.pieces[number]
         size = len(piece.data)
         agree &= (places[number] >= 0) & (places[number] <= len(content) - size)
         places[number] = np.where(agree, places[number], 0)
@@ -294,11 +287,11 @@ def _agree(
             places[target] = _word(found, offset)
             waiting.append(target)
     data: dict[str, Places] = {}
-    for path, spot in template.data.items():
-        if template.dataset(path).layout.storage is Storage.COMPACT or spot.piece not in rows:
+    for path, spot in example.data.items():
+        if example.dataset(path).layout.storage is Storage.COMPACT or spot.piece not in rows:
             continue
         where = _word(rows[spot.piece], spot.offset)
-        size = template.dataset(path).size_bytes
+        size = example.dataset(path).size_bytes
         agree &= (where >= 0) & (where <= len(content) - size)
         data[path] = where
     return agree, places, data
@@ -368,8 +361,8 @@ def _turn(words: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
     return words << np.uint32(bits) | words >> np.uint32(32 - bits)
 
 
-def make_template(file: Hdf5File, content: Bytes, address: int) -> Template | None:
-    """A template of the group at `address`; None if it has what cannot be read in this way."""
+def make_example(file: Hdf5File, content: Bytes, address: int) -> Example | None:
+    """An example of the group at `address`; None if it has what cannot be read in this way."""
     own = Hdf5File(file.source, file.superblock)
     tree = Tree(own)
     walk = Walk(tree)
@@ -381,16 +374,16 @@ def make_template(file: Hdf5File, content: Bytes, address: int) -> Template | No
     if tree.objects[0].kind is not ObjectKind.GROUP or not _are_supported(tree):
         return None
     try:
-        template = _Maker(own, tree.objects).make()
+        example = _Maker(own, tree.objects).make()
     except (Damaged, Unsupported):
         return None
     # Every structure that the plain reader has met must be one that is compared.
-    return template if own.structures.keys() == _places_of(content, template) else None
+    return example if own.structures.keys() == _places_of(content, example) else None
 
 
-def _places_of(content: Bytes, template: Template) -> set[int]:
-    address = np.array([template.group.address], np.int64)
-    agree, places, _ = _agree(template, content, address)
+def _places_of(content: Bytes, example: Example) -> set[int]:
+    address = np.array([example.group.address], np.int64)
+    agree, places, _ = _agree(example, content, address)
     return {int(where[0]) for where in places.values()} if agree.all() else set()
 
 
@@ -412,27 +405,27 @@ def _are_supported(tree: Tree) -> bool:
 
 
 class _Maker:
-    """Makes a template out of the objects of one group, which the plain reader found sound."""
+    """Makes an example out of the objects of one group, which the plain reader found sound."""
 
     def __init__(self, file: Hdf5File, objects: list[Object]) -> None:
         self.file = file
-        self.template = Template(objects, [], {}, {})
+        self.example = Example(objects, [], {}, {})
         self.by_address = {found.address: found for found in objects}
         self.numbers: dict[int, int] = {}  # of each piece, by its address
 
-    def make(self) -> Template:
-        for found in self.template.objects:
+    def make(self) -> Example:
+        for found in self.example.objects:
             self._take_object(found)
-        return self.template
+        return self.example
 
     def _piece(self, address: int) -> tuple[int, Piece]:
         """The piece at an address where the plain reader has noted a structure."""
         if address not in self.numbers:
             data = np.frombuffer(self.file.read(address, self.file.structures[address]), np.uint8)
-            self.numbers[address] = len(self.template.pieces)
-            self.template.pieces.append(Piece(data, np.full(len(data), 0xFF, np.uint8)))
+            self.numbers[address] = len(self.example.pieces)
+            self.example.pieces.append(Piece(data, np.full(len(data), 0xFF, np.uint8)))
         number = self.numbers[address]
-        return number, self.template.pieces[number]
+        return number, self.example.pieces[number]
 
     def _link(self, piece: Piece, offset: int, target: int) -> None:
         piece.free(offset, 8)
@@ -483,8 +476,8 @@ class _Maker:
 
     def _take_attribute(self, found: Object, attribute: Attribute, at: Spot) -> None:
         spot = Spot(at.piece, at.offset + attribute.value_offset, len(attribute.value))
-        self.template.pieces[spot.piece].free(spot.offset, spot.size)
-        self.template.values[found.path, attribute.name] = spot
+        self.example.pieces[spot.piece].free(spot.offset, spot.size)
+        self.example.values[found.path, attribute.name] = spot
 
     def _take_layout(self, found: Object, message: Message, at: Spot) -> None:
         layout = read_layout(message.data, self.file.widths)
@@ -494,8 +487,8 @@ class _Maker:
             spot = Spot(at.piece, at.offset + 2, 8)
         else:
             raise Unsupported("an old layout")
-        self.template.pieces[spot.piece].free(spot.offset, spot.size)
-        self.template.data[found.path] = spot
+        self.example.pieces[spot.piece].free(spot.offset, spot.size)
+        self.example.data[found.path] = spot
 
     def _take_symbols(self, tree: int, heap: int) -> None:
         _, node = self._piece(tree)

@@ -1,7 +1,7 @@
 """The groups of a file that a merge keeps whole, and whether two of them hold the same.
 
-Such a *unit* is a group that holds datasets, with all that is below it, or an empty group; a file
-with datasets at its root only is one unit. Groups above units hold nothing but groups.
+A task group is one that holds datasets, with all that is below it, or an empty group; a file
+with datasets at its root only is one as a whole. Groups above task groups hold nothing but groups.
 """
 
 from __future__ import annotations
@@ -16,27 +16,29 @@ import numpy as np
 from .contents import Layout, Style
 from .errors import DamagedError, UnsupportedValueError
 from .foreign_tasks import INIT, nearest
-from .foreign_values import Values
-from .hdf5.alike import AlikeFile, AlikeGroups, Template
+from .foreign_values import Values, points_simply
+from .group_writer import GroupWriter, can_be_moved
+from .hdf5.alike import AlikeFile, AlikeGroups, Example
 from .hdf5.datatypes import Class, Datatype
 from .hdf5.errors import Damaged, Unsupported
-from .hdf5.messages import Attribute, Storage
+from .hdf5.messages import Storage
 from .hdf5.tree import Dataset, Object, ObjectKind, Tree, Walk
 from .values import Array
 
 _ROWS_AT_ONCE_BYTES = 8 << 20
+_MEMBERS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
 class _Member:
-    """A unit that is in a set of groups that are alike."""
+    """A task group that is in a set of groups that are alike."""
 
     groups: AlikeGroups
     number: int
 
 
-class Units:
-    """All units of one file, by the paths they have in an output."""
+class TaskGroups:
+    """All task groups of one file, by the paths they have in an output."""
 
     def __init__(
         self, name: str, tree: Tree, *, style: Style, stem: str = "", alike: AlikeFile | None = None
@@ -47,6 +49,8 @@ class Units:
         self._by_address = {o.address: o for o in tree.objects}
         self._members: dict[str, _Member] = {}
         self.sets = alike.sets if alike is not None else []
+        content = alike.content if alike is not None else None
+        self.content = content if isinstance(content, bytes) else None  # of the whole file
         for groups in self.sets:
             for number, path in enumerate(groups.paths):
                 self._members[path] = _Member(groups, number)
@@ -57,7 +61,7 @@ class Units:
         else:
             self.roots = self._find_roots()
         self.sources = {source: path for path, source in self.roots.items()}
-        self._objects = self._objects_by_unit()
+        self._objects = self._objects_by_group()
         self._refuse_links()
 
     def _find_roots(self) -> dict[str, str]:
@@ -74,8 +78,8 @@ class Units:
                 if posixpath.dirname(group.path) == "/":
                     self.skipped.append(group.path)
                 continue
-            is_unit = group.path in holders or group.path not in parents
-            if group.path != "/" and is_unit and nearest(group.path, found) is None:
+            is_task = group.path in holders or group.path not in parents
+            if group.path != "/" and is_task and nearest(group.path, found) is None:
                 found[group.path] = group.path
         self.skipped += [p for p in self._tree.soft_links if posixpath.dirname(p) == "/"]
         for path in self._members:
@@ -83,18 +87,18 @@ class Units:
                 found[path] = path
         return found
 
-    def _objects_by_unit(self) -> dict[str, list[tuple[str, Object]]]:
-        """The objects of each unit that the plain reader has listed, by their paths within it."""
+    def _objects_by_group(self) -> dict[str, list[tuple[str, Object]]]:
+        """The objects of each task group that the plain reader has listed, with their paths."""
         found: dict[str, list[tuple[str, Object]]] = {s: [] for s in self.sources}
         for one in self._tree.objects:
-            if (unit := nearest(one.path, self.sources, itself=True)) is not None:
-                found[unit].append((one.path, one))
+            if (group := nearest(one.path, self.sources, itself=True)) is not None:
+                found[group].append((one.path, one))
         for path, address in self._tree.second_names:
-            if (unit := nearest(path, self.sources, itself=True)) is not None:
+            if (group := nearest(path, self.sources, itself=True)) is not None:
                 other = self._by_address.get(address)
                 if other is None or other.dataset is None:
                     raise UnsupportedValueError(f"{self.name}: {path} is a second name of a group")
-                found[unit].append((path, other))
+                found[group].append((path, other))
         return found
 
     def _refuse_links(self) -> None:
@@ -104,8 +108,28 @@ class Units:
                 "in its place, or leave the file out"
             )
 
+    def move(self, writer: GroupWriter, groups: Sequence[str]) -> list[str]:
+        """Write those of the groups that can be moved as bytes; return the others."""
+        left, chosen = [], dict[int, list[int]]()
+        sets = {id(alike): alike for alike in self.sets}
+        movable = {
+            key
+            for key, alike in sets.items()
+            if self.content is not None
+            and can_be_moved(alike, self._tree.file.superblock, self.content)
+        }
+        for path in groups:
+            member = self.member(path)
+            if member is None or id(member.groups) not in movable:
+                left.append(path)
+            else:
+                chosen.setdefault(id(member.groups), []).append(member.number)
+        for key, numbers in chosen.items():
+            writer.add(sets[key], np.array(numbers, np.int64), self._values)
+        return left
+
     def above(self) -> dict[str, Object]:
-        """The groups above units, and the root; with their attributes."""
+        """The groups above task groups, and the root; with their attributes."""
         if self.sources.get("/") is not None:
             return {}
         found = {}
@@ -118,7 +142,7 @@ class Units:
         return found
 
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of datasets in units, and of attributes of units, each once."""
+        """The names of datasets in task groups, and of their own attributes, each once."""
         datasets: dict[str, None] = {}
         attributes: dict[str, None] = {}
         for source, objects in self._objects.items():
@@ -128,8 +152,8 @@ class Units:
                 elif path == source:
                     attributes.update(dict.fromkeys(found.attributes))
         for groups in self.sets:
-            attributes.update(dict.fromkeys(groups.template.group.attributes))
-            inside = (o.path[1:] for o in groups.template.objects if o.dataset is not None)
+            attributes.update(dict.fromkeys(groups.example.group.attributes))
+            inside = (o.path[1:] for o in groups.example.objects if o.dataset is not None)
             datasets.update(dict.fromkeys(inside))
         return tuple(datasets), tuple(attributes)
 
@@ -140,11 +164,11 @@ class Units:
         return digest.digest()
 
     def member(self, path: str) -> _Member | None:
-        """The set that a unit is in, by its path in an output, and its place there."""
+        """The set that a task group is in, by its path in an output, and its place there."""
         return self._members.get(path) if self.roots.get(path) == path else None
 
     def digest(self, path: str) -> bytes:
-        """What stands for all that is in a unit: names, types, shapes, values, links."""
+        """What stands for all that is in a task group: names, types, shapes, values, links."""
         source = self.roots[path]
         member = self._members.get(source)
         objects = self._objects[source] if member is None else self._walked(source, member)
@@ -153,7 +177,7 @@ class Units:
         for name, found in sorted(objects, key=lambda it: it[0]):
             if name in self.skipped:
                 continue
-            _add(digest, name[start:], found.kind)
+            _add(digest, name[start:] if name != source else "", found.kind)
             try:
                 self._add_attributes(digest, found)
                 if found.dataset is not None:
@@ -168,7 +192,7 @@ class Units:
         return digest.digest()
 
     def _walked(self, source: str, member: _Member) -> list[tuple[str, Object]]:
-        """The objects of a unit in a set, read by the plain reader."""
+        """The objects of a task group in a set, read by the plain reader."""
         walk = Walk(Tree(self._tree.file))
         walk.waiting = [(source, int(member.groups.places[0][member.number]))]
         walk.visit_all()
@@ -195,6 +219,14 @@ class Units:
             data = self._values.raw_rows(dataset, first, min(first + step, rows))
             digest.update(self._plain(dataset.type, data))
 
+    def texts(self, rows: Array, datatype: Datatype) -> Iterator[list[tuple[int, bytes]] | bytes]:
+        """What each row points to."""
+        for row in rows:
+            if points_simply(datatype):
+                yield list(self._values.lists(row.tobytes(), datatype))
+            else:
+                raise UnsupportedValueError(f"{self.name} holds values that cannot be compared")
+
     def _plain(self, datatype: Datatype, data: bytes) -> bytes:
         """Values as bytes that mean the same in every file."""
         if not datatype.points_elsewhere:
@@ -213,8 +245,8 @@ def _type_words(datatype: Datatype) -> str:
     return repr((parts, _type_words(datatype.base) if datatype.base else ""))
 
 
-def unequal_units(first: Units, second: Units, paths: Sequence[str]) -> Iterator[str]:
-    """Those of the units at `paths`, which both files have, that do not hold the same."""
+def unequal_groups(first: TaskGroups, second: TaskGroups, paths: Sequence[str]) -> Iterator[str]:
+    """Those of the task groups at `paths`, which both files have, that do not hold the same."""
     left = []
     pairs: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
     sets: dict[int, AlikeGroups] = {}
@@ -228,24 +260,26 @@ def unequal_units(first: Units, second: Units, paths: Sequence[str]) -> Iterator
         pair.append((path, one.number, other.number))
     for (one_id, other_id), members in pairs.items():
         one_set, other_set = sets[one_id], sets[other_id]
-        if not _are_alike(one_set.template, other_set.template):
+        if not _are_alike(one_set.example, other_set.example):
             left += [path for path, _, _ in members]
             continue
-        equal = _equal_members(one_set, other_set, members)
-        left += [members[place][0] for place in np.flatnonzero(~equal).tolist()]
+        for start in range(0, len(members), _MEMBERS_AT_ONCE):
+            some = members[start : start + _MEMBERS_AT_ONCE]
+            equal = _equal_members(first, one_set, second, other_set, some)
+            left += [some[place][0] for place in np.flatnonzero(~equal).tolist()]
     for path in left:
         if first.digest(path) != second.digest(path):
             yield path
 
 
-def _are_alike(one: Template, other: Template) -> bool:
-    """Whether two templates have the same objects, and nothing that only a heap can tell."""
-    return one is other or _template_words(one) == _template_words(other)
+def _are_alike(one: Example, other: Example) -> bool:
+    """Whether two examples have the same objects, and nothing that only a heap can tell."""
+    return one is other or _example_words(one) == _example_words(other)
 
 
-def _template_words(template: Template) -> list[object]:
+def _example_words(example: Example) -> list[object]:
     words: list[object] = []
-    for found in sorted(template.objects, key=lambda o: o.path):
+    for found in sorted(example.objects, key=lambda o: o.path):
         words.append((found.path, found.kind))
         if (dataset := found.dataset) is not None:
             words.append((_type_words(dataset.type), dataset.space.dims, dataset.space.limits))
@@ -255,43 +289,52 @@ def _template_words(template: Template) -> list[object]:
     return words
 
 
-def _points_elsewhere(template: Template) -> bool:
-    holders: list[Attribute | Dataset] = [
-        a for o in template.objects for a in o.attributes.values()
-    ]
-    holders += [o.dataset for o in template.objects if o.dataset is not None]
-    return any(holder.type.points_elsewhere for holder in holders)
-
-
 def _equal_members(
-    one: AlikeGroups, other: AlikeGroups, members: list[tuple[str, int, int]]
+    first: TaskGroups,
+    one: AlikeGroups,
+    second: TaskGroups,
+    other: AlikeGroups,
+    members: list[tuple[str, int, int]],
 ) -> Array:
-    """Which members of two sets have equal bytes in all data and values."""
-    if _points_elsewhere(one.template):
-        return np.zeros(len(members), bool)
+    """Which members of two sets have equal data and values."""
     mine = np.array([number for _, number, _ in members])
     theirs = np.array([number for _, _, number in members])
     equal = np.ones(len(members), bool)
-    for path in one.template.data:
-        equal &= (one.data_rows(path, mine) == other.data_rows(path, theirs)).all(axis=1)
-    for place in one.template.values:
-        equal &= (one.value_rows(place, mine) == other.value_rows(place, theirs)).all(axis=1)
+
+    def compare(datatype: Datatype, rows: Array, other_rows: Array) -> None:
+        if datatype.points_elsewhere:
+            pairs = zip(
+                first.texts(rows, datatype), second.texts(other_rows, datatype), strict=True
+            )
+            equal[:] &= np.fromiter((a == b for a, b in pairs), bool, len(members))
+        else:
+            equal[:] &= (rows == other_rows).all(axis=1)
+
+    for path in one.example.data:
+        datatype = one.example.dataset(path).type
+        compare(datatype, one.data_rows(path, mine), other.data_rows(path, theirs))
+    owners = {found.path: found for found in one.example.objects}
+    for place in one.example.values:
+        datatype = owners[place[0]].attributes[place[1]].type
+        compare(datatype, one.value_rows(place, mine), other.value_rows(place, theirs))
     return equal
 
 
-def units_of(name: str, layout: Layout, stem: str, alike: AlikeFile | None = None) -> Units:
-    """The units of a file that is open."""
-    style = Style.GROUPS if alike is not None else layout.style
+def task_groups_of(
+    name: str, layout: Layout, stem: str, alike: AlikeFile | None = None
+) -> TaskGroups:
+    """The task groups of an open file; without a stem it is an output, and no single task."""
+    style = Style.GROUPS if alike is not None or not stem else layout.style
     if layout.tree.is_cut:
         raise UnsupportedValueError(f"{name} has too many objects to list them all")
-    return Units(name, layout.tree, style=style, stem=stem, alike=alike)
+    return TaskGroups(name, layout.tree, style=style, stem=stem, alike=alike)
 
 
-def refuse_references(units: Units, tree: Tree, alike: AlikeFile | None) -> None:
+def refuse_references(tasks: TaskGroups, tree: Tree, alike: AlikeFile | None) -> None:
     """Raise UnsupportedValueError if something refers to objects: a copy would lead nowhere."""
     objects = [(found.path, found) for found in tree.objects]
     for groups in alike.sets if alike else ():
-        objects += [(groups.paths[0] + o.path, o) for o in groups.template.objects]
+        objects += [(groups.paths[0] + o.path, o) for o in groups.example.objects]
     for path, found in objects:
         types = {f"{path}, attribute {a.name}": a.type for a in found.attributes.values()}
         if found.dataset is not None:
@@ -299,13 +342,13 @@ def refuse_references(units: Units, tree: Tree, alike: AlikeFile | None) -> None
         for where, datatype in types.items():
             if _refers(datatype):
                 raise UnsupportedValueError(
-                    f"{units.name}: {where} refers to other objects, as dimensions of netCDF do, "
+                    f"{tasks.name}: {where} refers to other objects, as dimensions of netCDF do, "
                     "and a copy of it would lead nowhere: merge with --key instead"
                 )
         dataset = found.dataset
         if dataset and (dataset.is_external or dataset.layout.storage is Storage.VIRTUAL):
             raise UnsupportedValueError(
-                f"{units.name}: {path} has its data in another file, which is not followed: put "
+                f"{tasks.name}: {path} has its data in another file, which is not followed: put "
                 "the data in its place, or leave the file out"
             )
 

@@ -1,0 +1,129 @@
+"""Groups that are alike, read many at a time: nothing else than the plain reader would find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from foreign_samples import write_groups
+from h5sweep.hdf5.alike import AlikeFile, AlikeReader, lookup3_rows
+from h5sweep.hdf5.checksum import lookup3
+from h5sweep.hdf5.errors import Damaged
+from h5sweep.hdf5.file import open_file
+from h5sweep.hdf5.source import Source
+from h5sweep.hdf5.tree import Tree, read_whole_tree
+
+LIBVERS = ("earliest", "latest")
+
+
+def read(content: bytes, reader: AlikeReader | None = None) -> AlikeFile | None:
+    return (reader or AlikeReader()).read(open_file(Source(content)))
+
+
+def plain(content: bytes) -> Tree:
+    return read_whole_tree(open_file(Source(content)))
+
+
+def values_of_plain(tree: Tree) -> dict[str, bytes]:
+    """The bytes of every attribute and every dataset, by their paths."""
+    found = {}
+    for one in tree.objects:
+        found |= {f"{one.path}@{name}": a.value for name, a in one.attributes.items()}
+        if one.dataset is not None:
+            at = one.dataset.compact_at or one.dataset.layout.address or 0
+            is_there = at + one.dataset.size_bytes <= tree.file.size
+            found[one.path] = tree.file.read(at, one.dataset.size_bytes) if is_there else b"-"
+    return found
+
+
+def values_of_alike(alike: AlikeFile) -> dict[str, bytes]:
+    found = values_of_plain(alike.tree)
+    for groups in alike.sets:
+        for number, path in enumerate(groups.paths):
+            chosen = np.array([number])
+            for name in groups.example.data:
+                found[path + name] = groups.data_rows(name, chosen).tobytes()
+            for owner, name in groups.example.values:
+                values = groups.value_rows((owner, name), chosen)
+                found[f"{path}{owner}@{name}"] = values.tobytes()
+    return found
+
+
+@pytest.mark.parametrize("libver", LIBVERS)
+def test_reads_what_the_plain_reader_reads(libver: str, tmp_path: Path) -> None:
+    """Every attribute and every dataset of every group, and all groups but a few in sets."""
+    path = write_groups(tmp_path / "a.h5", range(60), libver=libver)
+    alike = read(path.read_bytes())
+    assert alike is not None and len(alike) > 50 and not alike.tree.faults
+    assert values_of_alike(alike) == values_of_plain(plain(path.read_bytes()))
+
+
+@pytest.mark.parametrize("libver", LIBVERS)
+def test_no_changed_byte_passes(libver: str, tmp_path: Path) -> None:
+    """With any byte changed, what is taken is what the plain reader takes, or nothing is."""
+    with h5py.File(tmp_path / "a.h5", "w", libver=libver) as file:
+        for seed in range(9):
+            group = file.create_group(f"s{seed}")
+            group.attrs["seed"] = seed
+            group["aep"] = np.float32(seed)
+    sound = (tmp_path / "a.h5").read_bytes()
+    reader = AlikeReader()
+    assert read(sound, reader) is not None
+    for position in range(3, len(sound), 13):
+        content = bytearray(sound)
+        content[position] ^= 0xFF
+        _compare(bytes(content), reader)
+
+
+def _compare(content: bytes, reader: AlikeReader) -> None:
+    try:
+        alike = read(content, reader)
+    except Damaged:
+        return
+    if alike is None:
+        return
+    tree = plain(content)
+    assert {f.path for f in tree.faults} == {f.path for f in alike.tree.faults}
+    if not tree.faults:
+        assert values_of_alike(alike) == values_of_plain(tree)
+
+
+def test_groups_of_another_kind_are_left_to_the_plain_reader(tmp_path: Path) -> None:
+    """A group with one dataset more, chunks, or a link is among the objects that were listed."""
+    path = write_groups(tmp_path / "a.h5", range(20))
+    with h5py.File(path, "a") as file:
+        file.create_dataset("farm3_t1_s100/x", data=np.arange(9), chunks=(3,))
+        file["farm3_t1_s101/link"] = h5py.SoftLink("/farm3_t1_s1/aep")
+        file["farm3_t1_s5/more"] = 1.0
+    alike = read(path.read_bytes())
+    assert alike is not None
+    listed = {o.path for o in alike.tree.objects}
+    assert {"/farm3_t1_s100", "/farm3_t1_s101"} <= listed
+    expected = values_of_plain(plain(path.read_bytes()))
+    found = values_of_alike(alike)
+    assert found.keys() == expected.keys()
+
+
+def test_a_dataset_in_two_groups_is_left_to_the_plain_reader(tmp_path: Path) -> None:
+    """Groups that share an object are not read as groups that are alike."""
+    path = write_groups(tmp_path / "a.h5", range(20))
+    with h5py.File(path, "a") as file:
+        del file["farm3_t1_s7/aep"]
+        file["farm3_t1_s7/aep"] = file["farm3_t1_s8/aep"]
+    assert read(path.read_bytes()) is None
+
+
+def test_few_groups_are_not_worth_it(tmp_path: Path) -> None:
+    """A file of a few groups is for the plain reader."""
+    assert read(write_groups(tmp_path / "a.h5", range(3)).read_bytes()) is None
+
+
+@pytest.mark.parametrize("size", [*range(30), 100, 263])
+def test_checksums_of_rows(size: int) -> None:
+    """Many checksums at once are those of each row."""
+    rows: Any = np.random.default_rng(size).integers(0, 256, (5, size), np.uint8)
+    assert lookup3_rows(rows).tolist() == [lookup3(row.tobytes()) for row in rows]

@@ -1,0 +1,330 @@
+"""Groups of many files as the same groups of one, with all that is in them."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from foreign_samples import layout_of, write_groups, write_one
+from h5sweep.errors import ChangedError, ConflictError, DamagedError, UnsupportedValueError
+from h5sweep.hdf5.checksum import lookup3
+from h5sweep.inputs import OnConflict, Survey
+from h5sweep.join_groups import JoinedGroups, is_in_groups
+
+
+class Merge:
+    """Files in a folder, and the output beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.inputs, self.output = folder / "in", folder / "out.h5"
+        self.inputs.mkdir()
+        self.survey = Survey()
+
+    def join(self, **settings: Any) -> JoinedGroups:
+        return JoinedGroups(self.survey, self.survey.look_at_all([self.inputs]), **settings)
+
+    def run(self, **settings: Any) -> JoinedGroups:
+        """Join, write and verify."""
+        joined = self.join(**settings)
+        self.output.unlink(missing_ok=True)
+        self.taken = joined.write(self.output)
+        joined.verify(self.output)
+        return joined
+
+
+@pytest.fixture
+def merge(tmp_path: Path) -> Merge:
+    return Merge(tmp_path)
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    """Everything h5py finds in a file, as text."""
+    found: dict[str, Any] = {}
+
+    def take(name: str, item: Any) -> None:
+        attributes = {key: str(value) for key, value in item.attrs.items()}
+        data = (str(item.dtype), item.maxshape, str(item[()])) if hasattr(item, "dtype") else None
+        found[name] = attributes, data
+
+    with h5py.File(path) as file:
+        file.visititems(take)
+    return found
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("count", [3, 40])
+def test_groups_stay_groups(merge: Merge, count: int, libver: str) -> None:
+    """The output holds the groups of all files, with attributes, dtypes and values."""
+    first = write_groups(merge.inputs / "a.h5", range(count), libver=libver)
+    second = write_groups(merge.inputs / "b.h5", range(count, 2 * count), libver=libver)
+    merge.run()
+    assert content_of(merge.output) == content_of(first) | content_of(second)
+    assert [taken.tasks for taken in merge.taken] == [count, count]
+    assert merge.taken[0].crc32 == zlib.crc32(first.read_bytes())
+    assert set(merge.taken[0].datasets) == {"layout", "aep"}
+
+
+def test_every_kind_of_content_is_kept(merge: Merge) -> None:
+    """Texts, compounds, filters, empty data, deep groups, soft links and second names."""
+    path = merge.inputs / "a.h5"
+    with h5py.File(path, "w") as file:
+        group = file.create_group("task", track_order=True)
+        group["z"], group["a"] = 1.0, 2.0
+        group["texts"] = ["one", "two and more"]
+        group["pair"] = np.zeros(3, [("a", "<i4"), ("b", ">f8", (2,))])
+        group["nothing"] = h5py.Empty("f4")
+        group["flags"] = np.array([True, False])
+        group.create_dataset("packed", data=np.arange(1000), compression="gzip", shuffle=True)
+        group.create_dataset("lzf", data=np.arange(1000), compression="lzf")
+        group.create_dataset("scaled", data=np.arange(100), scaleoffset=0)
+        group.create_dataset("grows", shape=(0, 3), maxshape=(None, 3), dtype="f8")
+        group["deep/er/x"] = layout_of(1)
+        group["deep"].attrs["note"] = "a group within"
+        group["soft"] = h5py.SoftLink("deep/er/x")
+        group["second"] = group["z"]
+        group.attrs["list"] = [1, 2, 3]
+        group.attrs["text"] = "größer"
+    merge.run()
+    found, expected = content_of(merge.output), content_of(path)
+    assert found == expected
+    with h5py.File(merge.output) as file:
+        assert list(file["task"])[:2] == ["z", "a"]
+        assert file["task"].get("soft", getlink=True).path == "deep/er/x"
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_groups_moved_as_bytes_are_as_the_library_wants_them(merge: Merge, libver: str) -> None:
+    """Very many groups with groups in them, below others: h5py reads, adds, removes and lists."""
+    path = merge.inputs / "a.h5"
+    with h5py.File(path, "w", libver=libver) as file:
+        for seed in range(700):
+            group = file.create_group(f"farm{seed % 2}/seed{seed}")
+            group.attrs["seed"] = seed
+            group["wake/deficit"], group["aep"] = np.arange(4.0) + seed, np.float32(seed)
+            group["wake"].attrs["model"] = "jensen" * (seed % 3)
+            group["texts"] = ["one", "", "größer"]
+    merge.run()
+    assert content_of(merge.output) == content_of(path)
+    with h5py.File(merge.output, "a") as file:
+        for seed in range(700, 1000):
+            file[f"farm0/seed{seed}/aep"] = float(seed)
+            del file[f"farm1/seed{2 * (seed - 700) + 1}"]
+        file["farm0/seed8/more"] = 1.0
+        file["farm0/seed8/aep"][()] = -1
+    with h5py.File(merge.output) as file:
+        assert len(file["farm0"]) == 650 and len(file["farm1"]) == 50
+        assert set(file["farm0/seed8"]) == {"aep", "more", "texts", "wake"}
+        assert file["farm0/seed10/wake/deficit"][:].tolist() == [10, 11, 12, 13]
+
+
+def test_groups_that_are_alike_and_others_are_in_one_file(merge: Merge) -> None:
+    """What is moved as bytes and what the library copies ends up side by side."""
+    path = write_groups(merge.inputs / "a.h5", range(30))
+    with h5py.File(path, "a") as file:
+        file.attrs["run"] = "one"
+        for seed in (4, 40):
+            group = file.require_group(f"farm3_t1_s{seed}")
+            group.create_dataset("packed", data=np.arange(100), compression="gzip")
+            group["text"] = "any length"
+    merge.run()
+    assert content_of(merge.output) == content_of(path)
+    with h5py.File(merge.output) as file:
+        assert file.attrs["run"] == "one"
+
+
+def test_a_file_with_one_task_becomes_a_group(merge: Merge) -> None:
+    """Its name is the file's, and the attributes of the root are the group's."""
+    write_one(merge.inputs / "farm3_s4.h5", 4)
+    with h5py.File(merge.inputs / "farm3_s4.h5", "a") as file:
+        file["init"] = 0
+    merge.run()
+    with h5py.File(merge.output) as file:
+        assert set(file["farm3_s4"]) == {"layout", "aep"}
+        assert file["farm3_s4"].attrs["seed"] == 4
+    assert merge.taken[0].skipped == ("/init",)
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_what_is_no_group_is_listed(merge: Merge, count: int) -> None:
+    """Datasets at the root beside groups are not taken, and named."""
+    write_groups(merge.inputs / "a.h5", range(count))
+    with h5py.File(merge.inputs / "a.h5", "a") as file:
+        file["init"] = 0
+    merge.run()
+    assert merge.taken[0].skipped == ("/init",)
+    with h5py.File(merge.output) as file:
+        assert "init" not in file and len(file) == count
+
+
+def test_groups_above_tasks_are_united(merge: Merge) -> None:
+    """Of deep paths each group is there once; where attributes differ the first are kept."""
+    for name, seeds in (("a.h5", range(3)), ("b.h5", range(3, 6))):
+        with h5py.File(merge.inputs / name, "w") as file:
+            file.attrs["run"] = "one"
+            for seed in seeds:
+                file[f"farm0/type1/seed{seed}/aep"] = float(seed)
+            file["farm0"].attrs["host"] = name
+            file["farm0/type1"].attrs["rotor"] = 120.0
+    joined = merge.run()
+    with h5py.File(merge.output) as file:
+        assert set(file["farm0/type1"]) == {f"seed{seed}" for seed in range(6)}
+        assert file["farm0"].attrs["host"] == "a.h5" and file.attrs["run"] == "one"
+        assert file["farm0/type1"].attrs["rotor"] == 120.0
+    assert [note for note in joined.notes if "/farm0 differ" in note]
+    assert not [note for note in joined.notes if "/farm0/type1" in note]
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_equal_groups_are_there_once(merge: Merge, count: int) -> None:
+    """A group that two files have is counted as a duplicate of the second."""
+    write_groups(merge.inputs / "a.h5", range(count))
+    write_groups(merge.inputs / "b.h5", range(1, count + 1))
+    merge.run()
+    assert [t.duplicates for t in merge.taken] == [0, count - 1]
+    assert [t.tasks for t in merge.taken] == [count, 1]
+
+
+@pytest.mark.parametrize("what", ["value", "attribute", "dtype", "more"])
+@pytest.mark.parametrize("count", [3, 40])
+def test_different_groups_of_one_path_stop(merge: Merge, count: int, what: str) -> None:
+    """The error names the group and both files."""
+    write_groups(merge.inputs / "a.h5", range(count))
+    write_groups(merge.inputs / "b.h5", range(count))
+    with h5py.File(merge.inputs / "b.h5", "a") as file:
+        group = file["farm3_t1_s2"]
+        if what == "value":
+            group["layout"][0, 0] = -1
+        elif what == "attribute":
+            group.attrs["solver"] = "other"
+        elif what == "dtype":
+            del group["aep"]
+            group["aep"] = np.float32(2 / 8)
+        else:
+            group["more"] = 1.0
+    with pytest.raises(ConflictError, match=r"/farm3_t1_s2 is in .*a\.h5 and in .*b\.h5"):
+        merge.join()
+
+
+@pytest.mark.parametrize(
+    ("choice", "aep"),
+    [(OnConflict.FIRST, 1 / 8), (OnConflict.LAST, 99.0), (OnConflict.NEWEST, 1 / 8)],
+)
+def test_a_conflict_is_decided_as_told(merge: Merge, choice: OnConflict, aep: float) -> None:
+    """First and last in the order of the inputs, or by time of change."""
+    write_groups(merge.inputs / "a.h5", [0, 1])
+    write_groups(merge.inputs / "b.h5", [1, 2])
+    with h5py.File(merge.inputs / "b.h5", "a") as file:
+        file["farm3_t1_s1/aep"][()] = 99.0
+    os.utime(merge.inputs / "a.h5", (2e9, 2e9))
+    os.utime(merge.inputs / "b.h5", (1e9, 1e9))
+    merge.run(on_conflict=choice)
+    with h5py.File(merge.output) as file:
+        assert file["farm3_t1_s1/aep"][()] == aep and len(file) == 3
+
+
+def test_data_in_one_file_and_groups_in_another_stop(merge: Merge) -> None:
+    """A path that is a task here and a group of tasks there cannot be both."""
+    with h5py.File(merge.inputs / "a.h5", "w") as file:
+        file["farm0/aep"] = 1.0
+    with h5py.File(merge.inputs / "b.h5", "w") as file:
+        file["farm0/seed1/aep"] = 1.0
+    with pytest.raises(ConflictError, match="/farm0"):
+        merge.join()
+
+
+@pytest.mark.parametrize("what", ["external", "virtual", "storage", "reference"])
+def test_what_leads_elsewhere_is_refused(merge: Merge, what: str) -> None:
+    """Nothing outside the file is followed, and nothing is copied that would lead nowhere."""
+    with h5py.File(merge.inputs / "a.h5", "w") as file:
+        group = file.create_group("task")
+        group["aep"] = 1.0
+        if what == "external":
+            group["out"] = h5py.ExternalLink("other.h5", "/x")
+        elif what == "virtual":
+            layout = h5py.VirtualLayout((3,), "f8")
+            layout[:] = h5py.VirtualSource("other.h5", "x", (3,))
+            group.create_virtual_dataset("out", layout)
+        elif what == "storage":
+            group.create_dataset("out", (3,), "f8", external=[("raw.bin", 0, 24)])
+        else:
+            group["out"] = group["aep"].ref
+    with pytest.raises(UnsupportedValueError, match=r"a\.h5: /task/out"):
+        merge.join()
+
+
+def test_a_file_that_was_not_closed_is_copied(merge: Merge) -> None:
+    """What its writer left open, and is whole, is read all the same."""
+    path = write_groups(merge.inputs / "a.h5", range(12), libver="latest")
+    content = bytearray(path.read_bytes())
+    content[11] |= 1
+    content[44:48] = lookup3(bytes(content[:44])).to_bytes(4, "little")
+    path.write_bytes(content)
+    merge.run()
+    assert merge.taken[0].source.is_suspect
+    with h5py.File(merge.output) as file:
+        assert len(file) == 12
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_wrong_byte_in_the_output_is_seen(merge: Merge, count: int) -> None:
+    """Verification compares the values in the output with those in the sources."""
+    write_groups(merge.inputs / "a.h5", range(count))
+    joined = merge.run()
+    with h5py.File(merge.output) as file:
+        offset = file["farm3_t1_s1/layout"].id.get_offset()
+    content = bytearray(merge.output.read_bytes())
+    content[offset] ^= 0xFF
+    merge.output.write_bytes(content)
+    with pytest.raises(DamagedError, match="/farm3_t1_s1"):
+        joined.verify(merge.output)
+
+
+def test_a_missing_group_in_the_output_is_seen(merge: Merge) -> None:
+    """Verification notices a group that is not there."""
+    write_groups(merge.inputs / "a.h5", range(3))
+    joined = merge.run()
+    with h5py.File(merge.output, "a") as file:
+        del file["farm3_t1_s1"]
+    with pytest.raises(DamagedError, match="/farm3_t1_s1"):
+        joined.verify(merge.output)
+
+
+def test_a_changed_file_is_noticed(merge: Merge) -> None:
+    """A file that is written after it was looked at stops the merge."""
+    path = write_groups(merge.inputs / "a.h5", range(3))
+    joined = merge.join()
+    os.utime(path, (1e9, 1e9))
+    with pytest.raises(ChangedError, match=r"a\.h5"):
+        joined.write(merge.output)
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_adds_to_a_file_that_is_there(merge: Merge, count: int) -> None:
+    """Columns that are in the output already stay there."""
+    write_groups(merge.inputs / "a.h5", range(count))
+    joined = merge.join()
+    with h5py.File(merge.output, "w") as file:
+        file["seed"] = np.arange(9)
+    joined.write(merge.output)
+    joined.verify(merge.output)
+    with h5py.File(merge.output) as file:
+        assert file["seed"][:].tolist() == list(range(9)) and len(file) == count + 1
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_knows_what_is_in_an_output(merge: Merge, count: int) -> None:
+    """A file is in an output if every group of it is there with its content."""
+    path = write_groups(merge.inputs / "a.h5", range(count))
+    merge.run()
+    (one,) = merge.survey.look_at_all([merge.inputs])
+    assert is_in_groups(merge.survey, one, merge.output)
+    with h5py.File(path, "a") as file:
+        file["farm3_t1_s1/aep"][()] = 99.0
+    (one,) = merge.survey.look_at_all([merge.inputs])
+    assert not is_in_groups(merge.survey, one, merge.output)
