@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from . import durable, quarantine
+from . import quarantine
 from .adopt import is_up_to_date, merge_details
 from .audit import AuditEntry, AuditInput, Refused, append_removal, read_trail
 from .contents import Style
@@ -24,7 +24,7 @@ from .findings import State
 from .folder import RunFolder
 from .inputs import Input, Survey
 from .live import files_being_written, identity_of
-from .lock import holding
+from .lock import holding_output
 from .output import OutputReader
 from .places import RUN_SUFFIX
 from .plan import Plan
@@ -89,18 +89,8 @@ class Purged:
 @contextmanager
 def locked(output: Path, *, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
     """Keep runs, merges and other cleans of `output` away; LockedError if one is going on."""
-    folder = RunFolder.of(output)
-    if folder.exists():
-        with holding(folder.lock_path, tell=tell):
-            yield
-        return
-    root = quarantine.quarantine_root(folder.output)
-    durable.make_folder(root)
-    try:
-        with holding(root / "lock", tell=tell):
-            yield
-    finally:
-        quarantine.remove_empty_root(folder.output, root / "lock")
+    with holding_output(RunFolder.of(output), tell=tell):
+        yield
 
 
 def find_removable(output: Path, *, progress: Progress = lambda *_: None) -> CleanReport:
@@ -322,17 +312,17 @@ def _is_merged(survey: Survey, one: Input, output: Path, item: Item) -> bool:
     """Whether everything in a worker file is in the output: both are read anew and compared."""
     # Imported here, because a clean of record files needs none of them.
     if item.way == "sweep":
-        from .foreign import is_in_output  # type: ignore[import-not-found,unused-ignore]
+        from .foreign import is_in_output
 
         return bool(is_in_output(survey, one, output, key=item.key))
     answers = []
     if item.rows:
-        from .join_columns import is_in_columns  # type: ignore[import-not-found,unused-ignore]
+        from .join_columns import is_in_columns
 
         rows = {table: (first, count) for table, (first, count) in item.rows.items()}
         answers.append(bool(is_in_columns(survey, one, output, rows)))
     if not item.rows or one.style in (Style.GROUPS, Style.ONE):
-        from .join_groups import is_in_groups  # type: ignore[import-not-found,unused-ignore]
+        from .join_groups import is_in_groups
 
         answers.append(bool(is_in_groups(survey, one, output)))
     return all(answers)

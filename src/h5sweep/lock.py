@@ -18,6 +18,7 @@ from pathlib import Path
 
 from .durable import storage_error
 from .errors import LockedError
+from .folder import RunFolder
 from .processes import ProcessId, this_process
 
 HEARTBEAT_S = 5.0
@@ -26,21 +27,54 @@ ORPHAN_S = 2.0
 
 
 @contextmanager
-def holding(path: Path, *, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """Hold the lock file `path`; LockedError if a live run has it, take over from a dead one."""
+def holding(
+    path: Path, *, tell: Callable[[str], None] = lambda _: None, is_kept: bool = True
+) -> Iterator[None]:
+    """Hold the lock file `path`; LockedError if a live run has it, take over from a dead one.
+
+    The file stays, which says who was here last, unless `is_kept` is false.
+    """
+    descriptor = _open_and_acquire(path, tell)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise storage_error(path, error) from error
-    try:
-        _acquire(descriptor, path, tell)
         with _beating(descriptor, path):
             yield
     finally:
         with suppress(OSError):
+            if not is_kept:
+                path.unlink()
+        with suppress(OSError):
             # Closing is not enough: a process that was forked meanwhile has the file open too.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
+
+
+@contextmanager
+def holding_output(
+    folder: RunFolder, *, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
+    """Hold the lock of a run folder or, where there is none, one beside the output."""
+    beside = folder.output.with_name(f".{folder.output.name}.lock")
+    has_folder = folder.exists()
+    with holding(folder.lock_path if has_folder else beside, tell=tell, is_kept=has_folder):
+        yield
+
+
+def _open_and_acquire(path: Path, tell: Callable[[str], None]) -> int:
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise storage_error(path, error) from error
+        try:
+            _acquire(descriptor, path, tell)
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # whoever held it has just removed it
 
 
 def lock_owner(path: Path) -> ProcessId | None:
@@ -101,7 +135,10 @@ def _changes(descriptor: int) -> bool:
 
 def _locked(path: Path, owner: ProcessId | None) -> LockedError:
     who = f" ({owner})" if owner else ""
-    output = path.parent.name.removesuffix(".run").removesuffix(".quarantine")
+    if path.name != "lock":  # `holding_output` without a run folder
+        output = path.name.removeprefix(".").removesuffix(".lock")
+        return LockedError(f"somebody else{who} is merging or cleaning {output}: wait for that")
+    output = path.parent.name.removesuffix(".run")
     return LockedError(
         f"another run{who} is working on {output}; "
         f"look at it with: h5sweep status {path.parent.parent / output}"

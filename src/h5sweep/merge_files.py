@@ -24,7 +24,7 @@ from .foreign import record_tasks
 from .inputs import Input, Survey, Taken
 from .join_columns import JoinedColumns
 from .join_groups import JoinedGroups
-from .lock import holding
+from .lock import holding, holding_output
 from .merge import merge_run
 from .merged_file import MARK, mark_as_merged
 from .policy import Policy, separate
@@ -105,7 +105,7 @@ class _FilesMerge:
         return [*own, *folder.record_paths()]
 
     def _keep_shape(self, good: Sequence[Input]) -> FilesReport:
-        with holding(self.output.with_name(f".{self.output.name}.lock"), tell=self.tell):
+        with holding_output(RunFolder(self.output), tell=self.tell):
             self._require_replaceable(self._reason_to_keep_for_shape(good))
             good = self._without_merged(good)
             parts = self._parts(good)

@@ -320,21 +320,14 @@ def remove_remains(output: Path) -> None:
             for entry in below:
                 entry.rmdir() if entry.is_dir() else entry.unlink()
             path.rmdir()
-
-
-def remove_empty_root(output: Path, lock: Path) -> None:
-    """Remove the folder of all quarantines if nothing but the lock is in it."""
-    root = quarantine_root(output)
-    if root.is_dir() and set(root.iterdir()) <= {lock}:
-        lock.unlink(missing_ok=True)
-        with suppress(OSError):  # somebody has just put something there
-            root.rmdir()
+    with suppress(OSError):  # something is in it, or it is not there
+        root.rmdir()
 
 
 def _remove_folder(quarantine: Quarantine) -> None:
     (quarantine.path / MANIFEST).unlink()
     remove_remains(quarantine.output)
-    durable.sync_folder(quarantine.path.parent)
+    _sync_folders([quarantine.path.parent])
 
 
 def _sync_folders(folders: Iterable[Path]) -> None:
