@@ -16,13 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import durable
+from . import __version__, durable
 from .adopt import merge_details, note_merged, read_numbered_state
 from .blocks import THREADS, Sources, assemble, assemble_shapes
 from .columns import DataColumn, Layout, Questions, decide_columns
@@ -314,7 +313,7 @@ class _Merge:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         name = sweep.get("name") or self.folder.output.stem
         done, planned = len(self.rows), len(self.plan)
-        program = f"h5sweep {version('h5sweep')}"
+        program = f"h5sweep {__version__}"
         history = f"{now}: {program} merged {done:,} of {planned:,} tasks"
         return {
             "Conventions": "CF-1.11, ACDD-1.3",
