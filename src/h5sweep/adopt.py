@@ -18,6 +18,7 @@ from .output import OutputReader
 from .plan import Key, Plan, Value, plan_list
 from .records import FINISHED_AT
 from .state import FolderState, Scanner, output_identity, read_state
+from .stretches import scan_stretches
 from .values import Array
 
 
@@ -99,7 +100,7 @@ def ranges_of(tasks: npt.ArrayLike) -> list[list[int]]:
     return [list(pair) for pair in zip(firsts.tolist(), lasts.tolist(), strict=True)]
 
 
-def read_numbered_state(folder: RunFolder, scan: Scanner) -> FolderState:
+def read_numbered_state(folder: RunFolder, scan: Scanner = scan_stretches) -> FolderState:
     """The state of all tasks, when those that only the records know are in the plan as well.
 
     UsageError if there are none.
@@ -110,7 +111,7 @@ def read_numbered_state(folder: RunFolder, scan: Scanner) -> FolderState:
     return state
 
 
-def number_all(folder: RunFolder, scan: Scanner) -> FolderState:
+def number_all(folder: RunFolder, scan: Scanner = scan_stretches) -> FolderState:
     """Append to the plan what only records or the output know, durably; return the state then."""
     plan = adopt_output(folder, folder.load_plan() or Plan(()))
     state = read_state(folder, plan, scan=scan)

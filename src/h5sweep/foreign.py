@@ -41,7 +41,6 @@ from .plan import Plan, Value, key_text, value_json
 from .processes import this_process
 from .records import FORMAT, NO_TASK, Kind, RecordFile, json_bytes, pack_record
 from .state import IN_OUTPUT, FolderState
-from .stretches import scan_stretches
 from .values import STR, Schema, decode_result, result_header, schema_from_header
 
 ROLE = "foreign"
@@ -82,7 +81,7 @@ def record_tasks(
     folder.create()
     _remove_unfinished(folder)
     inputs = [one for one in inputs if one.path.absolute().parent != folder.records_path.absolute()]
-    state = number_all(folder, scan_stretches)
+    state = number_all(folder)
     rule = key_rule(key, state.plan, inputs)
     with _Known(folder, state) as known, ExitStack() as stack:
         recording = _Recording(survey, folder, known, rule, on_conflict, stack)

@@ -13,17 +13,16 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import durable
+from . import __version__, durable
 from .adopt import merge_details, note_merged, read_numbered_state
 from .audit import AuditEntry, append_entry, audit_path, entry_of_run
 from .blocks import THREADS, Sources, assemble, assemble_shapes
@@ -44,6 +43,7 @@ _CHANGED = (
     "a record file has changed while it was merged. The old output is as it was; give the same "
     "command again"
 )
+_LARGEST_ROW_BYTES = 16 << 20  # beyond, a copy of some rows takes more memory than it is worth
 _TEXT_BYTES = 64  # what a text of a key column takes in HDF5, with room to spare
 
 
@@ -71,11 +71,10 @@ def merge_run(
     and leaves the old output as it is, if the new one does not read back as it was written. The
     audit trail beside the output has a line about it afterwards.
     """
-    try:
+    with suppress(_UnsoundDataError):
         return _merge_scanned(folder, scan_heads, compress=compress, progress=progress)
-    except _UnsoundDataError:
-        # Which record it is shows when all of each is read first, and the others are merged.
-        return _merge_scanned(folder, scan_stretches, compress=compress, progress=progress)
+    # Which records these are shows when all of each is read first; the others are merged.
+    return _merge_scanned(folder, scan_stretches, compress=compress, progress=progress)
 
 
 class _UnsoundDataError(DamagedError):
@@ -155,7 +154,8 @@ class _Merge:
             self._dimensions.name(c, counts.get(c.name), declared.get(c.source_name, ()))
             for c in columns
         ]
-        self._rows_have_one_size = all(column.row_bytes for column in columns)
+        sizes = [column.row_bytes for column in columns]
+        self._rows_are_alike = all(sizes) and sum(sizes) <= _LARGEST_ROW_BYTES
         self._notes += notes + self._dimensions.notes
         self._starts = {name: np.cumsum(sizes) - sizes for name, sizes in counts.items()}
 
@@ -189,7 +189,7 @@ class _Merge:
     def _write_block(self, writer: OutputWriter, block: slice) -> None:
         """Write the data of some rows, and compute their checksums unless the records have them."""
         is_verbatim = self._sources.are_verbatim(block, self.columns)
-        if not (is_verbatim and self._rows_have_one_size) and not self._sources.hold(block):
+        if not self._is_provable(block) and not self._sources.hold(block):
             raise _UnsoundDataError(_CHANGED)
         parts = list(self._sources.parts(block))
         checksums = None if is_verbatim else RowChecksums(_size(block))
@@ -222,13 +222,12 @@ class _Merge:
     def _verify_block(
         self, reader: OutputReader, stored_columns: Sequence[StoredColumn], block: slice
     ) -> None:
-        """Rows as they were recorded must have the checksums that the records state for them.
+        """Rows as they were recorded must have the checksums that their records state.
 
         Others are compared with a fresh reading of the sources, and so are those that have not, to
         tell which side is wrong.
         """
-        is_verbatim = self._sources.are_verbatim(block, self.columns)
-        is_provable = is_verbatim and self._rows_have_one_size
+        is_provable = self._is_provable(block)
         if is_provable and rows_hold(stored_columns, block.start, self.rows.crc32[block]):
             return
         parts = list(self._sources.parts(block))
@@ -241,6 +240,10 @@ class _Merge:
                 _require(_equal(found, shapes), column.shape_name)
         if is_provable:
             raise _UnsoundDataError(_CHANGED)
+
+    def _is_provable(self, block: slice) -> bool:
+        """Whether rows read back can be compared with the checksums that their records state."""
+        return self._rows_are_alike and self._sources.are_verbatim(block, self.columns)
 
     def keep_old_aside(self) -> None:
         """Leave the old output there under another name if the new one lacks something of it."""
@@ -332,7 +335,7 @@ class _Merge:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         name = sweep.get("name") or self.folder.output.stem
         done, planned = len(self.rows), len(self.plan)
-        program = f"h5sweep {version('h5sweep')}"
+        program = f"h5sweep {__version__}"
         history = f"{now}: {program} merged {done:,} of {planned:,} tasks"
         return {
             "Conventions": "CF-1.11, ACDD-1.3",

@@ -159,8 +159,10 @@ class Forms:
 
     def axes_of(self, forms: Array, structure: int) -> Array:
         """The axes of forms of one structure: all cells' side by side, one row a form."""
-        places = np.frombuffer(self._place_of_form, np.int64)[forms]
-        return self.all_axes(structure)[places]
+        axes = self.all_axes(structure)
+        if (forms == forms[0]).all():
+            return np.broadcast_to(axes[self._place_of_form[forms[0]]], (len(forms), axes.shape[1]))
+        return axes[np.frombuffer(self._place_of_form, np.int64)[forms]]
 
     def all_axes(self, structure: int) -> Array:
         """The same for every form of that structure."""
@@ -266,8 +268,8 @@ class RecordSource:
             return
         source, forms = rows.source[block][recorded], rows.form[block][recorded]
         structures = self.forms.structure_of(forms)
-        for file in np.unique(source).tolist():
-            for structure in np.unique(structures[source == file]).tolist():
+        for file in _distinct(source):
+            for structure in _distinct(structures[source == file]):
                 chosen = np.flatnonzero((source == file) & (structures == structure))
                 where = recorded[chosen]
                 axes = self.forms.axes_of(forms[chosen], structure)
@@ -336,6 +338,12 @@ class _TextLoader:
         return texts
 
 
+def _distinct(numbers: Array) -> list[int]:
+    """The different ones of some small numbers."""
+    found: list[int] = np.flatnonzero(np.bincount(numbers)).tolist()
+    return found
+
+
 def _split(axes: Array, structure: Structure) -> Iterator[Array]:
     """The axes of each cell, of which `axes` has those of all cells side by side."""
     start = 0
@@ -356,6 +364,8 @@ def gather(buffer: Array, offsets: Array, size_bytes: int) -> Array:
 
 def elements(axes: Array) -> Array:
     """The number of elements for each shape; `axes` has one shape a row."""
+    if len(axes) and not axes.strides[0]:  # one shape for all
+        return np.broadcast_to(axes[0].prod(dtype=np.int64), len(axes))
     counts: Array = axes.prod(axis=1, dtype=np.int64)
     return counts
 

@@ -1,9 +1,9 @@
 """Records of one size taken many at a time, with NumPy: the fast way through a record file.
 
 A CRC-32 is linear: from the checksums of pieces follows the checksum of their concatenation. So a
-stretch of thousands of records is proven sound by one checksum over all its bytes, compared with
-the one that its records' own checksums imply. Where they differ, halves are tried, and what
-remains goes through `RecordFile.scan`, record by record.
+stretch of thousands of records is proven sound by one checksum over all its bytes, or over all but
+the data, compared with the one that its records' own checksums imply. Where they differ, halves are
+tried, and what remains goes through `RecordFile.scan`, record by record.
 """
 
 from __future__ import annotations
@@ -203,9 +203,8 @@ def _records(file: RecordFile, offset: int, sizes: _Sizes, count: int) -> Array:
 
 def _count_alike(frames: Array, like: tuple[Any, ...]) -> int:
     """How many frames, from the first on, are of the kind, sizes and file of one."""
-    alike = (frames["magic"].view("<u4") == int.from_bytes(MAGIC, "little")) & (
-        frames["mark"] == int.from_bytes(like[8], "little")
-    )
+    alike = frames["magic"].view("<u4") == int.from_bytes(MAGIC, "little")
+    alike &= frames["mark"] == int.from_bytes(like[8], "little")
     for name, value in zip(("kind", "header_bytes", "data_bytes"), like[3:6], strict=True):
         alike &= frames[name] == value
     return len(frames) if alike.all() else int(np.argmin(alike))
@@ -216,7 +215,8 @@ def _common_head(heads: Array) -> bytes | None:
     headers = heads[:, FRAME_BYTES - CHECKED_START :]
     head, key, _ = headers[0].tobytes().partition(KEY_FOLLOWS)
     both = head + key
-    return head if headers[:, : len(both)].tobytes() == both * len(heads) else None
+    is_common = key and headers[:, : len(both)].tobytes() == both * len(heads)
+    return head if is_common else None
 
 
 def _records_are_sound(frames: Array, sizes: _Sizes, checked: Array) -> bool:
