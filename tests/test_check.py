@@ -183,16 +183,56 @@ def test_odd_entries_of_a_folder_do_not_end_a_check(tmp_path: Path) -> None:
     """Links in a circle, dangling links, pipes and a terabyte of nothing; the rest is checked."""
     (tmp_path / "circle.h5").symlink_to("circle.h5")
     (tmp_path / "dangling.h5").symlink_to("nowhere.h5")
+    (tmp_path / ".#notes").symlink_to("somebody@host.1234")
     os.mkfifo(tmp_path / "pipe.h5")
     (tmp_path / "up").symlink_to("..")
     (tmp_path / "empty.h5").touch()
     (tmp_path / "sparse.h5").touch()
     os.truncate(tmp_path / "sparse.h5", 1 << 40)
     files = {Path(file.path).name: file for file in check_files(tmp_path).files}
-    assert set(files) == {"circle.h5", "empty.h5", "sparse.h5"}
+    assert set(files) == {"circle.h5", "dangling.h5", "empty.h5", "sparse.h5"}
     assert files["sparse.h5"].state is State.NOT_HDF5
     assert files["empty.h5"].state is State.EMPTY
-    assert {finding.code for finding in files["circle.h5"].findings} == {"D113"}
+    for name in ("circle.h5", "dangling.h5"):
+        assert {finding.code for finding in files[name].findings} == {"D113"}
+
+
+def test_what_may_not_be_read_is_unreadable_and_not_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that others own, in folders or named, are findings and do not end the check."""
+    for name in ("good", "mine"):
+        (tmp_path / name).mkdir()
+        write_groups(tmp_path / name / f"{name}.h5")
+    forbid(monkeypatch, os, "open", tmp_path / "mine" / "mine.h5")
+    report = check_files([tmp_path / "mine", tmp_path / "good"])
+    assert [file.state for file in report.files] == [State.DAMAGED, State.SOUND]
+    assert report.exit_code == 3
+    forbid(monkeypatch, os, "scandir", tmp_path / "mine")
+    report = check_files(tmp_path)
+    assert [file.state for file in report.files] == [State.SOUND, State.DAMAGED]
+    forbid(monkeypatch, os, "stat", tmp_path / "mine" / "mine.h5")
+    report = check_files([tmp_path / "mine" / "mine.h5", tmp_path / "good"])
+    assert [file.state for file in report.files] == [State.DAMAGED, State.SOUND]
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, path: Path) -> None:
+    """Make a call fail for one path, as it does for users who are not root."""
+    call = getattr(module, name)
+
+    def refuse(where: Any, *words: Any, **options: Any) -> Any:
+        if os.fspath(where) == os.fspath(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return call(where, *words, **options)
+
+    monkeypatch.setattr(module, name, refuse)
+
+
+def test_a_file_is_checked_once_however_often_it_is_named(tmp_path: Path) -> None:
+    """Paths that overlap, spelled in several ways, count no task twice."""
+    write_groups(tmp_path / "worker_1.h5")
+    paths = [tmp_path, f"{tmp_path}/../{tmp_path.name}", f"{tmp_path}/*.h5"]
+    assert check_files(paths).totals["tasks"] == 5
 
 
 def test_lines_fit_a_terminal(tmp_path: Path) -> None:

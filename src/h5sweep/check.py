@@ -135,10 +135,15 @@ class _Check:
         try:
             status = os.stat(place.path)  # noqa: PTH116 (a Path for each of 100,000 files costs)
         except OSError as error:
-            self.refuse(place, error)
+            if isinstance(error, FileNotFoundError) and not place.claims_hdf5:
+                self.others += 1
+                return
+            self.refuse(_Looked(place, os.stat_result((0,) * 10)), _reason(error))
             return
         looked = _Looked(place, status)
-        if not stat.S_ISREG(status.st_mode):
+        if stat.S_ISDIR(status.st_mode):
+            self.refuse(looked, "the folder cannot be listed")
+        elif not stat.S_ISREG(status.st_mode):
             looked.findings.append(findings.NOT_HDF5.finding(what=_kind_text(status.st_mode)))
             self.finish(looked)
         elif written and (writer := written.get(identity_of(status))) is not None:
@@ -147,23 +152,20 @@ class _Check:
         else:
             self.open(looked)
 
-    def refuse(self, place: Place, error: OSError) -> None:
-        empty = os.stat_result((0,) * 10)
-        looked = _Looked(place, empty)
-        looked.findings.append(findings.UNREADABLE.finding(why=error.strerror or error))
+    def refuse(self, looked: _Looked, why: str) -> None:
+        looked.findings.append(findings.UNREADABLE.finding(why=why))
         self.finish(looked)
 
     def open(self, looked: _Looked) -> None:
         try:
             descriptor = os.open(looked.place.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            self.refuse(looked.place, error)
+            self.refuse(looked, _reason(error))
             return
         try:
             self.judge(looked, _source_of(descriptor, looked.status.st_size))
         except OSError as error:  # the disk refused to read
-            looked.findings.append(findings.UNREADABLE.finding(why=error.strerror or error))
-            self.finish(looked)
+            self.refuse(looked, _reason(error))
         finally:
             os.close(descriptor)
 
@@ -357,13 +359,16 @@ def _is_ours(path: str, source: Source) -> bool:
     return path.endswith(f"{RUN_SUFFIX}/{PLAN_NAME}")
 
 
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
 def _kind_text(mode: int) -> str:
     kinds = {
         stat.S_IFIFO: "a pipe",
         stat.S_IFSOCK: "a socket",
         stat.S_IFCHR: "a device",
         stat.S_IFBLK: "a device",
-        stat.S_IFDIR: "a folder that cannot be listed",
     }
     return kinds.get(stat.S_IFMT(mode), "no file")
 
