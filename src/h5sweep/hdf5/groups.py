@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from . import headers
 from .btrees import ATTRIBUTES_BY_NAME, GROUP_NODE, LINKS_BY_NAME, read_records, read_tree
-from .cursor import Cursor
+from .cursor import Cursor, decoded
 from .errors import Damaged
 from .file import Hdf5File
 from .headers import Header, Message, read_header
@@ -52,15 +52,18 @@ def read_symbols(file: Hdf5File, tree: int, heap_address: int) -> Iterator[Link]
     heap = read_local_heap(file, heap_address)
     last = b""
     for entry in read_tree(file, tree, GROUP_NODE, file.widths.length):
-        for link in _read_symbol_node(file, heap, entry.child):
-            name = link.name.encode()
+        for name, address in _read_symbol_node(file, heap, entry.child):
+            link = Link(decoded(name), address)
             if name <= last:
                 file.note_fault(Damaged(f"link {link.name!r} is out of order, or there twice"))
             last = name
             yield link
 
 
-def _read_symbol_node(file: Hdf5File, heap: LocalHeap, address: int) -> Iterator[Link]:
+def _read_symbol_node(
+    file: Hdf5File, heap: LocalHeap, address: int
+) -> Iterator[tuple[bytes, int | None]]:
+    """The names and addresses of the links in one node."""
     head = file.cursor(address, 8, b"SNOD")
     version, _, count = head.uint(1), head.uint(1), head.uint(2)
     if version != 1:
@@ -78,7 +81,7 @@ def _read_symbol_node(file: Hdf5File, heap: LocalHeap, address: int) -> Iterator
         cursor.skip(20)
         if kind > 2:
             raise Damaged(f"a link of kind {kind} at {address:,}")
-        yield Link(heap.name(offset), None if kind == 2 else child)
+        yield heap.name(offset), None if kind == 2 else child
 
 
 def read_attributes(file: Hdf5File, header: Header) -> Iterator[Attribute]:
