@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import os
+import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from h5sweep.check import check_files
 from h5sweep.check_report import report_text
 from h5sweep.errors import UsageError
 from h5sweep.findings import RULES, State
+from h5sweep.hdf5.superblock import SIGNATURE
 from h5sweep.keys import KeyPattern
 from h5sweep.plan import plan_product
 from h5sweep.records import MAGIC
@@ -63,6 +66,10 @@ def test_files_cannot_be_read(tmp_path: Path) -> None:
         (b"<!DOCTYPE html><html>", "HTML"),
         (b"version https://git-lfs.github.com/spec/v1", "git-lfs"),
         (bytes(5000), "zeros"),
+        (bytes(257) + b"ustar".ljust(255, b"\0") + SIGNATURE + bytes(500), "tar archive"),
+        (pickle.dumps([1, 2], protocol=5), "pickle"),
+        (b"GRIB\0\0\0\2rest", "GRIB"),
+        (SIGNATURE[1::-1] + b"FD\n\r\n\x1arest", "swapped"),
         ("farm,seed,aep\n1,2,3\nä\n".encode(), "text"),
         (b'{"a": 1}', "JSON"),
         (os.urandom(3000).replace(b"\x89", b"\0"), "not HDF5"),
@@ -74,6 +81,37 @@ def test_says_what_it_is_instead(content: bytes, words: str, tmp_path: Path) -> 
     (file,) = check_files(tmp_path).files
     assert file.state is State.NOT_HDF5
     assert words in file.findings[0].message
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_a_file_that_was_handled_as_text_is_told_so(libver: str, tmp_path: Path) -> None:
+    """However its bytes were changed: no advice to mend what cannot be mended."""
+    path = tmp_path / "worker_1.h5"
+    write_groups(path, libver)
+    sound = path.read_bytes()
+    for changed in (
+        sound.replace(b"\n", b"\r\n"),
+        re.sub(rb"(?<!\r)\n", b"\r\n", sound),
+        sound.replace(b"\r\n", b"\n"),
+        bytes(byte & 0x7F for byte in sound),
+        sound.decode("latin-1").encode(),
+        sound.decode("utf-8", "replace").encode(),
+        sound.decode("ascii", "replace").encode("ascii", "replace"),
+        b"\xff\xfe" + sound.decode("latin-1").encode("utf-16-le"),
+    ):
+        path.write_bytes(changed)
+        assert codes_of(check_files(path)) == {"D114"}
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_a_file_cut_anywhere_is_damaged(libver: str, tmp_path: Path) -> None:
+    """From its first byte to its last but one; within its superblock it is called truncated."""
+    path = tmp_path / "worker_1.h5"
+    write_groups(path, libver, tasks=1)
+    content = path.read_bytes()
+    for size in [*range(1, 200), *range(200, len(content), 97), len(content) - 1]:
+        path.write_bytes(content[:size])
+        assert codes_of(check_files(path, depth="quick")) & {"D105", "D109"}, size
 
 
 @pytest.mark.parametrize("depth", ["quick", "structure", "deep"])

@@ -175,6 +175,30 @@ UNREADABLE = _rule(
     "see to its permissions, or to the disk; nothing is known of its content",
     "chmod 000 worker_1.h5",
 )
+RETYPED = _rule(
+    "D114",
+    "copied-as-text",
+    _D,
+    "it was copied as text, which changed its bytes: {how}",
+    "fetch it again as binary; this copy cannot be mended",
+    "FTP in text mode made CR LF of every LF",
+)
+SHIFTED = _rule(
+    "D115",
+    "shifted",
+    _D,
+    "{offset:,} bytes were put before it, and nobody looks for its signature there",
+    "on a copy, take away what stands before the signature; keep the original",
+    "a download was saved with the lines that its server sent before it",
+)
+JOINED = _rule(
+    "D116",
+    "joined",
+    _D,
+    "another HDF5 file begins where this one ends, at {end:,}, and nobody reads it",
+    "cut a copy in two there; keep the original",
+    "cat worker_1.h5 worker_2.h5 > all.h5",
+)
 
 ROOT = _rule(
     "D201",
