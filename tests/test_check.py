@@ -284,6 +284,35 @@ def test_lines_fit_a_terminal(tmp_path: Path) -> None:
     assert "its process died before its first write" in " ".join(" ".join(lines).split())
 
 
+def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    """Whatever stands in the name of a file or a group, a line of the report is printable."""
+    (tmp_path / "a\x1b[2J\n\u202e\x9b.h5").touch()
+    path = tmp_path / "b.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["a\x1b]0;title\x07/b\n"] = 1.0
+    flip(path, path.read_bytes().rindex(b"OHDR") + 12)
+    report = check_files(tmp_path)
+    assert "title" in report.files[1].findings[0].message
+    assert all(line.isprintable() for line in report_text(report, width=80).splitlines())
+
+
+def test_one_next_step_is_right_for_all_files_under_it() -> None:
+    """Files of one finding are shown together, so what is next holds no facts of one of them."""
+    assert not [rule.code for rule in RULES if "{" in rule.next]
+
+
+def test_the_night_of_one_empty_file(tmp_path: Path) -> None:
+    """Nothing is damaged, so nothing is to be kept: the question is which tasks are missing."""
+    folder = tmp_path / "layouts.h5_temp"
+    folder.mkdir()
+    write_groups(folder / "worker_61816.h5")
+    (folder / "worker_61817.h5").touch()
+    lines = report_text(check_files(folder)).splitlines()
+    assert lines[0] == "empty  1 file: empty (D101)"
+    assert "0 bytes; its process died before its first write" in lines[1]
+    assert lines[-1] == "next: --expect study.py, or a CSV of keys, says which tasks are missing"
+
+
 def test_key_patterns(tmp_path: Path) -> None:
     """Numbers and words, in a part of a path or in all of it."""
     pattern = KeyPattern.parse("farm{farm_id:d}/{kind}/s{seed:d}_{x:f}")
@@ -294,7 +323,7 @@ def test_key_patterns(tmp_path: Path) -> None:
         "x": 1.5,
     }
     assert pattern.key_of("/farm3/s4_1.5") is None
-    for wrong in ("farm", "{a:d}{a:d}", "{a:x}"):
+    for wrong in ("farm", "{a:d}{a:d}", "{a:x}", "{1a:d}"):
         with pytest.raises(UsageError, match="key pattern"):
             KeyPattern.parse(wrong)
 

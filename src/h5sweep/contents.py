@@ -312,14 +312,14 @@ def _judge_required(layout: Layout, require: Sequence[str]) -> Iterator[Finding]
         if layout.style is Style.ROWS:
             table = Table(group, {name: columns[name] for name in require if name in columns})
             if len(table.lengths) > 1:
-                yield findings.UNEQUAL.finding(lengths=_lengths_text(table), rows=table.rows)
+                yield findings.UNEQUAL.finding(lengths=_lengths_text(table))
 
 
 def _judge_table(tree: Tree, table: Table) -> Iterator[Finding]:
     lengths = table.lengths
     if len(lengths) > 1:
         rule = findings.UNEQUAL if _is_interrupted(table) else findings.LENGTHS
-        yield rule.finding(lengths=_lengths_text(table), rows=table.rows)
+        yield rule.finding(lengths=_lengths_text(table))
         return
     if len(table.columns) < 2 or table.rows < 2:
         return

@@ -38,8 +38,8 @@ class Rule:
 
     def finding(self, **facts: object) -> Finding:
         """This finding of one file; `facts` fill the sentence."""
-        message, next_ = self.sentence.format(**facts), self.next.format(**facts)
-        return Finding(self.code, self.name, self.state, message, next_)
+        message = self.sentence.format(**facts)
+        return Finding(self.code, self.name, self.state, message, self.next)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +327,7 @@ UNEQUAL = _rule(
     "unequal-lengths",
     _D,
     "columns of unequal length, {lengths}: a row was being appended",
-    "take the rows that all columns have: {rows:,}",
+    "take only the rows that all columns have",
     "a writer was killed between two columns",
 )
 BOGUS_TAIL = _rule(

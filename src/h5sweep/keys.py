@@ -12,7 +12,7 @@ from .plan import Plan, plan_list, plan_product
 
 KeyValue = int | float | str
 MOST_COMBINATIONS = 10_000_000
-_FIELD = re.compile(r"\{(\w+)(?::([dfgs]))?\}")
+_FIELD = re.compile(r"\{([^\W\d]\w*)(?::([dfgs]))?\}")
 _SHAPES: dict[str, tuple[str, Callable[[str], KeyValue]]] = {
     "d": (r"[-+]?[0-9]{1,18}", int),
     "f": (r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?", float),
