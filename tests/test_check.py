@@ -217,6 +217,92 @@ def test_keys_alone_suggest_what_is_missing(tmp_path: Path) -> None:
     assert nothing is not None and nothing.tasks_done == 0
 
 
+PLAN = plan_product({"farm_id": range(3), "seed": range(4)})
+PAIRS = [(farm, seed) for farm in range(3) for seed in range(4)]
+
+
+def _in_groups_below(file: Any) -> None:
+    for farm, seed in PAIRS:
+        file[f"farm{farm}/kind1/s{seed}/aep"] = 1.0
+        file[f"farm{farm}/kind1/s{seed}/wake/deficit"] = np.ones(3)
+
+
+def _in_datasets(file: Any) -> None:
+    for farm, seed in PAIRS:
+        file[f"farm{farm}_s{seed}"] = np.ones((5, 2))
+
+
+def _in_series(file: Any) -> None:
+    for farm, seed in PAIRS:
+        for name in ("time", "power"):
+            data = np.arange(1.0, 100.0)
+            file.create_dataset(f"farm{farm}_s{seed}/{name}", data=data, maxshape=(None,))
+
+
+def _in_a_table(file: Any) -> None:
+    rows = np.zeros(12, [("aep", "f8"), ("farm_id", "i2"), ("seed", "i4")])
+    rows["farm_id"], rows["seed"] = np.array(PAIRS).T
+    file.create_dataset("tables/results", data=rows, maxshape=(None,), compression="gzip")
+
+
+@pytest.mark.parametrize(
+    ("write", "key"),
+    [
+        (_in_groups_below, "farm{farm_id:d}/kind{kind:d}/s{seed:d}"),
+        (_in_datasets, "farm{farm_id:d}_s{seed:d}"),
+        (_in_series, "farm{farm_id:d}_s{seed:d}"),
+        (_in_a_table, None),
+    ],
+)
+def test_tasks_are_found_however_they_are_laid_out(write: Any, key: Any, tmp_path: Path) -> None:
+    """Groups in groups, datasets, series, rows of a compound: twelve tasks, each counted once."""
+    with h5py.File(tmp_path / "worker_1.h5", "w") as file:
+        write(file)
+    report = check_files(tmp_path, expected=PLAN, key=key)
+    found = report.comparison
+    assert found is not None and report.totals["tasks"] == found.tasks_done == 12
+    assert not found.keyless and not found.unknown and not found.duplicates
+
+
+def test_a_file_whose_name_tells_its_task_is_one_task(tmp_path: Path) -> None:
+    """Whatever groups and columns are in it."""
+    for number, write in enumerate((_in_groups_below, _in_a_table)):
+        with h5py.File(tmp_path / f"run{number}.h5", "w") as file:
+            write(file)
+    assert check_files(tmp_path, key="run{run:d}").totals["tasks"] == 2
+
+
+def test_tasks_whose_keys_cannot_be_read_are_counted_as_such(tmp_path: Path) -> None:
+    """They are not passed over, as if nothing were there; and a shape of 2**60 rows ends too."""
+    write_columns(tmp_path / "worker_1.h5", rows=20)
+    expected = plan_product({"farm": range(3)})
+    found = check_files(tmp_path, expected=expected).comparison
+    assert found is not None and (found.tasks_done, found.keyless) == (0, 20)
+    with h5py.File(tmp_path / "worker_1.h5", "w") as file:
+        file.create_dataset("farm", (2**60,), "i4", maxshape=(None,), chunks=(4,))
+    found = check_files(tmp_path, expected=expected).comparison
+    assert found is not None and (found.tasks_done, found.keyless) == (0, 1)
+
+
+def test_what_is_damaged_or_unwritten_is_no_finished_task(tmp_path: Path) -> None:
+    """A group with data beyond the end, and rows that were only made room for, are to be run."""
+    path = tmp_path / "worker_1.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        for seed in range(4):
+            file[f"s{seed}/aep"] = np.ones(500)
+    os.truncate(path, path.stat().st_size - 8)
+    found = check_files(path, key="s{seed:d}", expected=plan_product({"seed": range(4)})).comparison
+    assert found is not None and found.tasks_done == 3
+    with h5py.File(path, "w") as file:
+        for name in ("seed", "aep"):
+            column = file.create_dataset(name, (1000,), "i8", maxshape=(None,), chunks=(100,))
+            column[:650] = np.arange(1, 651)
+    report = check_files(path, expected=plan_product({"seed": range(1000)}))
+    assert report.comparison is not None and report.comparison.tasks_done == 650
+    assert report.totals["tasks"] == 650
+    assert report.files[0].findings[0].message.startswith("rows 650 to 999 are fill values")
+
+
 def test_odd_entries_of_a_folder_do_not_end_a_check(tmp_path: Path) -> None:
     """Links in a circle, dangling links, pipes and a terabyte of nothing; the rest is checked."""
     (tmp_path / "circle.h5").symlink_to("circle.h5")

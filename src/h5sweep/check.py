@@ -228,14 +228,13 @@ class _Check:
             self.finish(looked)
 
     def judge_contents(self, looked: _Looked, tree: Tree, family: Family) -> None:
-        layout = Layout(tree)
+        layout = Layout(tree, self.settings.pattern, Path(looked.place.path).name)
         looked.findings += family.structure_findings
         looked.fault_places = frozenset(fault.path for fault in tree.faults)
         looked.findings += judge_contents(layout, self.settings.require)
         looked.contents = layout.contents()
         if self.wants_keys:
-            name = Path(looked.place.path).name
-            self.take_keys(layout.keys(self.key_names, self.settings.pattern, name))
+            self.take_keys(layout.keys(self.key_names))
 
     @property
     def wants_keys(self) -> bool:

@@ -334,7 +334,7 @@ BOGUS_TAIL = _rule(
     "D404",
     "bogus-tail",
     _D,
-    "rows {first:,} to {last:,} are fill values in every column: a row was being appended",
+    "rows {first:,} to {last:,} are fill values in every column: only room was made for them",
     "leave these rows out",
     "a writer was killed after it had made room for a row",
 )

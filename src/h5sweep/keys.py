@@ -100,8 +100,10 @@ class Comparison:
 
     def _number(self, key: Mapping[str, KeyValue]) -> int | None:
         """The plan's number; a value may stand in a file as another type than in the plan."""
-        found = self.plan.number(key)
-        if found is not None or set(key) != set(self.plan.names):
+        if not set(self.plan.names) <= set(key):
+            return None
+        key = {name: key[name] for name in self.plan.names}  # a name may tell more than the key
+        if (found := self.plan.number(key)) is not None:
             return found
         try:
             return self.plan.number(
