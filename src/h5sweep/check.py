@@ -85,6 +85,7 @@ class _Looked:
     findings: list[Finding] = field(default_factory=list)
     contents: Contents | None = None
     fault_places: frozenset[str] = frozenset()
+    objects: int = 0
 
 
 class _Check:
@@ -228,6 +229,7 @@ class _Check:
             self.finish(looked)
 
     def judge_contents(self, looked: _Looked, tree: Tree, family: Family) -> None:
+        looked.objects = len(tree.objects)
         layout = Layout(tree, self.settings.pattern, Path(looked.place.path).name)
         looked.findings += family.structure_findings
         looked.fault_places = frozenset(fault.path for fault in tree.faults)
@@ -256,7 +258,7 @@ class _Check:
     def ask(self, looked: _Looked, what: str, family: Family | None = None) -> None:
         path, size = looked.place.path, looked.status.st_size
         what = f"output-{what}" if _is_output(looked) else str(what)
-        self.library.ask(Request((looked, family), path, what, size))
+        self.library.ask(Request((looked, family), path, what, size, looked.objects))
 
     def take_answers(self, *, wait: bool) -> None:
         for request, answer in self.library.answers(wait=wait):
@@ -401,6 +403,9 @@ def _structure_findings(tree: Tree) -> list[Finding]:
     extra = tree.file.source.size - tree.file.superblock.end
     if extra > 0 and tree.reach > tree.file.superblock.end:
         found.append(findings.STALE_END.finding(extra=extra, end=tree.file.superblock.end))
+    if tree.is_cut:
+        why = f"only the first {len(tree.objects):,} objects were looked at and counted"
+        found.append(findings.FEATURE.finding(where="/", why=why))
     for fault in tree.faults:
         if isinstance(fault.error, Unsupported):
             found.append(findings.FEATURE.finding(where=fault.path, why=fault.error))
