@@ -259,6 +259,14 @@ def _trailing(path: Path) -> None:
         file.write(b"\n" * 6 + bytes(100))
 
 
+def _rewritten(change_all: Callable[[bytes], bytes]) -> Maker:
+    def make(path: Path) -> None:
+        write_groups(path)
+        path.write_bytes(change_all(path.read_bytes()))
+
+    return make
+
+
 SAMPLES: dict[str, Sample] = {
     "D101": Sample(Path.touch),
     "D102": Sample(_pointer),
@@ -272,6 +280,9 @@ SAMPLES: dict[str, Sample] = {
     "D110": Sample(_stale_end),
     "D111": Sample(_after_groups("latest", lambda path: flip(path, 44))),
     "D112": Sample(_after_groups("earliest", lambda path: change(path, 13, b"\x07"))),
+    "D114": Sample(_rewritten(lambda content: content.replace(b"\n", b"\r\n"))),
+    "D115": Sample(_rewritten(lambda content: b"HTTP/1.1 200 OK\r\n\r\n" + content)),
+    "D116": Sample(_rewritten(lambda content: content + content)),
     "D201": Sample(_after_groups("earliest", _flip_root_node)),
     "D202": Sample(_after_groups("latest", _flip_in(b"OHDR", 12))),
     "D203": Sample(_after_groups("earliest", _flip_in(b"HEAP", 0))),

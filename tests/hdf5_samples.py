@@ -41,12 +41,12 @@ FILTERS: dict[str, dict[str, Any]] = {
 }
 
 
-def write_chunked(path: Path, libver: Any, index: str, filters: str) -> Any:
+def write_chunked(path: Path, libver: Any, index: str, filters: str, *, user_block: int = 0) -> Any:
     """A file with one chunked dataset `data`; returns its values."""
     settings = {**INDEXES[index], **FILTERS[filters]}
     shape = settings.pop("shape")
     values = np.arange(np.prod(shape), dtype="<i4").reshape(shape)
-    with h5py.File(path, "w", libver=libver) as file:
+    with h5py.File(path, "w", libver=libver, userblock_size=user_block) as file:
         file.create_dataset("data", data=values, **settings)
     return values
 

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import os
+import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from h5sweep.check import check_files
 from h5sweep.check_report import report_text
 from h5sweep.errors import UsageError
 from h5sweep.findings import RULES, State
+from h5sweep.hdf5.superblock import SIGNATURE
 from h5sweep.keys import KeyPattern
 from h5sweep.plan import plan_product
 from h5sweep.records import MAGIC
@@ -63,6 +66,10 @@ def test_files_cannot_be_read(tmp_path: Path) -> None:
         (b"<!DOCTYPE html><html>", "HTML"),
         (b"version https://git-lfs.github.com/spec/v1", "git-lfs"),
         (bytes(5000), "zeros"),
+        (bytes(257) + b"ustar".ljust(255, b"\0") + SIGNATURE + bytes(500), "tar archive"),
+        (pickle.dumps([1, 2], protocol=5), "pickle"),
+        (b"GRIB\0\0\0\2rest", "GRIB"),
+        (SIGNATURE[1::-1] + b"FD\n\r\n\x1arest", "swapped"),
         ("farm,seed,aep\n1,2,3\nä\n".encode(), "text"),
         (b'{"a": 1}', "JSON"),
         (os.urandom(3000).replace(b"\x89", b"\0"), "not HDF5"),
@@ -74,6 +81,37 @@ def test_says_what_it_is_instead(content: bytes, words: str, tmp_path: Path) -> 
     (file,) = check_files(tmp_path).files
     assert file.state is State.NOT_HDF5
     assert words in file.findings[0].message
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_a_file_that_was_handled_as_text_is_told_so(libver: str, tmp_path: Path) -> None:
+    """However its bytes were changed: no advice to mend what cannot be mended."""
+    path = tmp_path / "worker_1.h5"
+    write_groups(path, libver)
+    sound = path.read_bytes()
+    for changed in (
+        sound.replace(b"\n", b"\r\n"),
+        re.sub(rb"(?<!\r)\n", b"\r\n", sound),
+        sound.replace(b"\r\n", b"\n"),
+        bytes(byte & 0x7F for byte in sound),
+        sound.decode("latin-1").encode(),
+        sound.decode("utf-8", "replace").encode(),
+        sound.decode("ascii", "replace").encode("ascii", "replace"),
+        b"\xff\xfe" + sound.decode("latin-1").encode("utf-16-le"),
+    ):
+        path.write_bytes(changed)
+        assert codes_of(check_files(path)) == {"D114"}
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_a_file_cut_anywhere_is_damaged(libver: str, tmp_path: Path) -> None:
+    """From its first byte to its last but one; within its superblock it is called truncated."""
+    path = tmp_path / "worker_1.h5"
+    write_groups(path, libver, tasks=1)
+    content = path.read_bytes()
+    for size in [*range(1, 200), *range(200, len(content), 97), len(content) - 1]:
+        path.write_bytes(content[:size])
+        assert codes_of(check_files(path, depth="quick")) & {"D105", "D109"}, size
 
 
 @pytest.mark.parametrize("depth", ["quick", "structure", "deep"])
@@ -179,20 +217,146 @@ def test_keys_alone_suggest_what_is_missing(tmp_path: Path) -> None:
     assert nothing is not None and nothing.tasks_done == 0
 
 
+PLAN = plan_product({"farm_id": range(3), "seed": range(4)})
+PAIRS = [(farm, seed) for farm in range(3) for seed in range(4)]
+
+
+def _in_groups_below(file: Any) -> None:
+    for farm, seed in PAIRS:
+        file[f"farm{farm}/kind1/s{seed}/aep"] = 1.0
+        file[f"farm{farm}/kind1/s{seed}/wake/deficit"] = np.ones(3)
+
+
+def _in_datasets(file: Any) -> None:
+    for farm, seed in PAIRS:
+        file[f"farm{farm}_s{seed}"] = np.ones((5, 2))
+
+
+def _in_series(file: Any) -> None:
+    for farm, seed in PAIRS:
+        for name in ("time", "power"):
+            data = np.arange(1.0, 100.0)
+            file.create_dataset(f"farm{farm}_s{seed}/{name}", data=data, maxshape=(None,))
+
+
+def _in_a_table(file: Any) -> None:
+    rows = np.zeros(12, [("aep", "f8"), ("farm_id", "i2"), ("seed", "i4")])
+    rows["farm_id"], rows["seed"] = np.array(PAIRS).T
+    file.create_dataset("tables/results", data=rows, maxshape=(None,), compression="gzip")
+
+
+@pytest.mark.parametrize(
+    ("write", "key"),
+    [
+        (_in_groups_below, "farm{farm_id:d}/kind{kind:d}/s{seed:d}"),
+        (_in_datasets, "farm{farm_id:d}_s{seed:d}"),
+        (_in_series, "farm{farm_id:d}_s{seed:d}"),
+        (_in_a_table, None),
+    ],
+)
+def test_tasks_are_found_however_they_are_laid_out(write: Any, key: Any, tmp_path: Path) -> None:
+    """Groups in groups, datasets, series, rows of a compound: twelve tasks, each counted once."""
+    with h5py.File(tmp_path / "worker_1.h5", "w") as file:
+        write(file)
+    report = check_files(tmp_path, expected=PLAN, key=key)
+    found = report.comparison
+    assert found is not None and report.totals["tasks"] == found.tasks_done == 12
+    assert not found.keyless and not found.unknown and not found.duplicates
+
+
+def test_a_file_whose_name_tells_its_task_is_one_task(tmp_path: Path) -> None:
+    """Whatever groups and columns are in it."""
+    for number, write in enumerate((_in_groups_below, _in_a_table)):
+        with h5py.File(tmp_path / f"run{number}.h5", "w") as file:
+            write(file)
+    assert check_files(tmp_path, key="run{run:d}").totals["tasks"] == 2
+
+
+def test_tasks_whose_keys_cannot_be_read_are_counted_as_such(tmp_path: Path) -> None:
+    """They are not passed over, as if nothing were there; and a shape of 2**60 rows ends too."""
+    write_columns(tmp_path / "worker_1.h5", rows=20)
+    expected = plan_product({"farm": range(3)})
+    found = check_files(tmp_path, expected=expected).comparison
+    assert found is not None and (found.tasks_done, found.keyless) == (0, 20)
+    with h5py.File(tmp_path / "worker_1.h5", "w") as file:
+        file.create_dataset("farm", (2**60,), "i4", maxshape=(None,), chunks=(4,))
+    found = check_files(tmp_path, expected=expected).comparison
+    assert found is not None and (found.tasks_done, found.keyless) == (0, 1)
+
+
+def test_what_is_damaged_or_unwritten_is_no_finished_task(tmp_path: Path) -> None:
+    """A group with data beyond the end, and rows that were only made room for, are to be run."""
+    path = tmp_path / "worker_1.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        for seed in range(4):
+            file[f"s{seed}/aep"] = np.ones(500)
+    os.truncate(path, path.stat().st_size - 8)
+    found = check_files(path, key="s{seed:d}", expected=plan_product({"seed": range(4)})).comparison
+    assert found is not None and found.tasks_done == 3
+    with h5py.File(path, "w") as file:
+        for name in ("seed", "aep"):
+            column = file.create_dataset(name, (1000,), "i8", maxshape=(None,), chunks=(100,))
+            column[:650] = np.arange(1, 651)
+    report = check_files(path, expected=plan_product({"seed": range(1000)}))
+    assert report.comparison is not None and report.comparison.tasks_done == 650
+    assert report.totals["tasks"] == 650
+    assert report.files[0].findings[0].message.startswith("rows 650 to 999 are fill values")
+
+
 def test_odd_entries_of_a_folder_do_not_end_a_check(tmp_path: Path) -> None:
     """Links in a circle, dangling links, pipes and a terabyte of nothing; the rest is checked."""
     (tmp_path / "circle.h5").symlink_to("circle.h5")
     (tmp_path / "dangling.h5").symlink_to("nowhere.h5")
+    (tmp_path / ".#notes").symlink_to("somebody@host.1234")
     os.mkfifo(tmp_path / "pipe.h5")
     (tmp_path / "up").symlink_to("..")
     (tmp_path / "empty.h5").touch()
     (tmp_path / "sparse.h5").touch()
     os.truncate(tmp_path / "sparse.h5", 1 << 40)
     files = {Path(file.path).name: file for file in check_files(tmp_path).files}
-    assert set(files) == {"circle.h5", "empty.h5", "sparse.h5"}
+    assert set(files) == {"circle.h5", "dangling.h5", "empty.h5", "sparse.h5"}
     assert files["sparse.h5"].state is State.NOT_HDF5
     assert files["empty.h5"].state is State.EMPTY
-    assert {finding.code for finding in files["circle.h5"].findings} == {"D113"}
+    for name in ("circle.h5", "dangling.h5"):
+        assert {finding.code for finding in files[name].findings} == {"D113"}
+
+
+def test_what_may_not_be_read_is_unreadable_and_not_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that others own, in folders or named, are findings and do not end the check."""
+    for name in ("good", "mine"):
+        (tmp_path / name).mkdir()
+        write_groups(tmp_path / name / f"{name}.h5")
+    forbid(monkeypatch, os, "open", tmp_path / "mine" / "mine.h5")
+    report = check_files([tmp_path / "mine", tmp_path / "good"])
+    assert [file.state for file in report.files] == [State.DAMAGED, State.SOUND]
+    assert report.exit_code == 3
+    forbid(monkeypatch, os, "scandir", tmp_path / "mine")
+    report = check_files(tmp_path)
+    assert [file.state for file in report.files] == [State.SOUND, State.DAMAGED]
+    forbid(monkeypatch, os, "stat", tmp_path / "mine" / "mine.h5")
+    report = check_files([tmp_path / "mine" / "mine.h5", tmp_path / "good"])
+    assert [file.state for file in report.files] == [State.DAMAGED, State.SOUND]
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, path: Path) -> None:
+    """Make a call fail for one path, as it does for users who are not root."""
+    call = getattr(module, name)
+
+    def refuse(where: Any, *words: Any, **options: Any) -> Any:
+        if os.fspath(where) == os.fspath(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return call(where, *words, **options)
+
+    monkeypatch.setattr(module, name, refuse)
+
+
+def test_a_file_is_checked_once_however_often_it_is_named(tmp_path: Path) -> None:
+    """Paths that overlap, spelled in several ways, count no task twice."""
+    write_groups(tmp_path / "worker_1.h5")
+    paths = [tmp_path, f"{tmp_path}/../{tmp_path.name}", f"{tmp_path}/*.h5"]
+    assert check_files(paths).totals["tasks"] == 5
 
 
 def test_lines_fit_a_terminal(tmp_path: Path) -> None:
@@ -206,6 +370,35 @@ def test_lines_fit_a_terminal(tmp_path: Path) -> None:
     assert "its process died before its first write" in " ".join(" ".join(lines).split())
 
 
+def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    """Whatever stands in the name of a file or a group, a line of the report is printable."""
+    (tmp_path / "a\x1b[2J\n\u202e\x9b.h5").touch()
+    path = tmp_path / "b.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["a\x1b]0;title\x07/b\n"] = 1.0
+    flip(path, path.read_bytes().rindex(b"OHDR") + 12)
+    report = check_files(tmp_path)
+    assert "title" in report.files[1].findings[0].message
+    assert all(line.isprintable() for line in report_text(report, width=80).splitlines())
+
+
+def test_one_next_step_is_right_for_all_files_under_it() -> None:
+    """Files of one finding are shown together, so what is next holds no facts of one of them."""
+    assert not [rule.code for rule in RULES if "{" in rule.next]
+
+
+def test_the_night_of_one_empty_file(tmp_path: Path) -> None:
+    """Nothing is damaged, so nothing is to be kept: the question is which tasks are missing."""
+    folder = tmp_path / "layouts.h5_temp"
+    folder.mkdir()
+    write_groups(folder / "worker_61816.h5")
+    (folder / "worker_61817.h5").touch()
+    lines = report_text(check_files(folder)).splitlines()
+    assert lines[0] == "empty  1 file: empty (D101)"
+    assert "0 bytes; its process died before its first write" in lines[1]
+    assert lines[-1] == "next: --expect study.py, or a CSV of keys, says which tasks are missing"
+
+
 def test_key_patterns(tmp_path: Path) -> None:
     """Numbers and words, in a part of a path or in all of it."""
     pattern = KeyPattern.parse("farm{farm_id:d}/{kind}/s{seed:d}_{x:f}")
@@ -216,7 +409,7 @@ def test_key_patterns(tmp_path: Path) -> None:
         "x": 1.5,
     }
     assert pattern.key_of("/farm3/s4_1.5") is None
-    for wrong in ("farm", "{a:d}{a:d}", "{a:x}"):
+    for wrong in ("farm", "{a:d}{a:d}", "{a:x}", "{1a:d}"):
         with pytest.raises(UsageError, match="key pattern"):
             KeyPattern.parse(wrong)
 

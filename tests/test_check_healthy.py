@@ -32,6 +32,36 @@ def test_files_of_every_version_with_user_blocks(tmp_path: Path) -> None:
     assert_sound(tmp_path)
 
 
+def test_chunks_behind_a_user_block(tmp_path: Path) -> None:
+    """What is last in a file with a user block is not taken for beyond its end."""
+    for filters in FILTERS:
+        path = tmp_path / f"{filters}.h5".replace(" ", "_")
+        write_chunked(path, "latest", "extensible array", filters, user_block=4096)
+    assert_sound(tmp_path)
+
+
+def test_chunks_far_apart(tmp_path: Path) -> None:
+    """A few chunks out of many millions that there could be, in one dimension or two."""
+    for libver in ("earliest", "v110", "latest"):
+        with h5py.File(tmp_path / f"{libver}.h5", "w", libver=libver) as file:
+            line = file.create_dataset("line", (10**7,), "f8", chunks=(1,), maxshape=(None,))
+            plane = file.create_dataset(
+                "plane", (10**6, 10**6), "f8", chunks=(1, 1), maxshape=(None, None)
+            )
+            for place in (0, 7, 10**5, 10**6 - 1):
+                line[10 * place] = plane[place, place] = 1
+    assert_sound(tmp_path)
+
+
+@pytest.mark.parametrize("libver", LIBVERS)
+def test_names_that_are_no_utf_8(libver: str, tmp_path: Path) -> None:
+    """Names as old programs wrote them, in Latin-1, come in the order of their bytes."""
+    with h5py.File(tmp_path / "latin.h5", "w", libver=libver) as file:
+        for name in ("süd".encode("latin-1"), b"\xff", "süd".encode(), b"sz", b"[", b"\\z"):
+            file.create_dataset(name, data=1)
+    assert_sound(tmp_path)
+
+
 @pytest.mark.parametrize("libver", ["earliest", "v110", "latest"])
 def test_every_chunk_index_and_filter(libver: str, tmp_path: Path) -> None:
     """Every kind of index, and every filter that comes with h5py."""

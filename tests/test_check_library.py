@@ -16,6 +16,7 @@ import pytest
 from check_samples import write_columns, write_groups
 from h5sweep.check import check_files
 from h5sweep.findings import State
+from h5sweep.hdf5 import tree
 from h5sweep.library import Library, Request
 
 
@@ -133,3 +134,16 @@ def test_a_hundred_bad_files_use_few_children(tmp_path: Path) -> None:
             answered += len(library.answers(wait=True))
             pids |= children()
     assert answered == 40 and len(pids) == 1
+
+
+def test_many_objects_are_given_more_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A healthy file with more objects than can be listed in the limit does not hang anything."""
+    with h5py.File(tmp_path / "many.h5", "w") as file:
+        for number in range(3000):
+            file.create_group(f"task{number}")
+    (report,) = check_files(tmp_path, timeout_s=0.05).files
+    assert not report.findings
+    monkeypatch.setattr(tree, "MOST_OBJECTS", 100)
+    (report,) = check_files(tmp_path).files
+    assert report.state is State.SOUND
+    assert "only the first 100 objects" in report.findings[0].message

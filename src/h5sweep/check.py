@@ -85,6 +85,7 @@ class _Looked:
     findings: list[Finding] = field(default_factory=list)
     contents: Contents | None = None
     fault_places: frozenset[str] = frozenset()
+    objects: int = 0
 
 
 class _Check:
@@ -135,10 +136,15 @@ class _Check:
         try:
             status = os.stat(place.path)  # noqa: PTH116 (a Path for each of 100,000 files costs)
         except OSError as error:
-            self.refuse(place, error)
+            if isinstance(error, FileNotFoundError) and not place.claims_hdf5:
+                self.others += 1
+                return
+            self.refuse(_Looked(place, os.stat_result((0,) * 10)), _reason(error))
             return
         looked = _Looked(place, status)
-        if not stat.S_ISREG(status.st_mode):
+        if stat.S_ISDIR(status.st_mode):
+            self.refuse(looked, "the folder cannot be listed")
+        elif not stat.S_ISREG(status.st_mode):
             looked.findings.append(findings.NOT_HDF5.finding(what=_kind_text(status.st_mode)))
             self.finish(looked)
         elif written and (writer := written.get(identity_of(status))) is not None:
@@ -147,23 +153,20 @@ class _Check:
         else:
             self.open(looked)
 
-    def refuse(self, place: Place, error: OSError) -> None:
-        empty = os.stat_result((0,) * 10)
-        looked = _Looked(place, empty)
-        looked.findings.append(findings.UNREADABLE.finding(why=error.strerror or error))
+    def refuse(self, looked: _Looked, why: str) -> None:
+        looked.findings.append(findings.UNREADABLE.finding(why=why))
         self.finish(looked)
 
     def open(self, looked: _Looked) -> None:
         try:
             descriptor = os.open(looked.place.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            self.refuse(looked.place, error)
+            self.refuse(looked, _reason(error))
             return
         try:
             self.judge(looked, source_of(descriptor, looked.status.st_size))
         except OSError as error:  # the disk refused to read
-            looked.findings.append(findings.UNREADABLE.finding(why=error.strerror or error))
-            self.finish(looked)
+            self.refuse(looked, _reason(error))
         finally:
             os.close(descriptor)
 
@@ -226,14 +229,14 @@ class _Check:
             self.finish(looked)
 
     def judge_contents(self, looked: _Looked, tree: Tree, family: Family) -> None:
-        layout = Layout(tree)
+        looked.objects = len(tree.objects)
+        layout = Layout(tree, self.settings.pattern, Path(looked.place.path).name)
         looked.findings += family.structure_findings
         looked.fault_places = frozenset(fault.path for fault in tree.faults)
         looked.findings += judge_contents(layout, self.settings.require)
         looked.contents = layout.contents()
         if self.wants_keys:
-            name = Path(looked.place.path).name
-            self.take_keys(layout.keys(self.key_names, self.settings.pattern, name))
+            self.take_keys(layout.keys(self.key_names))
 
     @property
     def wants_keys(self) -> bool:
@@ -255,7 +258,7 @@ class _Check:
     def ask(self, looked: _Looked, what: str, family: Family | None = None) -> None:
         path, size = looked.place.path, looked.status.st_size
         what = f"output-{what}" if _is_output(looked) else str(what)
-        self.library.ask(Request((looked, family), path, what, size))
+        self.library.ask(Request((looked, family), path, what, size, looked.objects))
 
     def take_answers(self, *, wait: bool) -> None:
         for request, answer in self.library.answers(wait=wait):
@@ -357,13 +360,16 @@ def _is_ours(path: str, source: Source) -> bool:
     return path.endswith(f"{RUN_SUFFIX}/{PLAN_NAME}")
 
 
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
 def _kind_text(mode: int) -> str:
     kinds = {
         stat.S_IFIFO: "a pipe",
         stat.S_IFSOCK: "a socket",
         stat.S_IFCHR: "a device",
         stat.S_IFBLK: "a device",
-        stat.S_IFDIR: "a folder that cannot be listed",
     }
     return kinds.get(stat.S_IFMT(mode), "no file")
 
@@ -397,6 +403,9 @@ def structure_findings(tree: Tree) -> list[Finding]:
     extra = tree.file.source.size - tree.file.superblock.end
     if extra > 0 and tree.reach > tree.file.superblock.end:
         found.append(findings.STALE_END.finding(extra=extra, end=tree.file.superblock.end))
+    if tree.is_cut:
+        why = f"only the first {len(tree.objects):,} objects were looked at and counted"
+        found.append(findings.FEATURE.finding(where="/", why=why))
     for fault in tree.faults:
         if isinstance(fault.error, Unsupported):
             found.append(findings.FEATURE.finding(where=fault.path, why=fault.error))

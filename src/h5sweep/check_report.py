@@ -121,7 +121,14 @@ def report_text(report: CheckReport, *, width: int | None = None, show_all: bool
     if report.comparison is not None:
         lines += _comparison_lines(report.comparison)
     lines += _closing_lines(report)
-    return "\n".join(_wrapped(line, width) for line in lines) + "\n"
+    return "\n".join(_wrapped(_printable(line), width) for line in lines) + "\n"
+
+
+def _printable(line: str) -> str:
+    """Without what moves a cursor or breaks a line: a name of a file or a group may hold any."""
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 def _shortened(path: str, width: int | None) -> str:
@@ -205,13 +212,15 @@ def _closing_lines(report: CheckReport) -> Iterator[str]:
     yield f"{count_text(totals['files'], 'file')}: {what}{tasks}{others}. Nothing was changed."
     if report.exit_code and report.depth is Depth.QUICK:
         yield "next: the same without --quick says what is inside"
-    elif report.exit_code:
+    elif totals["damaged"]:
         yield "next: keep what is damaged; --json has every finding of every file"
+    elif report.exit_code and report.comparison is None:
+        yield "next: --expect study.py, or a CSV of keys, says which tasks are missing"
     elif totals["live"]:
         yield "next: the same command again when their writers have ended"
     elif report.comparison is not None and _missing(report.comparison):
         yield "next: run what is missing"
-    elif report.depth is not Depth.DEEP:
+    elif report.depth is not Depth.DEEP and report.files:
         yield "next: --deep reads every byte"
 
 

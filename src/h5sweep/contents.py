@@ -1,22 +1,23 @@
 """How other programs lay results out in HDF5, and what is wrong with what a worker left.
 
 Two shapes are known: a group a task, and columns that grow by a row a task. A file without either
-is taken for the file of one task.
+is taken for the file of one task. A pattern of names says more: what it fits is one task.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import repeat
 from pathlib import PurePosixPath
 from typing import Any
 
 from . import findings
 from .findings import Finding
-from .hdf5.data import is_fill, read_column, read_row, value_of
+from .hdf5.data import is_fill, read_column, read_members, read_row, rows_of_fill, value_of
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Storage
 from .hdf5.tree import Dataset, Object, Tree, data_extents
@@ -24,8 +25,8 @@ from .keys import KeyPattern, KeyValue
 from .plan import key_text
 from .units import size_text
 
-MOST_TAIL_ROWS = 100
 MOST_KEY_COLUMNS = 4
+MOST_KEY_ROWS = 10_000_000  # a shape may claim any number of rows
 _HUGE_BYTES = 1 << 40
 _KNOWN_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 _OUTPUT_FORMAT = "h5sweep.output/1"
@@ -36,6 +37,7 @@ class Style(StrEnum):
     """How the tasks of a file are laid out."""
 
     GROUPS = "groups"
+    DATASETS = "datasets"  # only by a pattern: a dataset a task
     ROWS = "rows"
     ONE = "one"
     OUTPUT = "output"
@@ -70,13 +72,22 @@ class Table:
     def rows(self) -> int:
         return min(self.lengths, default=0)
 
+    @property
+    def is_even(self) -> bool:
+        """Whether columns that may grow are of one length, so that rows can be compared."""
+        may_grow = all(column.may_grow for column in self.columns.values())
+        return may_grow and len(self.columns) > 1 and len(self.lengths) == 1 and self.rows > 1
+
 
 class Layout:
     """One file's objects, seen as tasks."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, pattern: KeyPattern | None = None, file_name: str = "") -> None:
         self.tree = tree
+        self.pattern = pattern
+        self.file_stem = PurePosixPath(file_name).stem
         self.by_group: dict[str, dict[str, Dataset]] = {}
+        self._tails: dict[str, int] = {}
         for path, dataset in tree.datasets:
             parent, _, name = path.rpartition("/")
             self.by_group.setdefault(parent or "/", {})[name] = dataset
@@ -104,6 +115,8 @@ class Layout:
     def _style(self) -> Style:
         if self.is_output:
             return Style.OUTPUT
+        if (by_name := self._style_by_name()) is not None:
+            return by_name
         if self.tables():
             return Style.ROWS
         if any(group != "/" for group in self.by_group):
@@ -114,6 +127,28 @@ class Layout:
             return Style.ROWS
         return Style.ONE if root else Style.NOTHING
 
+    def _style_by_name(self) -> Style | None:
+        """Whose name tells the task: that of a group, of the file, or of datasets; or none."""
+        if self.pattern is None or not self.by_group:
+            return None
+        if any(self._named(group) for group in self.by_group):
+            return Style.GROUPS
+        if self.pattern.key_of(self.file_stem) is not None:
+            return Style.ONE
+        if self._tables_with(self.pattern.names) or not any(map(self._named, self._in_root())):
+            return None
+        return Style.DATASETS
+
+    def _named(self, path: str) -> str | None:
+        """The uppermost object on the way to `path` whose name tells a task."""
+        if self.pattern is None:
+            return None
+        fits = (way for way in _ways_to(path) if self.pattern.key_of(way) is not None)
+        return next(fits, None)
+
+    def _in_root(self) -> list[str]:
+        return [f"/{name}" for name in self.by_group.get("/", {})]
+
     def tables(self) -> list[Table]:
         """Groups with columns that may grow."""
         found = []
@@ -123,6 +158,13 @@ class Layout:
                 found.append(Table(group, growing))
         return found
 
+    def tail_rows(self, table: Table) -> int:
+        """How many rows at a table's end were made room for and never written."""
+        if table.group not in self._tails:
+            may_have = table.is_even and not self.has_own_rules
+            self._tails[table.group] = _tail_rows(self.tree, table) if may_have else 0
+        return self._tails[table.group]
+
     def _fixed_table(self) -> Table:
         return Table("/", self.by_group.get("/", {}))
 
@@ -130,10 +172,24 @@ class Layout:
         return self.tables() or [self._fixed_table()]
 
     def task_groups(self) -> list[Object]:
-        """Groups that hold datasets themselves."""
-        groups = self.by_group.keys() - {"/"}
-        found = [o for o in self.tree.objects if o.path in groups]
+        """Groups that hold datasets themselves, or whose name tells a task and that hold any.
+
+        Without those in which something is damaged: their tasks are to be run again.
+        """
+        if self.style is Style.DATASETS:
+            paths = {path for path in self._in_root() if self._named(path)}
+        else:
+            paths = {self._named(group) or group for group in self.by_group.keys() - {"/"}}
+        paths -= self._spoiled()
+        found = [o for o in self.tree.objects if o.path in paths]
         return sorted(found, key=lambda o: natural_order(o.path))
+
+    def _spoiled(self) -> set[str]:
+        """Every object that is damaged, or on the way to one."""
+        size = self.tree.file.size
+        faults = [f.path for f in self.tree.faults if isinstance(f.error, Damaged)]
+        beyond = [p for p, d in self.tree.datasets if any(a + n > size for a, n in data_extents(d))]
+        return {way for path in (*faults, *beyond) for way in _ways_to(path)}
 
     def contents(self, *, with_keys: bool = True) -> Contents:
         """Count what is there; without keys nothing but the structure is read."""
@@ -149,23 +205,24 @@ class Layout:
         if self.style is Style.ROWS:
             tables = self.all_tables()
             first, last = self._end_keys(tables[0]) if with_keys else ("", "")
-            return sum(table.rows for table in tables), first, last
-        if self.style is Style.GROUPS:
+            return sum(table.rows - self.tail_rows(table) for table in tables), first, last
+        if self.style in (Style.GROUPS, Style.DATASETS):
             groups = self.task_groups()
             ends = [group.path.strip("/") for group in (groups[:1] + groups[-1:])]
             return len(groups), *(ends or ("", ""))
-        if self.style is Style.ONE and [*self.by_group["/"]] != ["init"]:
+        if self.style is Style.ONE and self._in_root() != ["/init"]:
             return 1, "", ""
         return (None if any(f.is_listing for f in self.tree.faults) else 0), "", ""
 
     def _end_keys(self, table: Table) -> tuple[str, str]:
         """The keys of the first and last row that all columns have."""
-        if not table.rows:
+        rows = table.rows - self.tail_rows(table)
+        if not rows:
             return "", ""
         columns = {n: d for n, d in table.columns.items() if _may_be_key(d)}
         names = list(columns)[:MOST_KEY_COLUMNS]
         ends = []
-        for row in (0, table.rows - 1):
+        for row in (0, rows - 1):
             key = {}
             for name in names:
                 try:
@@ -175,37 +232,40 @@ class Layout:
             ends.append(key_text(key))
         return ends[0], ends[1]
 
-    def keys(
-        self, names: Sequence[str], pattern: KeyPattern | None, file_name: str
-    ) -> Iterator[Mapping[str, KeyValue] | None]:
+    def keys(self, names: Sequence[str]) -> Iterator[Mapping[str, KeyValue] | None]:
         """The key of every task in the file; None where it cannot be read."""
-        if self.style is Style.GROUPS:
+        if self.style in (Style.GROUPS, Style.DATASETS):
             for group in self.task_groups():
-                yield self._group_key(group, names, pattern)
+                yield self._key_of(group, group.path, names)
         elif self.style in (Style.ROWS, Style.OUTPUT):
-            for table in self._tables_with(names):
-                yield from self._row_keys(table, names)
+            yield from self._all_row_keys(names)
         elif self.style is Style.ONE:
-            yield self._file_key(names, pattern, file_name)
+            yield self._key_of(self.tree.root, self.file_stem, names)
+
+    def _all_row_keys(self, names: Sequence[str]) -> Iterator[Mapping[str, KeyValue] | None]:
+        tables = self._tables_with(names)
+        compounds = [d for _, d in self.tree.datasets if set(names) <= d.type.member_names]
+        for table in tables:
+            columns = [table.columns[name] for name in names]
+            tail = self._tails.get(table.group, 0)
+            rows = min(column.rows or 0 for column in columns) - tail
+            yield from self._row_keys(names, columns, rows)
+        for dataset in compounds:
+            yield from self._row_keys(names, dataset, dataset.rows or 0)
+        if not tables and not compounds:
+            yield from repeat(None, min(self._count(with_keys=False)[0] or 0, MOST_KEY_ROWS))
 
     def _tables_with(self, names: Sequence[str]) -> list[Table]:
         tables = [Table(group, columns) for group, columns in self.by_group.items()]
         return [table for table in tables if names and set(names) <= table.columns.keys()]
 
-    def _group_key(
-        self, group: Object, names: Sequence[str], pattern: KeyPattern | None
+    def _key_of(
+        self, found: Object | None, name: str, names: Sequence[str]
     ) -> Mapping[str, KeyValue] | None:
-        if pattern is not None and (key := pattern.key_of(group.path)) is not None:
+        """The key in a name, or in what the object holds."""
+        if self.pattern is not None and (key := self.pattern.key_of(name)) is not None:
             return key
-        return self._scalars(names, group)
-
-    def _file_key(
-        self, names: Sequence[str], pattern: KeyPattern | None, file_name: str
-    ) -> Mapping[str, KeyValue] | None:
-        stem = PurePosixPath(file_name).stem
-        if pattern is not None and (key := pattern.key_of(stem)) is not None:
-            return key
-        return None if self.tree.root is None else self._scalars(names, self.tree.root)
+        return None if found is None else self._scalars(names, found)
 
     def _scalars(self, names: Sequence[str], group: Object) -> dict[str, KeyValue] | None:
         """A key out of a group's attributes, or of single values in it."""
@@ -229,17 +289,25 @@ class Layout:
         return found or None
 
     def _row_keys(
-        self, table: Table, names: Sequence[str]
+        self, names: Sequence[str], columns: list[Dataset] | Dataset, count: int
     ) -> Iterator[Mapping[str, KeyValue] | None]:
-        columns = [table.columns[name] for name in names]
-        rows = range(min(column.rows or 0 for column in columns))
+        """The keys in some columns, or in the members of one."""
+        file, rows = self.tree.file, range(count)
         try:
-            for values in zip(
-                *(read_column(self.tree.file, column, rows) for column in columns), strict=True
-            ):
-                yield dict(zip(names, values, strict=True))
+            if count > MOST_KEY_ROWS:
+                raise Unsupported(f"keys of {count:,} rows")
+            if isinstance(columns, Dataset):
+                found: Iterable[tuple[KeyValue, ...]] = read_members(file, columns, names, rows)
+            else:
+                found = zip(*(read_column(file, column, rows) for column in columns), strict=True)
+            yield from (dict(zip(names, values, strict=True)) for values in found)
         except (Damaged, Unsupported):
             yield None
+
+
+def _ways_to(path: str) -> list[str]:
+    """The objects on the way to a path, the uppermost first, and the path itself."""
+    return [path[: match.start() + 1] for match in re.finditer("/", path[1:])] + [path]
 
 
 def _may_be_key(dataset: Dataset) -> bool:
@@ -266,7 +334,7 @@ def judge_contents(layout: Layout, require: Sequence[str] = ()) -> list[Finding]
         found += _judge_required(layout, require)
     elif not layout.has_own_rules and layout.style is Style.ROWS:
         for table in layout.tables():
-            found += _judge_table(layout.tree, table)
+            found += _judge_table(layout, table)
     return found
 
 
@@ -309,21 +377,20 @@ def _judge_required(layout: Layout, require: Sequence[str]) -> Iterator[Finding]
         if layout.style is Style.ROWS:
             table = Table(group, {name: columns[name] for name in require if name in columns})
             if len(table.lengths) > 1:
-                yield findings.UNEQUAL.finding(lengths=_lengths_text(table), rows=table.rows)
+                yield findings.UNEQUAL.finding(lengths=_lengths_text(table))
 
 
-def _judge_table(tree: Tree, table: Table) -> Iterator[Finding]:
+def _judge_table(layout: Layout, table: Table) -> Iterator[Finding]:
     lengths = table.lengths
     if len(lengths) > 1:
         rule = findings.UNEQUAL if _is_interrupted(table) else findings.LENGTHS
-        yield rule.finding(lengths=_lengths_text(table), rows=table.rows)
+        yield rule.finding(lengths=_lengths_text(table))
         return
-    if len(table.columns) < 2 or table.rows < 2:
+    if not table.is_even:
         return
-    if not tree.faults:  # a damaged index says enough by itself
+    if not layout.tree.faults:  # a damaged index says enough by itself
         yield from _judge_coverage(table)
-    tail = _tail_rows(tree, table)
-    if tail:
+    if tail := layout.tail_rows(table):
         yield findings.BOGUS_TAIL.finding(first=table.rows - tail, last=table.rows - 1)
 
 
@@ -364,14 +431,14 @@ def _tail_rows(tree: Tree, table: Table) -> int:
     try:
         if _is_unwritten(tree, table, 0):
             return 0
-        count = 0
-        while count < min(table.rows, MOST_TAIL_ROWS):
-            if not _is_unwritten(tree, table, table.rows - 1 - count):
+        found = table.rows
+        for column in table.columns.values():
+            found = min(found, rows_of_fill(tree.file, column))
+            if not found:
                 break
-            count += 1
     except (Damaged, Unsupported):
         return 0
-    return count
+    return found
 
 
 def _is_unwritten(tree: Tree, table: Table, row: int) -> bool:

@@ -38,8 +38,8 @@ class Rule:
 
     def finding(self, **facts: object) -> Finding:
         """This finding of one file; `facts` fill the sentence."""
-        message, next_ = self.sentence.format(**facts), self.next.format(**facts)
-        return Finding(self.code, self.name, self.state, message, next_)
+        message = self.sentence.format(**facts)
+        return Finding(self.code, self.name, self.state, message, self.next)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +175,30 @@ UNREADABLE = _rule(
     "see to its permissions, or to the disk; nothing is known of its content",
     "chmod 000 worker_1.h5",
 )
+RETYPED = _rule(
+    "D114",
+    "copied-as-text",
+    _D,
+    "it was copied as text, which changed its bytes: {how}",
+    "fetch it again as binary; this copy cannot be mended",
+    "FTP in text mode made CR LF of every LF",
+)
+SHIFTED = _rule(
+    "D115",
+    "shifted",
+    _D,
+    "{offset:,} bytes were put before it, and nobody looks for its signature there",
+    "on a copy, take away what stands before the signature; keep the original",
+    "a download was saved with the lines that its server sent before it",
+)
+JOINED = _rule(
+    "D116",
+    "joined",
+    _D,
+    "another HDF5 file begins where this one ends, at {end:,}, and nobody reads it",
+    "cut a copy in two there; keep the original",
+    "cat worker_1.h5 worker_2.h5 > all.h5",
+)
 
 ROOT = _rule(
     "D201",
@@ -303,14 +327,14 @@ UNEQUAL = _rule(
     "unequal-lengths",
     _D,
     "columns of unequal length, {lengths}: a row was being appended",
-    "take the rows that all columns have: {rows:,}",
+    "take only the rows that all columns have",
     "a writer was killed between two columns",
 )
 BOGUS_TAIL = _rule(
     "D404",
     "bogus-tail",
     _D,
-    "rows {first:,} to {last:,} are fill values in every column: a row was being appended",
+    "rows {first:,} to {last:,} are fill values in every column: only room was made for them",
     "leave these rows out",
     "a writer was killed after it had made room for a row",
 )

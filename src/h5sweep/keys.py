@@ -12,7 +12,7 @@ from .plan import Plan, plan_list, plan_product
 
 KeyValue = int | float | str
 MOST_COMBINATIONS = 10_000_000
-_FIELD = re.compile(r"\{(\w+)(?::([dfgs]))?\}")
+_FIELD = re.compile(r"\{([^\W\d]\w*)(?::([dfgs]))?\}")
 _SHAPES: dict[str, tuple[str, Callable[[str], KeyValue]]] = {
     "d": (r"[-+]?[0-9]{1,18}", int),
     "f": (r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?", float),
@@ -107,8 +107,10 @@ class Comparison:
 
     def _number(self, key: Mapping[str, KeyValue]) -> int | None:
         """The plan's number; a value may stand in a file as another type than in the plan."""
-        found = self.plan.number(key)
-        if found is not None or set(key) != set(self.plan.names):
+        if not set(self.plan.names) <= set(key):
+            return None
+        key = {name: key[name] for name in self.plan.names}  # a name may tell more than the key
+        if (found := self.plan.number(key)) is not None:
             return found
         try:
             return self.plan.number(

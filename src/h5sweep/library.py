@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SECONDS_PER_MB = 0.1  # added to the limit of a file whose every byte is read
+SECONDS_PER_OBJECT = 0.001  # added for what our own reader has listed
 START_S = 60.0  # importing h5py from a slow disk
 
 
@@ -38,6 +39,7 @@ class Request:
     path: str
     what: str  # which of the child's inspections
     size_bytes: int = 0
+    objects: int = 0
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class _Child:
 
     def give(self, request: Request) -> None:
         self.request = request
-        self._timeout_s = self._limits.timeout_s
+        self._timeout_s = self._limits.timeout_s + SECONDS_PER_OBJECT * request.objects
         if request.what != "structure":
             self._timeout_s += SECONDS_PER_MB * request.size_bytes / 1e6
         start_s = 0.0 if self._has_started else START_S

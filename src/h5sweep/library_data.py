@@ -19,6 +19,8 @@ from .hdf5.messages import DEFLATE, FLETCHER32
 STEP_BYTES = 8 << 20
 MOST_CHUNK_BYTES = 256 << 20
 MOST_FAULTS = 20
+# Before, the library gave the addresses of chunks without the user block in front of the file.
+_COUNTS_USER_BLOCK = h5py.version.hdf5_version_tuple >= (1, 14, 4)
 
 
 def read_dataset(path: str, dataset: Any) -> Iterator[dict[str, Any]]:
@@ -97,7 +99,7 @@ class _Chunks:
     def read(self) -> Iterator[dict[str, Any]]:
         chunks: list[Any] = []
         self.dataset.id.chunk_iter(chunks.append)
-        base = self.dataset.file.userblock_size
+        base = 0 if _COUNTS_USER_BLOCK else self.dataset.file.userblock_size
         beyond = [c for c in chunks if base + c.byte_offset + c.size > self.file_size]
         if beyond:
             first = min(c.byte_offset for c in beyond)

@@ -30,28 +30,42 @@ class Place:
 
 def find_places(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Place]:
     """Every file that is meant, each once; UsageError for what is not there."""
+    paths = list(paths)
+    # Two paths may spell one file in two ways; below one path there is one spelling.
+    spelled = os.path.abspath if len(paths) > 1 else str
     seen: set[str] = set()
     for path in paths:
         for place in _expand(os.fspath(path)):
-            if place.path not in seen:
-                seen.add(place.path)
+            name = spelled(place.path)
+            if name not in seen:
+                seen.add(name)
                 yield place
 
 
 def _expand(text: str) -> Iterator[Place]:
-    path = Path(text)
-    if path.is_dir():
+    if os.path.isdir(text):  # noqa: PTH112 (Path.is_dir raises where a folder may not be entered)
         yield from _walk(text)
-    elif path.exists() or path.is_symlink():
+    elif _may_be_there(text):
         yield Place(text, is_named=True)
     elif glob.has_magic(text):
         found = sorted(glob.glob(text, recursive=True))  # noqa: PTH207 (Path.glob takes no absolute pattern)
         if not found:
             raise UsageError(f"nothing matches {text}")
         for name in found:
-            yield from _walk(name) if Path(name).is_dir() else [Place(name, is_named=True)]
+            yield from _walk(name) if os.path.isdir(name) else [Place(name, is_named=True)]  # noqa: PTH112 (as above)
     else:
         raise UsageError(f"there is no {text}")
+
+
+def _may_be_there(path: str) -> bool:
+    """Whether it is there, or in a folder that may not be entered, so that nobody can tell."""
+    try:
+        Path(path).lstat()
+    except PermissionError:
+        return not glob.has_magic(path)
+    except OSError:
+        return False
+    return True
 
 
 def _walk(folder: str) -> Iterator[Place]:
@@ -81,7 +95,8 @@ def _walk_below(folder: str) -> Iterator[Place]:
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file, or a link that leads nowhere: whoever opens that says so."""
     try:
-        return entry.is_file()
-    except OSError:  # links in a circle: whoever opens it says so
+        return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))  # noqa: PTH110 (as above)
+    except OSError:
         return True

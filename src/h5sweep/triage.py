@@ -41,26 +41,46 @@ _MAGICS: tuple[tuple[bytes, str], ...] = (
     (b"CDF\x02", "netCDF-3 (64-bit offset)"),
     (b"CDF\x05", "netCDF-3 (64-bit data, CDF-5)"),
     (b"\x0e\x03\x13\x01", "HDF4"),
+    (b"H\x89FD\n\r\n\x1a", "HDF5 with every two bytes swapped: dd conv=swab swaps them back"),
+    (b"GRIB", "GRIB"),
+    (b"SIMPLE  =", "FITS"),
     (b"\x1f\x8b", "a gzip file: gunzip it"),
     (b"BZh", "a bzip2 file"),
     (b"\xfd7zXZ\0", "an xz file"),
     (b"\x28\xb5\x2f\xfd", "a zstd file"),
+    (b"\x04\x22\x4d\x18", "an lz4 file"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"Rar!", "a rar archive"),
     (b"PK\x03\x04", "a zip file, or NumPy's npz"),
+    (b"PK\x05\x06", "a zip file in which there is nothing"),
     (b"\x93NUMPY", "a NumPy array (npy)"),
     (b"version https://git-lfs", "a git-lfs pointer: git lfs pull fetches the file"),
     (b"../.git/annex", "a git-annex pointer"),
     (b"/annex/objects", "a git-annex pointer"),
     (b"GIF8", "a GIF image"),
     (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"II*\0", "a TIFF image"),
+    (b"MM\0*", "a TIFF image"),
     (b"%PDF", "a PDF"),
     (b"PAR1", "a Parquet file"),
     (b"ARROW1", "an Arrow file"),
     (b"SQLite format 3", "an SQLite database"),
     (b"\x7fELF", "a program"),
     (b"MATLAB 5.0", "a MATLAB file before version 7.3"),
-    (b"\x80\x04\x95", "a Python pickle"),
+    *((bytes((0x80, protocol)), "a Python pickle") for protocol in (2, 3, 4, 5)),
 )
-_TAR_MAGIC_AT = 257
+# What the signature becomes in a file that is handled as text: it was chosen to show that.
+_RETYPED: tuple[tuple[bytes, str], ...] = (
+    (b"\x89HDF\r\r\n\x1a\r\n", "CR LF stands for every LF"),
+    (b"\x89HDF\r\n\x1a\r\n", "CR LF stands for every LF"),
+    (b"\x89HDF\n\x1a\n", "LF stands for every CR LF"),
+    (b"\xc2\x89HDF", "bytes above 127 were taken for Latin-1 and written as UTF-8"),
+    (b"\xef\xbf\xbdHDF", "bytes that are no UTF-8 were replaced"),
+    (b"\xff\xfe\x89\0H\0D\0F\0", "it was written as UTF-16"),
+)
+_TAR_MAGIC_AT, _TAR_BYTES = 257, 512  # in and of the header before each file of an archive
+_LEAST_OLD, _LEAST_NEW = 96, 48  # bytes of a superblock, by its version
 
 
 class Verdict:
@@ -108,13 +128,25 @@ def judge_bytes(source: Source, name: str = "") -> Verdict:
     if not source.size:
         return Verdict([findings.EMPTY.finding()])
     start = find_superblock(source)
-    if start is None:
+    if start is None or (start == _TAR_BYTES and _is_tar(source.read(0, start))):
         return Verdict([_judge_without_signature(source)])
     try:
         block = read_superblock(source, start)
     except Damaged as error:
-        return Verdict([findings.SUPERBLOCK.finding(why=error)])
+        cut = _judge_cut(source, start)
+        return Verdict([cut or findings.SUPERBLOCK.finding(why=error)])
     return Verdict(_judge_superblock(source, block, name), block)
+
+
+def _judge_cut(source: Source, start: int) -> Finding | None:
+    """What to say of a file that ends within its superblock."""
+    size = source.size - start
+    version = source.read(start + 8, 1)[0] if size > 8 else 0
+    least = _LEAST_NEW if version in (2, 3) else _LEAST_OLD
+    if size >= least:
+        return None
+    why = ", and that is only its superblock"
+    return findings.TRUNCATED.finding(missing=least - size, size=size, end=least, why=why)
 
 
 def _judge_superblock(source: Source, block: Superblock, name: str) -> list[Finding]:
@@ -141,6 +173,8 @@ def _judge_end(source: Source, block: Superblock, name: str) -> list[Finding]:
         found.append(findings.TRUNCATED.finding(missing=end - size, size=size, end=end, why=why))
     if root + 16 <= size and not any(source.read(root, 16)) and not _has_image(source, block):
         found.append(findings.NEVER_FLUSHED.finding(root=root))
+    elif end + len(SIGNATURE) <= size and source.read(end, len(SIGNATURE)) == SIGNATURE:
+        found.append(findings.JOINED.finding(end=end))
     elif end < size:
         rule = findings.STALE_END if _is_written(source, end) else findings.TRAILING
         found.append(rule.finding(extra=size - end, end=end))
@@ -182,18 +216,35 @@ def _is_zero(source: Source, start: int) -> bool:
 
 def _judge_without_signature(source: Source) -> Finding:
     head = source.read(0, min(source.size, HEAD_BYTES))
+    if SIGNATURE.startswith(head) and (cut := _judge_cut(source, 0)) is not None:
+        return cut
+    if (how := _retyped_how(head)) is not None:
+        return findings.RETYPED.finding(how=how)
     matching = sum(a == b for a, b in zip(head, SIGNATURE, strict=False))
-    if matching >= 6 and _is_plausible(source):
+    if matching >= 6 and _is_plausible(source, 0):
         return findings.SIGNATURE.finding(wrong=8 - matching)
     known = _name_magic(head)
+    offset = head.find(SIGNATURE)
+    if known is None and offset > 0 and _is_plausible(source, offset):
+        return findings.SHIFTED.finding(offset=offset)
     if known is None and (lost := _find_structure(source)) is not None:
         return findings.SUPERBLOCK_LOST.finding(signature=lost[0], offset=lost[1])
     return findings.NOT_HDF5.finding(what=known or _describe(source, head))
 
 
-def _is_plausible(source: Source) -> bool:
+def _retyped_how(head: bytes) -> str | None:
+    """How the bytes were changed by something that took them for text."""
+    for start, how in _RETYPED:
+        if head.startswith(start):
+            return how
+    if head[1:8] == SIGNATURE[1:] and head.isascii():
+        return "bytes above 127 lost their eighth bit, or were replaced"
+    return None
+
+
+def _is_plausible(source: Source, start: int) -> bool:
     try:
-        read_superblock(source, 0)
+        read_superblock(source, start)
     except Damaged:
         return False
     return True
@@ -203,12 +254,16 @@ def _name_magic(head: bytes) -> str | None:
     for magic, what in _MAGICS:
         if head.startswith(magic):
             return what
-    if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
-        return "a tar archive"
+    if _is_tar(head):
+        return "a tar archive: tar -xf takes its files out"
     start = head[:512].lstrip().lower()
     if start.startswith((b"<!doctype html", b"<html")):
         return "a web page (HTML): a download that failed"
     return "XML" if start.startswith(b"<?xml") else None
+
+
+def _is_tar(head: bytes) -> bool:
+    return head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar"
 
 
 def _find_structure(source: Source) -> tuple[str, int] | None:
@@ -239,7 +294,7 @@ def _is_structure(data: bytes, place: int) -> bool:
 
 def _describe(source: Source, head: bytes) -> str:
     if not any(head):
-        return "zeros" if _is_zero(source, 0) else "not HDF5: it begins with zeros"
+        return "zeros and nothing else" if _is_zero(source, 0) else "not HDF5: it begins with zeros"
     sample = head[:512]
     try:
         text = sample.decode("utf-8", "strict" if len(head) <= 512 else "ignore")

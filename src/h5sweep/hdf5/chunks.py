@@ -207,8 +207,6 @@ def _read_extensible_array(reader: _Reader, address: int) -> Iterator[Chunk]:
     array = _Extensible(
         reader, address, bits, in_index, least_elements, least_pointers, 1 << page_bits
     )
-    if used * reader.element_bytes > file.size:
-        raise Damaged(f"an array of {used:,} chunks at {address:,}")
     for number, cursor in _extensible_elements(array, block, used):
         chunk = reader.element(cursor, _extensible_start(reader, number))
         if chunk is not None:
@@ -249,8 +247,11 @@ def _extensible_elements(
         if group < first_group:
             addresses = [cursor.address() for _ in range(blocks)]
             bitmaps = [b""] * blocks
+        elif (super_block := cursor.address()) is not None:
+            addresses, bitmaps = _super_block(array, super_block, blocks, elements)
         else:
-            addresses, bitmaps = _super_block(array, cursor.address(), blocks, elements)
+            number += blocks * elements
+            continue
         for block, bitmap in zip(addresses, bitmaps, strict=True):
             if block is not None and number < used:
                 yield from _data_block(array, block, number, elements, bitmap)
@@ -258,11 +259,9 @@ def _extensible_elements(
 
 
 def _super_block(
-    array: _Extensible, address: int | None, blocks: int, elements: int
+    array: _Extensible, address: int, blocks: int, elements: int
 ) -> tuple[list[int | None], list[bytes]]:
     """The addresses of a super block's data blocks, and which of their pages are in use."""
-    if address is None:
-        return [None] * blocks, [b""] * blocks
     file, widths = array.reader.file, array.reader.file.widths
     prefix = 6 + widths.offset + array.offset_bytes
     pages = elements // array.page_count if elements > array.page_count else 0

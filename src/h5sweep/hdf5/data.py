@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from .checksum import fletcher32
 from .chunks import Chunk
@@ -67,6 +67,36 @@ def fill_bytes(dataset: Dataset, size: int) -> bytes:
 def is_fill(dataset: Dataset, data: bytes) -> bool:
     """Whether these bytes are the fill value again and again."""
     return data == fill_bytes(dataset, len(data))
+
+
+def rows_of_fill(file: Hdf5File, dataset: Dataset) -> int:
+    """How many rows at the end of chunked data are fill values; as far as chunks are read."""
+    bands: dict[int, list[Chunk]] = {}
+    for chunk in dataset.chunks:
+        bands.setdefault(chunk.start[0], []).append(chunk)
+    rows = end = dataset.rows or 0
+    bytes_read = 0
+    for start in sorted((start for start in bands if start < rows), reverse=True):
+        if bytes_read > MOST_CHUNK_BYTES:
+            return rows - end
+        chunks = [read_chunk(file, dataset, chunk) for chunk in bands[start]]
+        bytes_read += sum(map(len, chunks))
+        end = start + max(_rows_written(dataset, data, rows - start) for data in chunks)
+        if end > start:
+            return rows - end
+    return rows
+
+
+def _rows_written(dataset: Dataset, data: bytes, most: int) -> int:
+    """How many rows of a chunk come before those at its end that are fill values."""
+    side = dataset.layout.chunk[0]
+    row_bytes = len(data) // side
+    data = data[: min(side, most) * row_bytes]
+    if dataset.fill is None or not any(dataset.fill):
+        return -(-len(data.rstrip(b"\0")) // row_bytes)
+    fill = fill_bytes(dataset, row_bytes)
+    rows = range(len(data) // row_bytes, 0, -1)
+    return next((n for n in rows if data[(n - 1) * row_bytes : n * row_bytes] != fill), 0)
 
 
 def read_chunk(file: Hdf5File, dataset: Dataset, chunk: Chunk) -> bytes:
@@ -151,14 +181,32 @@ def _unshuffle(data: bytes, element_bytes: int) -> bytes:
 
 def read_column(file: Hdf5File, dataset: Dataset, rows: range | None = None) -> Iterator[Scalar]:
     """The values of a dataset of one dimension; Unsupported unless they are numbers or texts."""
+    for data in _elements(file, dataset, rows):
+        yield _scalar(file, dataset.type, data)
+
+
+def read_members(
+    file: Hdf5File, dataset: Dataset, names: Sequence[str], rows: range
+) -> Iterator[tuple[Scalar, ...]]:
+    """The same of some members of a compound, row by row."""
+    by_name = {member.name: member for member in dataset.type.members}
+    members = [by_name[name] for name in names]
+    for data in _elements(file, dataset, rows):
+        yield tuple(_scalar(file, m.type, data[m.offset : m.offset + m.type.size]) for m in members)
+
+
+def _elements(file: Hdf5File, dataset: Dataset, rows: range | None) -> Iterator[bytes]:
     if dataset.space.dims is None or len(dataset.space.dims) != 1:
         raise Unsupported("data of several dimensions")
     element = _chunked_elements(file, dataset) if dataset.chunks else _plain_elements(file, dataset)
-    for row in range(dataset.space.dims[0]) if rows is None else rows:
-        value = value_of(file, dataset.type, element(row))
-        if value is None:
-            raise Unsupported("values that are neither numbers nor texts")
-        yield value
+    yield from map(element, range(dataset.space.dims[0]) if rows is None else rows)
+
+
+def _scalar(file: Hdf5File, datatype: Datatype, data: bytes) -> Scalar:
+    value = value_of(file, datatype, data)
+    if value is None:
+        raise Unsupported("values that are neither numbers nor texts")
+    return value
 
 
 def _plain_elements(file: Hdf5File, dataset: Dataset) -> Callable[[int], bytes]:

@@ -61,6 +61,10 @@ class Datatype:
         return is_one or any(part.has_first_array for part in inner)
 
     @property
+    def member_names(self) -> set[str]:
+        return {member.name for member in self.members}
+
+    @property
     def is_big_endian(self) -> bool:
         return bool(self.bits & 1)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from . import headers
 from .btrees import ATTRIBUTES_BY_NAME, GROUP_NODE, LINKS_BY_NAME, read_records, read_tree
+from .cursor import decoded
 from .errors import Damaged
 from .file import Hdf5File
 from .headers import Header, Message, read_header
@@ -58,15 +59,17 @@ def read_symbols(file: Hdf5File, tree: int, heap_address: int) -> Iterator[Link]
     heap = read_local_heap(file, heap_address)
     last = b""
     for entry in read_tree(file, tree, GROUP_NODE, file.widths.length):
-        for link in _read_symbol_node(file, heap, entry.child):
-            name = link.name.encode()
+        for name, link in _read_symbol_node(file, heap, entry.child):
             if name <= last:
                 file.note_fault(Damaged(f"link {link.name!r} is out of order, or there twice"))
             last = name
             yield link
 
 
-def _read_symbol_node(file: Hdf5File, heap: LocalHeap, address: int) -> Iterator[Link]:
+def _read_symbol_node(
+    file: Hdf5File, heap: LocalHeap, address: int
+) -> Iterator[tuple[bytes, Link]]:
+    """The links in one node, with their names as they stand there."""
     head = file.cursor(address, 8, b"SNOD")
     version, _, count = head.uint(1), head.uint(1), head.uint(2)
     if version != 1:
@@ -84,14 +87,14 @@ def _read_symbol_node(file: Hdf5File, heap: LocalHeap, address: int) -> Iterator
             raise Damaged(f"a link of kind {kind} at {address:,}")
         name = heap.name(offset)
         if kind == 2:
-            yield Link(name, None, target=_target(heap, target))
+            yield name, Link(decoded(name), None, target=_target(heap, target))
         else:
-            yield Link(name, None if child == nowhere else child)
+            yield name, Link(decoded(name), None if child == nowhere else child)
 
 
 def _target(heap: LocalHeap, offset: int) -> str | None:
     try:
-        return heap.name(offset)
+        return decoded(heap.name(offset))
     except Damaged:
         return None  # nobody has to follow it
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .checksum import lookup3
-from .cursor import Cursor, bytes_for, decoded
+from .cursor import Cursor, bytes_for
 from .errors import Damaged, Kind, Unsupported
 from .file import Hdf5File
 
@@ -23,14 +23,14 @@ class LocalHeap:
     data: bytes
     address: int  # where `data` lies
 
-    def name(self, offset: int) -> str:
+    def name(self, offset: int) -> bytes:
         """The name at `offset`; Damaged if there can be none."""
         end = self.data.find(b"\0", offset) if offset < len(self.data) else -1
         if end < 0:
             raise Damaged(f"a name at {offset:,} in a heap of {len(self.data):,} bytes")
         if end == offset:
             raise Damaged("a link without a name")
-        return decoded(self.data[offset:end])
+        return self.data[offset:end]
 
 
 def read_local_heap(file: Hdf5File, address: int) -> LocalHeap:
