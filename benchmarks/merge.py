@@ -40,7 +40,7 @@ from h5sweep.join_columns import JoinedColumns
 
 RESULTS = Path(__file__).resolve().parent / "results" / "merge.json"
 CHUNK_ROWS = 1280
-LONG_S = 10.0
+LONG_S = 20.0
 
 
 # What is merged ----------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def main() -> None:
         workload.ours(paths, output)
         workload.check(paths, output)
         output.unlink()
-        print_table(f"{name}: {workload.title}", paths, table)
+        print_table(workload.title, paths, table)
         save(name, workload, paths, table)
 
 
