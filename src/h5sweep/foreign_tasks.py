@@ -310,10 +310,6 @@ class _File:
         self, found: dict[str, Array], group: Object, read: Callable[[Attribute], Array | None]
     ) -> None:
         """Add the attributes of a task's group to its values, as far as these can be results."""
-        if group.attributes_left_out:
-            raise UnsupportedValueError(
-                f"{self.one.path}: {group.path} has {len(group.attributes):,} attributes and more"
-            )
         for name, attribute in group.attributes.items():
             if name in self.rule.names:
                 continue

@@ -199,8 +199,6 @@ class TaskGroups:
         return [(found.path, found) for found in walk.tree.objects]
 
     def _add_attributes(self, digest: hashlib.blake2b, found: Object) -> None:
-        if found.attributes_left_out:
-            raise Unsupported(f"{len(found.attributes):,} attributes and more")
         for name in sorted(found.attributes):
             attribute = found.attributes[name]
             _add(digest, name, _type_words(attribute.type), attribute.space.dims)

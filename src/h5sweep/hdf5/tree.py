@@ -33,7 +33,7 @@ from .messages import (
 
 MOST_OBJECTS = 200_000
 MOST_CHUNKS = 1_000_000
-MOST_ATTRIBUTES_KEPT = 1024
+MOST_ATTRIBUTES_KEPT = 4096
 
 
 class ObjectKind(StrEnum):
@@ -90,7 +90,6 @@ class Object:
     kind: ObjectKind
     attributes: dict[str, Attribute] = field(default_factory=dict)
     dataset: Dataset | None = None
-    attributes_left_out: int = 0  # there are more than were kept
 
 
 @dataclass
@@ -222,10 +221,9 @@ class Walk:
     def take_attributes(self, found: Object, header: Header) -> None:
         try:
             for attribute in read_attributes(self.file, header):
-                if len(found.attributes) < MOST_ATTRIBUTES_KEPT:
-                    found.attributes[attribute.name] = attribute
-                else:
-                    found.attributes_left_out += 1
+                if len(found.attributes) >= MOST_ATTRIBUTES_KEPT:
+                    raise Unsupported(f"more than {MOST_ATTRIBUTES_KEPT:,} attributes")
+                found.attributes[attribute.name] = attribute
         except (Damaged, Unsupported) as error:
             self.note(found.path, error)
 
