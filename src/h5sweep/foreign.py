@@ -26,6 +26,7 @@ from .adopt import number_all, tasks_of_output
 from .contents import Style
 from .errors import ConflictError, UsageError
 from .folder import RunFolder
+from .foreign_alike import find_alike_tasks
 from .foreign_keys import KeyRow, KeyRule, PlanKeys, as_type
 from .foreign_ours import (
     Cells,
@@ -35,7 +36,7 @@ from .foreign_ours import (
     read_cells,
     read_result,
 )
-from .foreign_tasks import Result, TasksOfFile, find_alike_tasks, find_tasks
+from .foreign_tasks import Result, TasksOfFile, find_tasks
 from .inputs import Input, OnConflict, Survey, Taken, require_unchanged
 from .output import OutputReader
 from .plan import Plan, Value, key_text, value_json
