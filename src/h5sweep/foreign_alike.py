@@ -12,7 +12,15 @@ import numpy as np
 
 from .contents import Layout
 from .foreign_keys import KeyRow, KeyRule
-from .foreign_tasks import ForeignFile, GroupTasks, Result, TasksOfFile, encode_rows, nearest
+from .foreign_tasks import (
+    ForeignFile,
+    GroupTasks,
+    Result,
+    TasksOfFile,
+    encode_rows,
+    leave_out,
+    nearest,
+)
 from .hdf5.alike import AlikeFile, AlikeGroups
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute
@@ -30,7 +38,7 @@ def find_alike_tasks(
     file = ForeignFile(Layout(alike.tree), one, rule)
     rest = file.task_groups() or {}
     sets = [_SetOfTasks(file, groups) for groups in alike.sets]
-    keys = []
+    keys: list[KeyRow] = []
     for found in sets:
         if (own := found.keys()) is None:
             return None
@@ -38,8 +46,16 @@ def find_alike_tasks(
     if rest and any(nearest(p, rest) is not None for s in alike.sets for p in s.paths):
         return None
     file.require_all_matched(rest, skip=skip_unmatched)
+    others = GroupTasks(file, rest)
+    if others.has_datasets or any(found.has_datasets for found in sets):
+        others.leave_out_empty()
+        empty = [path for s in sets if not s.has_datasets for path in s.groups.paths]
+        if empty:
+            leave_out(file.about, empty)
+            sets = [found for found in sets if found.has_datasets]
+            keys = [key for found in sets for key in found.keys() or ()]
     file.about.content = alike.content if isinstance(alike.content, bytes) else None
-    return _AlikeTasks(GroupTasks(file, rest), sets, keys)
+    return _AlikeTasks(others, sets, keys)
 
 
 class _SetOfTasks:
@@ -47,6 +63,10 @@ class _SetOfTasks:
 
     def __init__(self, file: ForeignFile, groups: AlikeGroups) -> None:
         self._file, self.groups, self.example = file, groups, groups.example
+
+    @property
+    def has_datasets(self) -> bool:
+        return any(found.dataset is not None for found in self.example.objects)
 
     def keys(self) -> list[KeyRow] | None:
         """The key of each group; None if they are not where the first one's is."""

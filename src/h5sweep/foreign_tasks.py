@@ -75,9 +75,14 @@ class About:
 def find_tasks(layout: Layout, one: Input, rule: KeyRule, *, skip_unmatched: bool) -> TasksOfFile:
     """The tasks of a file; UsageError, with what there is instead, if it has none by this key."""
     file = ForeignFile(layout, one, rule)
+    if not file.has_results():
+        return NoTasks(file)
     if (groups := file.task_groups()) is not None:
         file.require_all_matched(groups, skip=skip_unmatched)
-        return GroupTasks(file, groups)
+        tasks = GroupTasks(file, groups)
+        if tasks.has_datasets:
+            tasks.leave_out_empty()
+        return tasks
     if rule.pattern is not None and (key := rule.of_path(_path_text(one))) is not None:
         return _OneTask(file, key)
     if (table := file.table()) is not None:
@@ -133,6 +138,11 @@ class ForeignFile:
             if other is None or other.dataset is None:
                 found[path] = f"leads to {target!r}, which is no dataset of the file"
         return found
+
+    def has_results(self) -> bool:
+        """Whether there is anything but what a worker's file has before its first result."""
+        paths = [path for path, _ in self.datasets() if path != f"/{INIT}"]
+        return bool(paths or self.links_to_nothing() or self.task_groups())
 
     def task_groups(self) -> dict[str, KeyRow] | None:
         """The groups with a key, none within another; None if there are none."""
@@ -329,6 +339,13 @@ class ForeignFile:
             raise UnsupportedValueError(f"{self.one.path}: {place}: {error}") from error
 
 
+def leave_out(about: About, groups: list[str]) -> None:
+    """Say of groups without a dataset, among others that have some, that they are no results."""
+    if groups:
+        about.skipped += groups
+        about.note(f"{len(groups):,} groups hold no data and are no results, first {groups[0]}")
+
+
 def nearest(path: str, groups: Container[str], *, itself: bool = False) -> str | None:
     """The group among `groups` that `path` lies in."""
     if itself and path in groups:
@@ -361,14 +378,27 @@ def text_array(values: Array) -> Array:
     return found
 
 
+class NoTasks:
+    """What a worker leaves that was killed before its first result."""
+
+    def __init__(self, file: ForeignFile) -> None:
+        self.about = file.about
+        self.keys: list[KeyRow] = []
+        self.about.skipped += [path for path, _ in file.datasets()]
+
+    def place(self, number: int) -> str:
+        return "/"
+
+    def results(self, *, backwards: bool = False) -> Iterator[Result]:
+        return iter(())
+
+
 class GroupTasks:
     """A group a task."""
 
     def __init__(self, file: ForeignFile, groups: dict[str, KeyRow]) -> None:
         self._file, self.about = file, file.about
         self.finished_at = file.finished_at
-        self._paths = list(groups)
-        self.keys = list(groups.values())
         self._datasets: dict[str, dict[str, Object]] = {path: {} for path in groups}
         for path, holder in file.datasets():
             group = nearest(path, self._datasets)
@@ -380,6 +410,19 @@ class GroupTasks:
             if nearest(path, self._datasets, itself=True) is not None:
                 raise UnsupportedValueError(f"{file.one.path}: {path} {why}: put the data there")
         self._note_dropped(file)
+        self._paths = list(groups)
+        self.keys = list(groups.values())
+
+    @property
+    def has_datasets(self) -> bool:
+        return any(self._datasets.values())
+
+    def leave_out_empty(self) -> None:
+        """Leave out groups without a dataset: their writer was killed before it had a result."""
+        kept = [(p, k) for p, k in zip(self._paths, self.keys, strict=True) if self._datasets[p]]
+        empty = [path for path in self._paths if not self._datasets[path]]
+        self._paths, self.keys = [path for path, _ in kept], [key for _, key in kept]
+        leave_out(self.about, empty)
 
     def _note_dropped(self, file: ForeignFile) -> None:
         for found in file.tree.objects:
