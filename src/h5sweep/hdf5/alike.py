@@ -31,6 +31,7 @@ from .tree import Dataset, Object, ObjectKind, Tree, Walk, check_overlaps
 
 LEAST_GROUPS = 8
 MOST_FILE_BYTES = 512 << 20
+LARGE_BYTES = 4 << 20  # of a larger file it is worth finding out whether it has many objects
 MOST_OBJECTS = 64  # in one group; a larger one is rather a group of tasks
 MOST_NEW = 8  # examples made at one level of a file
 MOST_KEPT = 64
@@ -161,6 +162,8 @@ class AlikeReader:
         """The objects of a file; None if it is nothing for this reader, or seems not sound."""
         if file.source.size > MOST_FILE_BYTES:
             return None
+        if file.source.size > LARGE_BYTES and not _has_many_objects(file):
+            return None
         return self.read_content(file, file.source.read(0, file.source.size))
 
     def read_content(self, file: Hdf5File, content: bytes | mmap) -> AlikeFile | None:
@@ -179,6 +182,13 @@ class AlikeReader:
         if not reading.is_without_overlaps():
             return None
         return AlikeFile(walk.tree, content, reading.sets)
+
+
+def _has_many_objects(file: Hdf5File) -> bool:
+    """Whether there are more than one group may have; only as much is read of the file."""
+    walk = Walk(Tree(Hdf5File(file.source, file.superblock)))
+    walk.visit_some(MOST_OBJECTS)
+    return bool(walk.waiting)
 
 
 class _Walk(Walk):
