@@ -295,6 +295,38 @@ def test_groups_without_a_key_are_named(merge: Merge, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 40])
+def test_groups_without_data_are_no_results(merge: Merge, count: int) -> None:
+    """A group whose writer was killed before its first dataset is named, and its task missing."""
+    write_groups(merge.inputs / "a.h5", range(count))
+    with h5py.File(merge.inputs / "a.h5", "a") as file:
+        for seed in range(100, 100 + count):
+            file.create_group(f"farm3_t1_s{seed}").attrs.update(solver="slsqp")
+    taken = merge.take()
+    assert taken.taken[0].tasks == count and len(taken.taken[0].skipped) == count
+    assert any("/farm3_t1_s100" in note for note in taken.notes)
+    assert_whole(merge.columns(), list(range(count)))
+
+
+@pytest.mark.parametrize("what", ["init", "nothing"])
+def test_a_file_before_its_first_result_has_no_tasks(merge: Merge, what: str) -> None:
+    """What a worker leaves that was killed early does not stop the others."""
+    write_groups(merge.inputs / "a.h5", range(3))
+    with h5py.File(merge.inputs / "b.h5", "w") as file:
+        if what == "init":
+            file["init"] = 0
+    assert [taken.tasks for taken in merge.take().taken] == [3, 0]
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_results_may_all_be_attributes(merge: Merge, count: int) -> None:
+    """Where no group has a dataset, attributes are the results."""
+    with h5py.File(merge.inputs / "a.h5", "w") as file:
+        for seed in range(count):
+            file.create_group(f"farm3_t1_s{seed}").attrs["aep"] = seed / 8
+    assert merge.run()["aep"].tolist() == [seed / 8 for seed in range(count)]
+
+
+@pytest.mark.parametrize("count", [3, 40])
 def test_equal_tasks_are_recorded_once(merge: Merge, count: int) -> None:
     """A task that two files have with equal values is one row and a counted duplicate."""
     write_groups(merge.inputs / "a.h5", range(count))

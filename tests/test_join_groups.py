@@ -150,6 +150,17 @@ def test_a_file_with_one_task_becomes_a_group(merge: Merge) -> None:
     assert merge.taken[0].skipped == ("/init",)
 
 
+def test_a_file_before_its_first_result_has_no_groups(merge: Merge) -> None:
+    """What a worker leaves that was killed early makes no group."""
+    write_groups(merge.inputs / "a.h5", range(3))
+    with h5py.File(merge.inputs / "b.h5", "w") as file:
+        file["init"] = 0
+    merge.run()
+    with h5py.File(merge.output) as file:
+        assert len(file) == 3
+    assert merge.taken[1].skipped == ("/init",)
+
+
 @pytest.mark.parametrize("count", [3, 40])
 def test_what_is_no_group_is_listed(merge: Merge, count: int) -> None:
     """Datasets at the root beside groups are not taken, and named."""

@@ -11,6 +11,7 @@ import os
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -25,6 +26,7 @@ from .adopt import number_all, tasks_of_output
 from .contents import Style
 from .errors import ConflictError, UsageError
 from .folder import RunFolder
+from .foreign_alike import find_alike_tasks
 from .foreign_keys import KeyRow, KeyRule, PlanKeys, as_type
 from .foreign_ours import (
     Cells,
@@ -34,7 +36,7 @@ from .foreign_ours import (
     read_cells,
     read_result,
 )
-from .foreign_tasks import Result, TasksOfFile, find_alike_tasks, find_tasks
+from .foreign_tasks import Result, TasksOfFile, find_tasks
 from .inputs import Input, OnConflict, Survey, Taken, require_unchanged
 from .output import OutputReader
 from .plan import Plan, Value, key_text, value_json
@@ -83,15 +85,21 @@ def record_tasks(
     inputs = [one for one in inputs if one.path.absolute().parent != folder.records_path.absolute()]
     state = number_all(folder)
     rule = key_rule(key, state.plan, inputs)
-    with _Known(folder, state) as known, ExitStack() as stack:
+    with _Known(folder, state) as known, ThreadPoolExecutor(1) as aside, ExitStack() as stack:
         recording = _Recording(survey, folder, known, rule, on_conflict, stack)
         total = sum(one.size_bytes for one in inputs)
-        done = 0
+        done, checksum = 0, None
         for one in _in_order(inputs, on_conflict):
             with opened_tasks(survey, one, rule, skip_unmatched=skip_unmatched) as tasks:
                 recording.take(one, tasks)
                 content = tasks.about.content
-            recording.taken[-1].crc32 = _crc32_of(one) if content is None else crc32(content)
+            taken = recording.taken[-1]
+            if content is None:
+                taken.crc32 = _crc32_of(one)
+            else:
+                if checksum is not None:
+                    checksum.result()  # so that no more than two files are in memory
+                checksum = aside.submit(_note_crc32, taken, content)
             done += one.size_bytes
             progress(done, total)
         plan = recording.finish()
@@ -99,8 +107,8 @@ def record_tasks(
         # Behind the records: until here they are found by their keys.
         folder.save_plan(plan)
     order = {id(one): place for place, one in enumerate(inputs)}
-    taken = sorted(recording.taken, key=lambda it: order[id(it.source)])
-    return TakenIn(tuple(taken), tuple(recording.notes()), tuple(recording.paths))
+    in_order = sorted(recording.taken, key=lambda it: order[id(it.source)])
+    return TakenIn(tuple(in_order), tuple(recording.notes()), tuple(recording.paths))
 
 
 def is_in_output(survey: Survey, one: Input, output: Path, *, key: str | None) -> bool:
@@ -187,6 +195,10 @@ def _remove_unfinished(folder: RunFolder) -> None:
     """Remove what a killed merge left; nobody else can be writing such a file."""
     for path in folder.records_path.glob(f".{ROLE}_*.part"):
         path.unlink(missing_ok=True)
+
+
+def _note_crc32(taken: Taken, content: bytes) -> None:
+    taken.crc32 = crc32(content)
 
 
 def _crc32_of(one: Input) -> int:

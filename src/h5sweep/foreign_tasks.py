@@ -21,7 +21,6 @@ from .contents import Layout
 from .errors import DamagedError, UnsupportedValueError, UsageError
 from .foreign_keys import KeyRow, KeyRule, natural_key
 from .foreign_values import MOST_VALUE_BYTES, Values, fields_of
-from .hdf5.alike import AlikeFile, AlikeGroups
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute
 from .hdf5.tree import Dataset, Object, ObjectKind
@@ -30,7 +29,6 @@ from .plan import RESERVED_NAMES
 from .values import Array, ResultEncoder, encode_text
 
 BLOCK_BYTES = 8 << 20
-TASKS_AT_ONCE = 4096
 MOST_NAMED = 5
 INIT = "init"  # what a worker's file has before its first result
 
@@ -76,10 +74,15 @@ class About:
 
 def find_tasks(layout: Layout, one: Input, rule: KeyRule, *, skip_unmatched: bool) -> TasksOfFile:
     """The tasks of a file; UsageError, with what there is instead, if it has none by this key."""
-    file = _File(layout, one, rule)
+    file = ForeignFile(layout, one, rule)
+    if not file.has_results():
+        return NoTasks(file)
     if (groups := file.task_groups()) is not None:
         file.require_all_matched(groups, skip=skip_unmatched)
-        return _GroupTasks(file, groups)
+        tasks = GroupTasks(file, groups)
+        if tasks.has_datasets:
+            tasks.leave_out_empty()
+        return tasks
     if rule.pattern is not None and (key := rule.of_path(_path_text(one))) is not None:
         return _OneTask(file, key)
     if (table := file.table()) is not None:
@@ -90,30 +93,11 @@ def find_tasks(layout: Layout, one: Input, rule: KeyRule, *, skip_unmatched: boo
     raise UsageError(file.no_key_text())
 
 
-def find_alike_tasks(
-    alike: AlikeFile, one: Input, rule: KeyRule, *, skip_unmatched: bool
-) -> TasksOfFile | None:
-    """The tasks of a file of groups that are alike; None if these groups are not the tasks."""
-    file = _File(Layout(alike.tree), one, rule)
-    rest = file.task_groups() or {}
-    sets = [_SetOfTasks(file, groups) for groups in alike.sets]
-    keys = []
-    for found in sets:
-        if (own := found.keys()) is None:
-            return None
-        keys += own
-    if rest and any(nearest(p, rest) is not None for s in alike.sets for p in s.paths):
-        return None
-    file.require_all_matched(rest, skip=skip_unmatched)
-    file.about.content = alike.content if isinstance(alike.content, bytes) else None
-    return _AlikeTasks(_GroupTasks(file, rest), sets, keys)
-
-
 def _path_text(one: Input) -> str:
     return str(one.path.with_suffix("")) if one.path.suffix else str(one.path)
 
 
-class _File:
+class ForeignFile:
     """One file: its objects by path, and where their values are."""
 
     def __init__(self, layout: Layout, one: Input, rule: KeyRule) -> None:
@@ -154,6 +138,11 @@ class _File:
             if other is None or other.dataset is None:
                 found[path] = f"leads to {target!r}, which is no dataset of the file"
         return found
+
+    def has_results(self) -> bool:
+        """Whether there is anything but what a worker's file has before its first result."""
+        paths = [path for path, _ in self.datasets() if path != f"/{INIT}"]
+        return bool(paths or self.links_to_nothing() or self.task_groups())
 
     def task_groups(self) -> dict[str, KeyRow] | None:
         """The groups with a key, none within another; None if there are none."""
@@ -310,10 +299,6 @@ class _File:
         self, found: dict[str, Array], group: Object, read: Callable[[Attribute], Array | None]
     ) -> None:
         """Add the attributes of a task's group to its values, as far as these can be results."""
-        if group.attributes_left_out:
-            raise UnsupportedValueError(
-                f"{self.one.path}: {group.path} has {len(group.attributes):,} attributes and more"
-            )
         for name, attribute in group.attributes.items():
             if name in self.rule.names:
                 continue
@@ -354,6 +339,13 @@ class _File:
             raise UnsupportedValueError(f"{self.one.path}: {place}: {error}") from error
 
 
+def leave_out(about: About, groups: list[str]) -> None:
+    """Say of groups without a dataset, among others that have some, that they are no results."""
+    if groups:
+        about.skipped += groups
+        about.note(f"{len(groups):,} groups hold no data and are no results, first {groups[0]}")
+
+
 def nearest(path: str, groups: Container[str], *, itself: bool = False) -> str | None:
     """The group among `groups` that `path` lies in."""
     if itself and path in groups:
@@ -386,14 +378,27 @@ def text_array(values: Array) -> Array:
     return found
 
 
-class _GroupTasks:
+class NoTasks:
+    """What a worker leaves that was killed before its first result."""
+
+    def __init__(self, file: ForeignFile) -> None:
+        self.about = file.about
+        self.keys: list[KeyRow] = []
+        self.about.skipped += [path for path, _ in file.datasets()]
+
+    def place(self, number: int) -> str:
+        return "/"
+
+    def results(self, *, backwards: bool = False) -> Iterator[Result]:
+        return iter(())
+
+
+class GroupTasks:
     """A group a task."""
 
-    def __init__(self, file: _File, groups: dict[str, KeyRow]) -> None:
+    def __init__(self, file: ForeignFile, groups: dict[str, KeyRow]) -> None:
         self._file, self.about = file, file.about
         self.finished_at = file.finished_at
-        self._paths = list(groups)
-        self.keys = list(groups.values())
         self._datasets: dict[str, dict[str, Object]] = {path: {} for path in groups}
         for path, holder in file.datasets():
             group = nearest(path, self._datasets)
@@ -405,8 +410,21 @@ class _GroupTasks:
             if nearest(path, self._datasets, itself=True) is not None:
                 raise UnsupportedValueError(f"{file.one.path}: {path} {why}: put the data there")
         self._note_dropped(file)
+        self._paths = list(groups)
+        self.keys = list(groups.values())
 
-    def _note_dropped(self, file: _File) -> None:
+    @property
+    def has_datasets(self) -> bool:
+        return any(self._datasets.values())
+
+    def leave_out_empty(self) -> None:
+        """Leave out groups without a dataset: their writer was killed before it had a result."""
+        kept = [(p, k) for p, k in zip(self._paths, self.keys, strict=True) if self._datasets[p]]
+        empty = [path for path in self._paths if not self._datasets[path]]
+        self._paths, self.keys = [path for path, _ in kept], [key for _, key in kept]
+        leave_out(self.about, empty)
+
+    def _note_dropped(self, file: ForeignFile) -> None:
         for found in file.tree.objects:
             is_task = found.path in self._datasets
             if found.kind is ObjectKind.GROUP and found.attributes and not is_task:
@@ -430,7 +448,7 @@ class _GroupTasks:
 class _OneTask:
     """The whole file is one task."""
 
-    def __init__(self, file: _File, key: KeyRow) -> None:
+    def __init__(self, file: ForeignFile, key: KeyRow) -> None:
         self._file, self.about = file, file.about
         self.keys = [key]
 
@@ -457,7 +475,7 @@ class _OneTask:
 class _RowTasks:
     """A row a task."""
 
-    def __init__(self, file: _File, group: str, columns: dict[str, Dataset]) -> None:
+    def __init__(self, file: ForeignFile, group: str, columns: dict[str, Dataset]) -> None:
         self._file, self.about, self._group = file, file.about, group
         self.rows = columns[file.rule.names[0]].rows or 0
         fitting = {name: d for name, d in columns.items() if d.rows == self.rows}
@@ -555,115 +573,3 @@ def _row_bytes(name: str, values: Array, rows: int) -> Array | list[bytes]:
         return np.empty((rows, 0), np.uint8)
     found: Array = little.reshape(rows, -1).view(np.uint8)
     return found
-
-
-class _SetOfTasks:
-    """Groups that are alike, each a task."""
-
-    def __init__(self, file: _File, groups: AlikeGroups) -> None:
-        self._file, self.groups, self.example = file, groups, groups.example
-
-    def keys(self) -> list[KeyRow] | None:
-        """The key of each group; None if they are not where the first one's is."""
-        rule = self._file.rule
-        if rule.pattern is not None:
-            found = [key for p in self.groups.paths if (key := rule.of_path(p)) is not None]
-            return found if len(found) == len(self.groups) else None
-        lists = []
-        for name in rule.names:
-            values = self._single_values(name)
-            if values is None:
-                return None
-            lists.append(values.tolist())
-        return [rule.checked(row) for row in zip(*lists, strict=True)]
-
-    def _single_values(self, name: str) -> Array | None:
-        """One value of each group, out of its attributes or of its datasets."""
-        attribute = self.example.group.attributes.get(name)
-        dataset = next((o.dataset for o in self.example.objects if o.path == f"/{name}"), None)
-        every = np.arange(len(self.groups))
-        try:
-            if attribute is not None and attribute.space.count == 1:
-                return self._attribute(attribute, every).reshape(len(self.groups))
-            if attribute is None and dataset is not None and dataset.space.count == 1:
-                return self._dataset(f"/{name}", dataset, every).reshape(len(self.groups))
-        except (Damaged, Unsupported):
-            return None
-        return None
-
-    def _attribute(self, attribute: Attribute, chosen: Array) -> Array:
-        data = self.groups.value_rows(("", attribute.name), chosen).tobytes()
-        shape = (len(chosen), *(attribute.space.dims or ()))
-        return self._file.values.converted_rows(data, attribute.type, shape)
-
-    def _dataset(self, path: str, dataset: Dataset, chosen: Array) -> Array:
-        data = self.groups.data_rows(path, chosen).tobytes()
-        shape = (len(chosen), *(dataset.space.dims or ()))
-        return self._file.values.converted_rows(data, dataset.type, shape)
-
-    def encoded(self, chosen: Array) -> tuple[bytes, list[bytes]]:
-        """The schema that all groups have, and the data of some of them."""
-        file, found = self._file, dict[str, Array]()
-        first = self.groups.paths[0]
-        for holder in self.example.objects:
-            if holder.dataset is not None:
-                try:
-                    values = self._dataset(holder.path, holder.dataset, chosen)
-                except (Damaged, Unsupported) as error:
-                    raise file.failure(first + holder.path, error) from error
-                file.take(found, holder.path[1:], values, first + holder.path)
-                file.take_attributes_of(holder.path[1:], holder)
-        read = partial(self._attribute, chosen=chosen)
-        file.take_attributes(found, self.example.group, read)
-        if not found:
-            raise file.no_values(first)
-        return encode_rows(file.encoder, found, len(chosen), str(file.one.path))
-
-
-class _AlikeTasks:
-    """Tasks in groups that are alike, and behind them those in other groups."""
-
-    def __init__(self, rest: _GroupTasks, sets: list[_SetOfTasks], keys: list[KeyRow]) -> None:
-        self._rest, self.about = rest, rest.about
-        self._sets = sets
-        self._places = [path for found in sets for path in found.groups.paths]
-        try:
-            self._order = sorted(range(len(keys)), key=keys.__getitem__)
-        except TypeError:  # a parameter with numbers and texts
-            self._order = list(range(len(keys)))
-        self._count = len(keys)
-        self.keys = [keys[number] for number in self._order] + rest.keys
-
-    def place(self, number: int) -> str:
-        if number >= self._count:
-            return self._rest.place(number - self._count)
-        return self._places[self._order[number]]
-
-    def results(self, *, backwards: bool = False) -> Iterator[Result]:
-        rest = (
-            r._replace(number=r.number + self._count)
-            for r in self._rest.results(backwards=backwards)
-        )
-        if backwards:
-            yield from rest
-        blocks = range(0, self._count, TASKS_AT_ONCE)
-        for first in reversed(blocks) if backwards else blocks:
-            found = self._block(self._order[first : first + TASKS_AT_ONCE], first)
-            yield from reversed(found) if backwards else found
-        if not backwards:
-            yield from rest
-
-    def _block(self, places: list[int], first: int) -> list[Result]:
-        """The results at some places among the groups of all sets, numbered from `first` on."""
-        wanted, finished_at = np.array(places, np.int64), self._rest.finished_at
-        results: list[Result | None] = [None] * len(places)
-        start = 0
-        for tasks in self._sets:
-            end = start + len(tasks.groups)
-            chosen = np.flatnonzero((wanted >= start) & (wanted < end))
-            if len(chosen):
-                schema, rows = tasks.encoded(wanted[chosen] - start)
-                for place, data in zip(chosen.tolist(), rows, strict=True):
-                    results[place] = Result(first + place, schema, data, finished_at)
-            start = end
-        return [result for result in results if result is not None]

@@ -56,8 +56,9 @@ class TaskGroups:
                 self._members[path] = _Member(groups, number)
         self.skipped: list[str] = []
         if style is Style.ONE and not self.sets:
-            self.roots = {f"/{stem}": "/"}
             self.skipped = [f"/{INIT}"] if f"/{INIT}" in self._by_path else []
+            has_results = any(o.dataset and o.path not in self.skipped for o in tree.objects)
+            self.roots = {f"/{stem}": "/"} if has_results else {}
         else:
             self.roots = self._find_roots()
         self.sources = {source: path for path, source in self.roots.items()}
@@ -199,8 +200,6 @@ class TaskGroups:
         return [(found.path, found) for found in walk.tree.objects]
 
     def _add_attributes(self, digest: hashlib.blake2b, found: Object) -> None:
-        if found.attributes_left_out:
-            raise Unsupported(f"{len(found.attributes):,} attributes and more")
         for name in sorted(found.attributes):
             attribute = found.attributes[name]
             _add(digest, name, _type_words(attribute.type), attribute.space.dims)

@@ -12,22 +12,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from mmap import mmap
+from operator import lt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import headers
-from .cursor import Cursor
+from .btrees import GROUP_NODE, read_tree
+from .cursor import Cursor, decoded
 from .errors import Damaged, Unsupported
 from .file import Hdf5File
 from .headers import Header, Message, read_header
-from .messages import Attribute, Storage, read_attribute, read_layout
+from .heaps import read_local_heap
+from .messages import Attribute, Storage, read_attribute, read_layout, read_symbol_table
 from .source import Source
 from .tree import Dataset, Object, ObjectKind, Tree, Walk, check_overlaps
 
 LEAST_GROUPS = 8
 MOST_FILE_BYTES = 512 << 20
+LARGE_BYTES = 4 << 20  # of a larger file it is worth finding out whether it has many objects
 MOST_OBJECTS = 64  # in one group; a larger one is rather a group of tasks
 MOST_NEW = 8  # examples made at one level of a file
 MOST_KEPT = 64
@@ -35,6 +39,14 @@ _FREE_MESSAGES = {0x00, 0x0E, 0x12}  # nothing, and times of change in both form
 _OBJECT_TIMES = 0x20
 _TIMES = slice(6, 22)
 _NOWHERE = 2**62  # beyond the end of any file
+_LINK = np.dtype(
+    {
+        "names": ["name", "address", "kind"],
+        "formats": ["<u8", "<u8", "<u4"],
+        "offsets": [0, 8, 16],
+        "itemsize": 40,
+    }
+)
 _KEPT_BYTES = 500  # for a group: its path, and the addresses of its pieces
 
 Bytes = npt.NDArray[np.uint8]
@@ -150,6 +162,8 @@ class AlikeReader:
         """The objects of a file; None if it is nothing for this reader, or seems not sound."""
         if file.source.size > MOST_FILE_BYTES:
             return None
+        if file.source.size > LARGE_BYTES and not _has_many_objects(file):
+            return None
         return self.read_content(file, file.source.read(0, file.source.size))
 
     def read_content(self, file: Hdf5File, content: bytes | mmap) -> AlikeFile | None:
@@ -159,14 +173,77 @@ class AlikeReader:
             return None
         if (file.widths.offset, file.widths.length) != (8, 8):
             return None
-        walk = Walk(Tree(Hdf5File(Source(content), block)))
-        reading = _Reading(walk, np.frombuffer(content, np.uint8), self._known)
+        array = np.frombuffer(content, np.uint8)
+        walk = _Walk(Tree(Hdf5File(Source(content), block)), array)
+        reading = _Reading(walk, array, self._known)
         reading.visit_all()
         if not reading.sets or walk.tree.is_cut or walk.tree.faults:
             return None
         if not reading.is_without_overlaps():
             return None
         return AlikeFile(walk.tree, content, reading.sets)
+
+
+def _has_many_objects(file: Hdf5File) -> bool:
+    """Whether there are more than one group may have; only as much is read of the file."""
+    walk = Walk(Tree(Hdf5File(file.source, file.superblock)))
+    walk.visit_some(MOST_OBJECTS)
+    return bool(walk.waiting)
+
+
+class _Walk(Walk):
+    """The plain reader's way through a file, but the links of large groups are read at once."""
+
+    def __init__(self, tree: Tree, content: Bytes) -> None:
+        super().__init__(tree)
+        self._content = content
+
+    def take_links(self, path: str, header: Header) -> None:
+        links = self._links(header)
+        if links is None:
+            super().take_links(path, header)
+        else:
+            prefix = path.rstrip("/") + "/"
+            self.waiting += [(prefix + name, address) for name, address in reversed(links)]
+
+    def _links(self, header: Header) -> list[tuple[str, int]] | None:
+        """The hard links of a group of the old kind; None if something about them is unusual."""
+        message = header.first(headers.SYMBOL_TABLE)
+        others = {headers.LINK, headers.LINK_INFO, headers.GROUP_INFO}
+        if message is None or any(m.type in others for m in header.messages):
+            return None
+        try:
+            tree, heap_address = read_symbol_table(message.data, self.file.widths)
+            heap = read_local_heap(self.file, heap_address)
+            nodes = [e.child for e in read_tree(self.file, tree, GROUP_NODE, 8)]
+        except Damaged:
+            return None
+        return self._links_of(nodes, heap.data) if len(nodes) >= LEAST_GROUPS else None
+
+    def _links_of(self, nodes: list[int], names: bytes) -> list[tuple[str, int]] | None:
+        most = 2 * self.file.superblock.leaf_k
+        size = 8 + most * _LINK.itemsize
+        if max(nodes) > len(self._content) - size:
+            return None
+        rows = _gather(self._content, np.array(nodes, np.int64), size)
+        counts = np.ascontiguousarray(rows[:, 6:8]).view("<u2")[:, 0]
+        if (rows[:, :5] != np.frombuffer(b"SNOD\1", np.uint8)).any() or counts.max() > most:
+            return None
+        links = np.ascontiguousarray(rows[:, 8:]).view(_LINK).reshape(len(nodes), most)
+        links = links[np.arange(most) < counts[:, None]]
+        if (links["kind"] > 1).any() or (links["name"] >= len(names)).any():
+            return None
+        if (links["address"] >= _NOWHERE).any() or names[-1:] != b"\0":
+            return None
+        places: list[int] = links["name"].ravel().tolist()
+        addresses: list[int] = links["address"].ravel().tolist()
+        found = [names[at : names.index(0, at)] for at in places]
+        # Each name behind the one before it: none is there twice, and none is empty.
+        if not all(map(lt, [b"", *found], found)):
+            return None
+        for node in nodes:
+            self.file.note_structure(node, size)
+        return list(zip(map(decoded, found), addresses, strict=True))
 
 
 class _Reading:
@@ -390,7 +467,7 @@ def _places_of(content: Bytes, example: Example) -> set[int]:
 def _are_supported(tree: Tree) -> bool:
     for found in tree.objects:
         dataset = found.dataset
-        if found.kind not in (ObjectKind.GROUP, ObjectKind.DATASET) or found.attributes_left_out:
+        if found.kind not in (ObjectKind.GROUP, ObjectKind.DATASET):
             return False
         if dataset is None:
             continue

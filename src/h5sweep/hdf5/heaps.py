@@ -216,7 +216,7 @@ def read_global_heap_object(file: Hdf5File, address: int, number: int) -> bytes:
 
 
 def read_global_heap(file: Hdf5File, address: int) -> dict[int, bytes]:
-    """All objects of a global heap collection, by their numbers."""
+    """All objects of a global heap collection."""
     return dict(_global_objects(file, address))
 
 
@@ -233,6 +233,6 @@ def _global_objects(file: Hdf5File, address: int) -> Iterator[tuple[int, bytes]]
         cursor.skip(6)
         object_bytes = cursor.length()
         if not found:
-            return
+            break
         yield found, cursor.take(object_bytes)
         cursor.skip(min(-object_bytes % 8, cursor.left))

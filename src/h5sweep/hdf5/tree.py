@@ -90,7 +90,6 @@ class Object:
     kind: ObjectKind
     attributes: dict[str, Attribute] = field(default_factory=dict)
     dataset: Dataset | None = None
-    attributes_left_out: int = 0  # there are more than were kept
 
 
 @dataclass

@@ -1,0 +1,174 @@
+"""Tasks in groups that are alike, of which thousands are read at once.
+
+They are the same tasks, with the same values, as `foreign_tasks` would find one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from .contents import Layout
+from .foreign_keys import KeyRow, KeyRule
+from .foreign_tasks import (
+    ForeignFile,
+    GroupTasks,
+    Result,
+    TasksOfFile,
+    encode_rows,
+    leave_out,
+    nearest,
+)
+from .hdf5.alike import AlikeFile, AlikeGroups
+from .hdf5.errors import Damaged, Unsupported
+from .hdf5.messages import Attribute
+from .hdf5.tree import Dataset
+from .inputs import Input
+from .values import Array
+
+TASKS_AT_ONCE = 4096
+
+
+def find_alike_tasks(
+    alike: AlikeFile, one: Input, rule: KeyRule, *, skip_unmatched: bool
+) -> TasksOfFile | None:
+    """The tasks of a file of groups that are alike; None if these groups are not the tasks."""
+    file = ForeignFile(Layout(alike.tree), one, rule)
+    rest = file.task_groups() or {}
+    sets = [_SetOfTasks(file, groups) for groups in alike.sets]
+    keys: list[KeyRow] = []
+    for found in sets:
+        if (own := found.keys()) is None:
+            return None
+        keys += own
+    if rest and any(nearest(p, rest) is not None for s in alike.sets for p in s.paths):
+        return None
+    file.require_all_matched(rest, skip=skip_unmatched)
+    others = GroupTasks(file, rest)
+    if others.has_datasets or any(found.has_datasets for found in sets):
+        others.leave_out_empty()
+        empty = [path for s in sets if not s.has_datasets for path in s.groups.paths]
+        if empty:
+            leave_out(file.about, empty)
+            sets = [found for found in sets if found.has_datasets]
+            keys = [key for found in sets for key in found.keys() or ()]
+    file.about.content = alike.content if isinstance(alike.content, bytes) else None
+    return _AlikeTasks(others, sets, keys)
+
+
+class _SetOfTasks:
+    """Groups that are alike, each a task."""
+
+    def __init__(self, file: ForeignFile, groups: AlikeGroups) -> None:
+        self._file, self.groups, self.example = file, groups, groups.example
+
+    @property
+    def has_datasets(self) -> bool:
+        return any(found.dataset is not None for found in self.example.objects)
+
+    def keys(self) -> list[KeyRow] | None:
+        """The key of each group; None if they are not where the first one's is."""
+        rule = self._file.rule
+        if rule.pattern is not None:
+            found = [key for p in self.groups.paths if (key := rule.of_path(p)) is not None]
+            return found if len(found) == len(self.groups) else None
+        lists = []
+        for name in rule.names:
+            values = self._single_values(name)
+            if values is None:
+                return None
+            lists.append(values.tolist())
+        return [rule.checked(row) for row in zip(*lists, strict=True)]
+
+    def _single_values(self, name: str) -> Array | None:
+        """One value of each group, out of its attributes or of its datasets."""
+        attribute = self.example.group.attributes.get(name)
+        dataset = next((o.dataset for o in self.example.objects if o.path == f"/{name}"), None)
+        every = np.arange(len(self.groups))
+        try:
+            if attribute is not None and attribute.space.count == 1:
+                return self._attribute(attribute, every).reshape(len(self.groups))
+            if attribute is None and dataset is not None and dataset.space.count == 1:
+                return self._dataset(f"/{name}", dataset, every).reshape(len(self.groups))
+        except (Damaged, Unsupported):
+            return None
+        return None
+
+    def _attribute(self, attribute: Attribute, chosen: Array) -> Array:
+        data = self.groups.value_rows(("", attribute.name), chosen).tobytes()
+        shape = (len(chosen), *(attribute.space.dims or ()))
+        return self._file.values.converted_rows(data, attribute.type, shape)
+
+    def _dataset(self, path: str, dataset: Dataset, chosen: Array) -> Array:
+        data = self.groups.data_rows(path, chosen).tobytes()
+        shape = (len(chosen), *(dataset.space.dims or ()))
+        return self._file.values.converted_rows(data, dataset.type, shape)
+
+    def encoded(self, chosen: Array) -> tuple[bytes, list[bytes]]:
+        """The schema that all groups have, and the data of some of them."""
+        file, found = self._file, dict[str, Array]()
+        first = self.groups.paths[0]
+        for holder in self.example.objects:
+            if holder.dataset is not None:
+                try:
+                    values = self._dataset(holder.path, holder.dataset, chosen)
+                except (Damaged, Unsupported) as error:
+                    raise file.failure(first + holder.path, error) from error
+                file.take(found, holder.path[1:], values, first + holder.path)
+                file.take_attributes_of(holder.path[1:], holder)
+        read = partial(self._attribute, chosen=chosen)
+        file.take_attributes(found, self.example.group, read)
+        if not found:
+            raise file.no_values(first)
+        return encode_rows(file.encoder, found, len(chosen), str(file.one.path))
+
+
+class _AlikeTasks:
+    """Tasks in groups that are alike, and behind them those in other groups."""
+
+    def __init__(self, rest: GroupTasks, sets: list[_SetOfTasks], keys: list[KeyRow]) -> None:
+        self._rest, self.about = rest, rest.about
+        self._sets = sets
+        self._places = [path for found in sets for path in found.groups.paths]
+        try:
+            self._order = sorted(range(len(keys)), key=keys.__getitem__)
+        except TypeError:  # a parameter with numbers and texts
+            self._order = list(range(len(keys)))
+        self._count = len(keys)
+        self.keys = [keys[number] for number in self._order] + rest.keys
+
+    def place(self, number: int) -> str:
+        if number >= self._count:
+            return self._rest.place(number - self._count)
+        return self._places[self._order[number]]
+
+    def results(self, *, backwards: bool = False) -> Iterator[Result]:
+        rest = (
+            r._replace(number=r.number + self._count)
+            for r in self._rest.results(backwards=backwards)
+        )
+        if backwards:
+            yield from rest
+        blocks = range(0, self._count, TASKS_AT_ONCE)
+        for first in reversed(blocks) if backwards else blocks:
+            found = self._block(self._order[first : first + TASKS_AT_ONCE], first)
+            yield from reversed(found) if backwards else found
+        if not backwards:
+            yield from rest
+
+    def _block(self, places: list[int], first: int) -> list[Result]:
+        """The results at some places among the groups of all sets, numbered from `first` on."""
+        wanted, finished_at = np.array(places, np.int64), self._rest.finished_at
+        results: list[Result | None] = [None] * len(places)
+        start = 0
+        for tasks in self._sets:
+            end = start + len(tasks.groups)
+            chosen = np.flatnonzero((wanted >= start) & (wanted < end))
+            if len(chosen):
+                schema, rows = tasks.encoded(wanted[chosen] - start)
+                for place, data in zip(chosen.tolist(), rows, strict=True):
+                    results[place] = Result(first + place, schema, data, finished_at)
+            start = end
+        return [result for result in results if result is not None]
