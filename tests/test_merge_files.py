@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +15,11 @@ import h5py
 import numpy as np
 import pytest
 
+import h5sweep
 from check_samples import set_flags
 from conftest import Terminal
+from h5sweep import merge_files
+from h5sweep.errors import ChangedError
 from running import tmpfs
 
 KEY = "farm{farm_id:d}_t{farm_type:d}_s{seed:d}"
@@ -400,6 +404,99 @@ def test_a_file_that_somebody_writes_is_not_touched(terminal: Terminal, night: P
         writer.send_signal(signal.SIGKILL)
     with h5py.File(terminal.folder / "out.h5") as file:
         assert "t1" not in file
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_file_that_changes_is_read_once_more_and_then_refused(
+    tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change between the first look and the copy is noticed, and what is written is the new."""
+    monkeypatch.chdir(tmp_path)
+    for farm in range(2):
+        write_columns(Path(f"worker_{farm}.h5"), farm, range(2000))
+    left = times
+
+    def change(done: int, total: int) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            write_columns(Path("worker_1.h5"), 7 + left, range(2000))
+
+    if times == 2:
+        with pytest.raises(ChangedError, match=r"worker_1\.h5"):
+            merge_files(["worker_0.h5", "worker_1.h5"], "out.h5", progress=change)
+        assert not list(tmp_path.glob("*out.h5*"))
+        return
+    merge_files(["worker_0.h5", "worker_1.h5"], "out.h5", progress=change)
+    with h5py.File("out.h5") as file:
+        assert file["farm_id"][:].tolist() == [0] * 2000 + [7] * 2000
+
+
+def test_a_dataset_a_task_is_no_column(terminal: Terminal) -> None:
+    """Datasets of equal length with names of their own in each file stay as they are, in groups."""
+    for farm in range(2):
+        with h5py.File(terminal.folder / f"worker_{farm}.h5", "w") as file:
+            for seed in range(3):
+                file[f"farm{farm}_s{seed}"] = layout(farm, seed)
+    terminal.run("merge", "worker_0.h5", "worker_1.h5", "-o", "out.h5")
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert {len(file["worker_0"]), len(file["worker_1"])} == {3}
+        assert np.array_equal(file["worker_1/farm1_s2"], layout(1, 2))
+
+
+def test_record_files_outputs_and_foreign_files_can_be_mixed(
+    terminal: Terminal, night: Path
+) -> None:
+    """A run folder, an earlier output and worker files of another program make one output."""
+    terminal.write(
+        "study.py",
+        """
+        import h5sweep
+        import numpy as np
+
+        @h5sweep.sweep(farm_id=[20, 21], farm_type=[1], seed=range(2))
+        def optimise(farm_id, farm_type, seed):
+            return {"layout": np.full((5, 2), farm_id), "aep": 1.0 * seed}
+        """,
+    )
+    terminal.run("run", "study.py", "-o", "first.h5", "--workers", 1)
+    (terminal.folder / "first.h5").rename(terminal.folder / "earlier.h5")
+    with h5sweep.Recorder(terminal.folder / "own.h5") as recorder:
+        recorder.write({"farm_id": 30, "farm_type": 1, "seed": 0}, layout=np.ones((5, 2)), aep=3.5)
+    words = ("merge", "earlier.h5", "own.h5.run", night, "-o", "all.h5", "--key", KEY)
+    terminal.run(*words)
+    with h5py.File(terminal.folder / "all.h5") as file:
+        farms = file["farm_id"][:].tolist()
+        assert sorted(set(farms)) == [0, 1, 2, 20, 21, 30]
+        assert len(farms) == 12 + 4 + 1
+        assert file["aep"][farms.index(30)] == 3.5
+
+
+def test_removing_what_was_merged_needs_the_proof_first(terminal: Terminal, night: Path) -> None:
+    """--remove-merged deletes worker files that were read back, and leaves what was left out."""
+    (night / "worker_61817.h5").touch()
+    words = ("merge", night, "-o", "out.h5", "--on-damaged", "skip", "--remove-merged")
+    done = terminal.run(*words)
+    assert "removed 3 files" in done.stderr
+    assert [path.name for path in night.iterdir()] == ["worker_61817.h5"]
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert len(file) == 12
+
+
+def test_the_audit_trail_says_what_came_from_where(terminal: Terminal, night: Path) -> None:
+    """Every input with its checksum, what was refused and why, and the output names the trail."""
+    (night / "worker_61817.h5").touch()
+    words = ("merge", night, "-o", "out.h5", "--on-damaged", "skip", "--audit-text")
+    done = terminal.run(*words)
+    assert "worker_61817.h5" in done.stdout
+    (line,) = (terminal.folder / "out.h5.audit.jsonl").read_text().splitlines()
+    entry = json.loads(line)
+    assert [one["tasks"] for one in entry["inputs"]] == [4, 4, 4]
+    first = zlib.crc32((night / "worker_0.h5").read_bytes())
+    assert entry["inputs"][0]["crc32"] == f"{first:08x}"
+    assert entry["refused"][0]["state"] == "empty"
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert file.attrs["h5sweep_audit"] == b"out.h5.audit.jsonl"
 
 
 def test_the_report_is_there_for_programs(terminal: Terminal, night: Path) -> None:

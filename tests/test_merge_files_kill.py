@@ -47,6 +47,20 @@ def test_killed_at_every_call_the_old_output_or_the_new_is_there(way: str, tmp_p
     assert not violations, "\n".join(violations)
 
 
+@needs_strace
+@pytest.mark.parametrize("way", WAYS)
+def test_interrupted_it_leaves_nothing_half(way: str, tmp_path: Path) -> None:
+    """Ctrl-C while it writes: exit code 130, the old output, no temporary file."""
+    _prepare(way, tmp_path / "work")
+    before = (tmp_path / "work" / "out.h5").read_bytes()
+    inject = ["-e", "inject=fsync:signal=SIGINT:when=1"]
+    done = _run(_strace(way, "/dev/null", inject), tmp_path / "work")
+    assert done.returncode == 130, done.stderr
+    assert "same command again" in done.stderr
+    assert (tmp_path / "work" / "out.h5").read_bytes() == before
+    assert not [path for path in tmp_path.rglob(".*") if path.name.endswith((".part", ".lock"))]
+
+
 def _prepare(way: str, work: Path) -> None:
     """Three worker files, and an output that holds the results of the first."""
     (work / "temp").mkdir(parents=True)

@@ -28,6 +28,7 @@ from .lock import holding, holding_output
 from .merge import merge_run
 from .merged_file import MARK, mark_as_merged
 from .policy import Policy, separate
+from .siblings import Family
 from .units import count_text, size_text
 
 Progress = Callable[[int, int], None]
@@ -128,6 +129,12 @@ class _FilesMerge:
         """What goes into the output: columns, groups, or both."""
         with_rows = [one for one in good if one.style is Style.ROWS]
         with_groups = [one for one in good if one.style in (Style.GROUPS, Style.ONE)]
+        if not self._have_common_column(with_rows):
+            self.notes.append(
+                "files of datasets that have no name in common are no columns of one table: each "
+                "became a group with the name of its file"
+            )
+            with_groups, with_rows = [o for o in good if o in {*with_groups, *with_rows}], []
         parts: list[JoinedColumns | JoinedGroups] = []
         if with_rows:
             parts.append(JoinedColumns(self.survey, with_rows))
@@ -135,6 +142,21 @@ class _FilesMerge:
             conflict = self.policy.on_conflict
             parts.append(JoinedGroups(self.survey, with_groups, on_conflict=conflict))
         return parts
+
+    def _have_common_column(self, inputs: Sequence[Input]) -> bool:
+        """Whether datasets of equal length are columns, and not a dataset a task in each file."""
+        common: set[str] | None = None
+        seen: set[Family | None] = {None}
+        for one in inputs:
+            if one.family in seen and one.family is not None:
+                continue
+            seen.add(one.family)
+            with self.survey.opened(one) as layout:
+                if layout.tables():
+                    return True  # what grows row by row is a column, whatever its name
+                names = layout.by_group.get("/", {}).keys()
+            common = set(names) if common is None else common & names
+        return common is None or bool(common)
 
     def _merge_into_sweep(self, good: Sequence[Input]) -> FilesReport:
         folder = RunFolder(self.output)

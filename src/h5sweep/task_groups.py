@@ -323,7 +323,8 @@ def task_groups_of(
     name: str, layout: Layout, stem: str, alike: AlikeFile | None = None
 ) -> TaskGroups:
     """The task groups of an open file; without a stem it is an output, and no single task."""
-    style = Style.GROUPS if alike is not None or not stem else layout.style
+    is_one = alike is None and bool(stem) and layout.style in (Style.ONE, Style.ROWS)
+    style = Style.ONE if is_one else Style.GROUPS
     if layout.tree.is_cut:
         raise UnsupportedValueError(f"{name} has too many objects to list them all")
     return TaskGroups(name, layout.tree, style=style, stem=stem, alike=alike)
