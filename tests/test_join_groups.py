@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from foreign_samples import layout_of, write_groups, write_one
+from h5sweep import join_groups
 from h5sweep.errors import ChangedError, ConflictError, DamagedError, UnsupportedValueError
 from h5sweep.hdf5.checksum import lookup3
 from h5sweep.inputs import OnConflict, Survey
@@ -280,6 +281,17 @@ def test_a_file_that_was_not_closed_is_copied(merge: Merge) -> None:
     assert merge.taken[0].source.is_suspect
     with h5py.File(merge.output) as file:
         assert len(file) == 12
+
+
+def test_a_child_without_memory_names_the_file(
+    merge: Merge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the library cannot copy with the memory it was given stops the merge, by name."""
+    with h5py.File(merge.inputs / "a.h5", "w") as file:
+        file.create_dataset("task/x", data=np.zeros(1 << 20), chunks=(1 << 20,))
+    monkeypatch.setattr(join_groups, "MEMORY_BYTES", 1 << 20)
+    with pytest.raises(DamagedError, match=r"a\.h5"):
+        merge.join().write(merge.output)
 
 
 @pytest.mark.parametrize("count", [3, 40])

@@ -270,7 +270,10 @@ class Survey:
         try:
             require_unchanged(one, descriptor)
             if one.alike is not None:
-                yield one.alike.with_content(os.pread(descriptor, one.size_bytes, 0))
+                content = os.pread(descriptor, one.size_bytes, 0)
+                if len(content) != one.size_bytes:
+                    raise changed(one)
+                yield one.alike.with_content(content)
             else:
                 source = source_of(descriptor, one.size_bytes)
                 superblock = self._triage.judge(source, str(one.path)).superblock

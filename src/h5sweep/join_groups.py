@@ -177,7 +177,7 @@ class JoinedGroups:
 
     def _copy(self, path: Path, left: list[tuple[int, list[str]]]) -> None:
         """Let the library copy the groups that are left, and attributes of groups above."""
-        with _Copier(path) as copier:
+        with _Copier(path, str(self._inputs[left[0][0]].path)) as copier:
             for number, groups in left:
                 one = self._inputs[number]
                 with opened_groups(self._survey, one) as tasks:
@@ -284,7 +284,8 @@ def crc32_of(one: Input) -> int:
 class _Copier:
     """The child that copies; the file at which it dies is named."""
 
-    def __init__(self, output: Path) -> None:
+    def __init__(self, output: Path, first: str) -> None:
+        self._first = first
         self._process = subprocess.Popen(
             [sys.executable, "-m", "h5sweep.join_groups_child", str(MEMORY_BYTES), str(output)],
             stdin=subprocess.PIPE,
@@ -297,7 +298,7 @@ class _Copier:
         self._buffer = b""
 
     def __enter__(self) -> _Copier:
-        self._read_line(START_S, "the first file")
+        self._read_line(START_S, self._first)
         return self
 
     def __exit__(self, *_: object) -> None:
