@@ -303,7 +303,7 @@ def test_odd_things_in_the_folder_are_named_and_harm_nothing(
     (night / "folder.h5").mkdir()
     os.mkfifo(night / "pipe.h5")
     (night / "nowhere.h5").symlink_to("gone.h5")
-    done = terminal.run("merge", night, "-o", "out.h5", check=3)
+    done = terminal.run("merge", night, night / "pipe.h5", "-o", "out.h5", check=3)
     assert all(name in done.stderr for name in ("loop.h5", "pipe.h5", "nowhere.h5"))
     terminal.run("merge", night, "-o", "out.h5", "--on-damaged", "skip")
     with h5py.File(terminal.folder / "out.h5") as file:
