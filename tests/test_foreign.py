@@ -18,7 +18,7 @@ from h5sweep.errors import (
     ChangedError,
     ConflictError,
     DamagedError,
-    UnsupportedValueError,
+    UnmergeableError,
     UsageError,
 )
 from h5sweep.folder import RunFolder
@@ -259,7 +259,7 @@ def test_what_cannot_be_taken_is_named(merge: Merge, damage: str, words: str) ->
             kind = h5py.h5t.NATIVE_INT32.copy()
             kind.set_precision(20)
             h5py.h5d.create(group.id, b"out", kind, h5py.h5s.create(h5py.h5s.SCALAR))
-    with pytest.raises(UnsupportedValueError, match=words) as raised:
+    with pytest.raises(UnmergeableError, match=words) as raised:
         merge.take()
     assert str(path) in str(raised.value) and "/farm3_t1_s0" in str(raised.value)
     assert merge.folder.record_paths() == []

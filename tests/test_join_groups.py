@@ -13,7 +13,7 @@ import pytest
 
 from foreign_samples import layout_of, write_groups, write_one
 from h5sweep import join_groups
-from h5sweep.errors import ChangedError, ConflictError, DamagedError, UnsupportedValueError
+from h5sweep.errors import ChangedError, ConflictError, DamagedError, UnmergeableError
 from h5sweep.hdf5.checksum import lookup3
 from h5sweep.inputs import OnConflict, Survey
 from h5sweep.join_groups import JoinedGroups, is_in_groups
@@ -266,7 +266,7 @@ def test_what_leads_elsewhere_is_refused(merge: Merge, what: str) -> None:
             group.create_dataset("out", (3,), "f8", external=[("raw.bin", 0, 24)])
         else:
             group["out"] = group["aep"].ref
-    with pytest.raises(UnsupportedValueError, match=r"a\.h5: /task/out"):
+    with pytest.raises(UnmergeableError, match=r"a\.h5: /task/out"):
         merge.join()
 
 

@@ -444,6 +444,21 @@ def test_a_dataset_a_task_is_no_column(terminal: Terminal) -> None:
         assert np.array_equal(file["worker_1/farm1_s2"], layout(1, 2))
 
 
+def test_a_task_group_may_hold_datasets_that_grow(terminal: Terminal) -> None:
+    """A group with a history that grew beside fixed results is one task, and kept whole."""
+    for farm in range(2):
+        with h5py.File(terminal.folder / f"worker_{farm}.h5", "w") as file:
+            for seed in range(3):
+                group = file.create_group(f"farm{farm}_t1_s{seed}")
+                group["layout"] = layout(farm, seed)
+                group.create_dataset("history", data=np.arange(9.0), maxshape=(None,))
+    terminal.run("merge", "worker_0.h5", "worker_1.h5", "-o", "out.h5")
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert len(file) == 6
+        assert np.array_equal(file["farm1_t1_s2/layout"], layout(1, 2))
+        assert file["farm1_t1_s2/history"].shape == (9,)
+
+
 def test_record_files_outputs_and_foreign_files_can_be_mixed(
     terminal: Terminal, night: Path
 ) -> None:

@@ -154,7 +154,8 @@ class Layout:
         found = []
         for group, datasets in self.by_group.items():
             growing = {name: dataset for name, dataset in datasets.items() if dataset.may_grow}
-            if growing:
+            # A group in which some grow and others do not is that of one task.
+            if growing and (group == "/" or len(growing) == len(datasets)):
                 found.append(Table(group, growing))
         return found
 

@@ -8,7 +8,8 @@
     ├── StorageError (OSError)          1   the disk refused: full, read-only, failing
     ├── DamagedError                    3   a file is not what it should be
     │   ├── ChangedError                3   a file changed while it was read
-    │   └── ConflictError               3   two files hold different results for one task
+    │   ├── ConflictError               3   two files hold different results for one task
+    │   └── UnmergeableError            3   a file holds something that cannot be merged
     ├── LockedError                     4   another live run holds the folder
     └── InterruptedRunError             128 + n   stopped by signal n: give the command again
 
@@ -59,6 +60,10 @@ class ChangedError(DamagedError):
 
 class ConflictError(DamagedError):
     """Two places with different results for one task; nothing was chosen."""
+
+
+class UnmergeableError(DamagedError):
+    """A sound file that holds something for which a merged file has no place."""
 
 
 class LockedError(SweepError):

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from .contents import Layout
-from .errors import DamagedError, UnsupportedValueError, UsageError
+from .errors import DamagedError, UnmergeableError, UnsupportedValueError, UsageError
 from .foreign_keys import KeyRow, KeyRule, natural_key
 from .foreign_values import MOST_VALUE_BYTES, Values, fields_of
 from .hdf5.errors import Damaged, Unsupported
@@ -110,7 +110,7 @@ class ForeignFile:
         self.by_path = {o.path: o for o in self.tree.objects}
         self._names: dict[str, str] = {}
         if self.tree.is_cut:
-            raise UnsupportedValueError(f"{one.path} has too many objects to list them all")
+            raise UnmergeableError(f"{one.path} has too many objects to list them all")
 
     def datasets(self) -> Iterator[tuple[str, Object]]:
         """Every dataset under each of its names; a second name may be a link."""
@@ -254,10 +254,10 @@ class ForeignFile:
         where = f"{self.one.path}: {path}"
         if isinstance(error, Damaged):
             return DamagedError(f"{where}: {error}")
-        return UnsupportedValueError(f"{where}: {error}; leave it out of the file, or of the merge")
+        return UnmergeableError(f"{where}: {error}; leave it out of the file, or of the merge")
 
     def no_values(self, path: str) -> Exception:
-        return UnsupportedValueError(
+        return UnmergeableError(
             f"{self.one.path}: {path} has a key and no values: remove the group, or leave the "
             "file out"
         )
@@ -289,7 +289,7 @@ class ForeignFile:
                 continue
             name = self.name(field_name)
             if name in found:
-                raise UnsupportedValueError(
+                raise UnmergeableError(
                     f"{self.one.path}: {path}: two values would be called {name}: rename one"
                 )
             self.about.datasets.setdefault(name)
@@ -336,7 +336,7 @@ class ForeignFile:
         try:
             return self.encoder.encode(result)
         except UnsupportedValueError as error:
-            raise UnsupportedValueError(f"{self.one.path}: {place}: {error}") from error
+            raise UnmergeableError(f"{self.one.path}: {place}: {error}") from error
 
 
 def leave_out(about: About, groups: list[str]) -> None:
@@ -408,7 +408,7 @@ class GroupTasks:
                 self._datasets[group][path[len(group) + 1 :]] = holder
         for path, why in file.links_to_nothing().items():
             if nearest(path, self._datasets, itself=True) is not None:
-                raise UnsupportedValueError(f"{file.one.path}: {path} {why}: put the data there")
+                raise UnmergeableError(f"{file.one.path}: {path} {why}: put the data there")
         self._note_dropped(file)
         self._paths = list(groups)
         self.keys = list(groups.values())
@@ -464,11 +464,11 @@ class _OneTask:
             else:
                 datasets[path[1:]] = holder
         for path, why in file.links_to_nothing().items():
-            raise UnsupportedValueError(f"{file.one.path}: {path} {why}: put the data there")
+            raise UnmergeableError(f"{file.one.path}: {path} {why}: put the data there")
         assert file.tree.root is not None
         found = file.result(datasets, file.tree.root)
         if not found:
-            raise UnsupportedValueError(f"{file.one.path} has a key and no values: leave it out")
+            raise UnmergeableError(f"{file.one.path} has a key and no values: leave it out")
         yield Result(0, *file.encoded(found, "/"), file.finished_at)
 
 
@@ -548,7 +548,7 @@ def encode_rows(
         schema, _ = encoder.encode({name: values[:1][0] for name, values in columns.items()})
         parts = [_row_bytes(name, values, rows) for name, values in columns.items()]
     except UnsupportedValueError as error:
-        raise UnsupportedValueError(f"{where}: {error}") from error
+        raise UnmergeableError(f"{where}: {error}") from error
     return schema, join_rows(parts, rows)
 
 

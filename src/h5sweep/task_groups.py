@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .contents import Layout, Style
-from .errors import DamagedError, UnsupportedValueError
+from .errors import DamagedError, UnmergeableError
 from .foreign_tasks import INIT, nearest
 from .foreign_values import Values, points_simply
 from .group_writer import GroupWriter, can_be_moved
@@ -98,13 +98,13 @@ class TaskGroups:
             if (group := nearest(path, self.sources, itself=True)) is not None:
                 other = self._by_address.get(address)
                 if other is None or other.dataset is None:
-                    raise UnsupportedValueError(f"{self.name}: {path} is a second name of a group")
+                    raise UnmergeableError(f"{self.name}: {path} is a second name of a group")
                 found[group].append((path, other))
         return found
 
     def _refuse_links(self) -> None:
         for path in self._tree.external_links:
-            raise UnsupportedValueError(
+            raise UnmergeableError(
                 f"{self.name}: {path} leads to another file, which is not followed: put the data "
                 "in its place, or leave the file out"
             )
@@ -186,7 +186,7 @@ class TaskGroups:
             except Damaged as error:
                 raise DamagedError(f"{self.name}: {name}: {error}") from error
             except Unsupported as error:
-                raise UnsupportedValueError(f"{self.name}: {name}: {error}") from error
+                raise UnmergeableError(f"{self.name}: {name}: {error}") from error
         for name, target in sorted(self._tree.soft_links.items()):
             if nearest(name, (source,)) is not None or source == "/":
                 _add(digest, name[start:], "soft link", target)
@@ -224,7 +224,7 @@ class TaskGroups:
             if points_simply(datatype):
                 yield list(self._values.lists(row.tobytes(), datatype))
             else:
-                raise UnsupportedValueError(f"{self.name} holds values that cannot be compared")
+                raise UnmergeableError(f"{self.name} holds values that cannot be compared")
 
     def _plain(self, datatype: Datatype, data: bytes) -> bytes:
         """Values as bytes that mean the same in every file."""
@@ -323,15 +323,15 @@ def task_groups_of(
     name: str, layout: Layout, stem: str, alike: AlikeFile | None = None
 ) -> TaskGroups:
     """The task groups of an open file; without a stem it is an output, and no single task."""
-    is_one = alike is None and bool(stem) and layout.style in (Style.ONE, Style.ROWS)
-    style = Style.ONE if is_one else Style.GROUPS
+    is_flat = layout.by_group.keys() <= {"/"}
+    style = Style.ONE if is_flat and alike is None and stem else Style.GROUPS
     if layout.tree.is_cut:
-        raise UnsupportedValueError(f"{name} has too many objects to list them all")
+        raise UnmergeableError(f"{name} has too many objects to list them all")
     return TaskGroups(name, layout.tree, style=style, stem=stem, alike=alike)
 
 
 def refuse_references(tasks: TaskGroups, tree: Tree, alike: AlikeFile | None) -> None:
-    """Raise UnsupportedValueError if something refers to objects: a copy would lead nowhere."""
+    """Raise UnmergeableError if something refers to objects: a copy would lead nowhere."""
     objects = [(found.path, found) for found in tree.objects]
     for groups in alike.sets if alike else ():
         objects += [(groups.paths[0] + o.path, o) for o in groups.example.objects]
@@ -341,13 +341,13 @@ def refuse_references(tasks: TaskGroups, tree: Tree, alike: AlikeFile | None) ->
             types[path] = found.dataset.type
         for where, datatype in types.items():
             if _refers(datatype):
-                raise UnsupportedValueError(
+                raise UnmergeableError(
                     f"{tasks.name}: {where} refers to other objects, as dimensions of netCDF do, "
                     "and a copy of it would lead nowhere: merge with --key instead"
                 )
         dataset = found.dataset
         if dataset and (dataset.is_external or dataset.layout.storage is Storage.VIRTUAL):
-            raise UnsupportedValueError(
+            raise UnmergeableError(
                 f"{tasks.name}: {path} has its data in another file, which is not followed: put "
                 "the data in its place, or leave the file out"
             )
