@@ -528,3 +528,23 @@ def test_a_folder_without_an_output_says_what_is_wanted(terminal: Terminal, nigh
     """`h5sweep merge layouts.h5_temp` is what people type first."""
     done = terminal.run("merge", night, check=2)
     assert "-o layouts.h5" in done.stderr
+
+
+def test_a_mark_of_the_worker_s_start_is_no_result(terminal: Terminal) -> None:
+    """`init` beside columns or groups is skipped and said, whatever its shape."""
+    for farm in range(2):
+        write_columns(terminal.folder / f"columns_{farm}.h5", farm, range(3))
+        write_groups(terminal.folder / f"groups_{farm}.h5", farm, range(3))
+        for name in ("columns", "groups"):
+            with h5py.File(terminal.folder / f"{name}_{farm}.h5", "a") as file:
+                file["init"] = 1
+    done = terminal.run("merge", "columns_0.h5", "columns_1.h5", "-o", "rows.h5")
+    assert "columns_1.h5: /init" in done.stderr
+    done = terminal.run("merge", "groups_0.h5", "groups_1.h5", "-o", "tasks.h5")
+    assert "groups_1.h5: /init" in done.stderr
+    with h5py.File(terminal.folder / "rows.h5") as file:
+        assert "init" not in file
+        assert len(file["seed"]) == 6
+    with h5py.File(terminal.folder / "tasks.h5") as file:
+        assert "init" not in file
+        assert len(file) == 6

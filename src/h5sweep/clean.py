@@ -18,7 +18,7 @@ from pathlib import Path
 from . import quarantine
 from .adopt import is_up_to_date, merge_details
 from .audit import AuditEntry, AuditInput, Refused, append_removal, read_trail
-from .contents import Style
+from .contents import INIT, Style
 from .errors import ChangedError, DamagedError, SweepError, UsageError
 from .findings import State
 from .folder import RunFolder
@@ -35,7 +35,6 @@ from .state import LOCK_SILENT_S, output_identity
 from .units import count_text
 
 Progress = Callable[[int, int], None]
-NO_RESULTS = frozenset({"init"})  # datasets that a program leaves in each file and nobody misses
 
 
 @dataclass(frozen=True)
@@ -518,7 +517,7 @@ def _kind_objection(path: Path, one: AuditInput) -> str:
     if path.parent.name == "records" and path.parent.parent.name.endswith(RUN_SUFFIX):
         other = path.parent.parent.with_name(path.parent.parent.name.removesuffix(RUN_SUFFIX))
         return f"it belongs to another run folder: h5sweep clean {other}"
-    left_out = [name for name in one.skipped if name.rpartition("/")[2] not in NO_RESULTS]
+    left_out = [name for name in one.skipped if name.rpartition("/")[2] not in {INIT}]
     if left_out:
         return f"{', '.join(left_out[:3])} was not merged, and is nowhere else"
     return ""

@@ -25,6 +25,7 @@ from .keys import KeyPattern, KeyValue
 from .plan import key_text
 from .units import size_text
 
+INIT = "init"  # the dataset that a worker writes first, to show that it could
 MOST_KEY_COLUMNS = 4
 MOST_KEY_ROWS = 10_000_000  # a shape may claim any number of rows
 _HUGE_BYTES = 1 << 40
@@ -121,11 +122,11 @@ class Layout:
             return Style.ROWS
         if any(group != "/" for group in self.by_group):
             return Style.GROUPS
-        root = self.by_group.get("/", {})
+        root = self._fixed_table().columns
         lengths = {dataset.rows for dataset in root.values()}
         if len(root) > 1 and len(lengths) == 1 and None not in lengths:
             return Style.ROWS
-        return Style.ONE if root else Style.NOTHING
+        return Style.ONE if self.by_group.get("/") else Style.NOTHING
 
     def _style_by_name(self) -> Style | None:
         """Whose name tells the task: that of a group, of the file, or of datasets; or none."""
@@ -167,7 +168,8 @@ class Layout:
         return self._tails[table.group]
 
     def _fixed_table(self) -> Table:
-        return Table("/", self.by_group.get("/", {}))
+        root = self.by_group.get("/", {})
+        return Table("/", {name: it for name, it in root.items() if name != INIT})
 
     def all_tables(self) -> list[Table]:
         return self.tables() or [self._fixed_table()]
@@ -211,7 +213,7 @@ class Layout:
             groups = self.task_groups()
             ends = [group.path.strip("/") for group in (groups[:1] + groups[-1:])]
             return len(groups), *(ends or ("", ""))
-        if self.style is Style.ONE and self._in_root() != ["/init"]:
+        if self.style is Style.ONE and self._in_root() != [f"/{INIT}"]:
             return 1, "", ""
         return (None if any(f.is_listing for f in self.tree.faults) else 0), "", ""
 
@@ -329,7 +331,7 @@ def judge_contents(layout: Layout, require: Sequence[str] = ()) -> list[Finding]
     """What is wrong with the data as a worker's results."""
     found = [*_judge_datasets(layout.tree)]
     names = {path.rpartition("/")[2] for path, _ in layout.tree.datasets}
-    if names == {"init"} and not any(f.is_listing for f in layout.tree.faults):
+    if names == {INIT} and not any(f.is_listing for f in layout.tree.faults):
         found.append(findings.INIT_ONLY.finding())
     if require:
         found += _judge_required(layout, require)

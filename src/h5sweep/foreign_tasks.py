@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from .contents import Layout
+from .contents import INIT, Layout
 from .errors import DamagedError, UnmergeableError, UnsupportedValueError, UsageError
 from .foreign_keys import KeyRow, KeyRule, natural_key
 from .foreign_values import MOST_VALUE_BYTES, Values, fields_of
@@ -30,7 +30,6 @@ from .values import Array, ResultEncoder, encode_text
 
 BLOCK_BYTES = 8 << 20
 MOST_NAMED = 5
-INIT = "init"  # what a worker's file has before its first result
 
 
 class Result(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .contents import Layout, Style
+from .contents import INIT, Layout, Style
 from .errors import DamagedError, UsageError
 from .hdf5.datatypes import Class
 from .hdf5.errors import Damaged, Unsupported
@@ -38,7 +38,6 @@ from .join_types import (
 from .units import count_text
 from .values import Array
 
-NO_RESULT = "init"  # what a worker writes first, to show that it could
 MOST_NAMED = 3
 MOST_SCALE_BYTES = 16 << 20
 AXES_ATTRIBUTES = ("DIMENSION_LIST", "REFERENCE_LIST")
@@ -201,7 +200,7 @@ class Schema:
                 dataset = structure.groups[group].get(path)
                 if dataset is not None and dataset.rows != count:
                     others.discard(path)
-        others = {path for path in others if path.rpartition("/")[2] != NO_RESULT}
+        others = {path for path in others if path.rpartition("/")[2] != INIT}
         for structure, count in zip(having, rows, strict=True):
             datasets = structure.groups[group].items()
             columns = {path: d for path, d in datasets if path in growing | others}
@@ -425,7 +424,7 @@ def _growing(layout: Layout) -> Iterator[str]:
     tables = layout.all_tables() if layout.style is Style.ROWS else layout.tables()
     for table in tables:
         for name in table.columns:
-            if name != NO_RESULT:
+            if name != INIT:
                 yield _path(table.group, name)
 
 

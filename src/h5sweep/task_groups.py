@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .contents import Layout, Style
+from .contents import INIT, Layout, Style
 from .errors import DamagedError, UnmergeableError
-from .foreign_tasks import INIT, nearest
+from .foreign_tasks import nearest
 from .foreign_values import Values, points_simply
 from .group_writer import GroupWriter, can_be_moved
 from .hdf5.alike import AlikeFile, AlikeGroups, Example
