@@ -1,6 +1,6 @@
 """How long a merge takes beside `cat` of the same bytes, and beside the loops that people write.
 
-    python benchmarks/merge.py [W1 W2 W3 W3-gzip] [--folder /tmp/merge-bench] [--repetitions 5]
+    python benchmarks/merge.py [W1 W2 W3 W3-gzip W4] [--folder /tmp/merge-bench] [--repetitions 5]
                                [--command] [--no-peers]
 
 Workloads are made once into the folder and kept there. Prints a table each and writes
@@ -27,20 +27,18 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
 import numpy as np
 
-from h5sweep import durable
-from h5sweep.inputs import Survey
-from h5sweep.join_columns import JoinedColumns
+from h5sweep import merge_files
 
 RESULTS = Path(__file__).resolve().parent / "results" / "merge.json"
 CHUNK_ROWS = 1280
 LONG_S = 20.0
+KEY = "farm{farm_id:d}_t{farm_type:d}_s{seed:d}"
 
 
 # What is merged ----------------------------------------------------------------------------------
@@ -72,6 +70,20 @@ def make_large_files(folder: Path) -> None:
 def make_compressed_files(folder: Path) -> None:
     """W3 with gzip and shuffle."""
     _make_large(folder, compression="gzip", shuffle=True)
+
+
+def make_group_files(folder: Path) -> None:
+    """W4: 100 files of 300 groups with a layout, a yield and three attributes each."""
+    random = np.random.default_rng(4)
+    for file_number in range(100):
+        with h5py.File(folder / f"worker_{file_number:03}.h5", "w") as file:
+            for number in range(300 * file_number, 300 * file_number + 300):
+                group = file.create_group(f"farm{number // 3000}_t{number % 3}_s{number}")
+                group.attrs["farm_id"] = number // 3000
+                group.attrs["farm_type"] = np.bytes_("offshore")
+                group.attrs["seed"] = number
+                group["layout"] = random.random((50, 2)) * 5000
+                group["aep"] = random.random() * 1e9
 
 
 def _make_large(folder: Path, **filters: object) -> None:
@@ -107,14 +119,13 @@ def _write_chunked(path: Path, values: dict[str, np.ndarray], rows: int, **filte
 
 
 def merge_with_h5sweep(paths: list[Path], output: Path) -> None:
-    """Look at all, write, sync, read back and compare; everything but the renaming."""
-    survey = Survey()
-    joined = JoinedColumns(survey, survey.look_at_all([paths[0].parent]))
-    joined.write(output, _no_progress)
-    with ThreadPoolExecutor(1) as executor:
-        syncing = executor.submit(durable.sync_file, output)
-        joined.verify(output, _no_progress)
-        syncing.result()
+    """`h5sweep merge`, in this process: looked at, written, synced, verified, renamed, audited."""
+    merge_files(paths[0].parent, output)
+
+
+def merge_into_rows(paths: list[Path], output: Path) -> None:
+    """The same with a key: every task becomes a record and then a row."""
+    merge_files(paths[0].parent, output, key=KEY)
 
 
 def assign_slices(paths: list[Path], output: Path) -> None:
@@ -165,6 +176,24 @@ def copy_objects(paths: list[Path], output: Path) -> None:
                     out.copy(file[name], group, name)
 
 
+def copy_groups(paths: list[Path], output: Path) -> None:
+    """out.copy(in[key], key) for every group."""
+    with h5py.File(output, "w") as out:
+        for path in paths:
+            with h5py.File(path, "r") as file:
+                for name in file:
+                    out.copy(file[name], name)
+
+
+def copy_groups_low_level(paths: list[Path], output: Path) -> None:
+    """The same by h5py's low-level interface."""
+    with h5py.File(output, "w") as out:
+        for path in paths:
+            with h5py.File(path, "r") as file:
+                for name in file:
+                    h5py.h5o.copy(file.id, name.encode(), out.id, name.encode())
+
+
 def concatenate_with_xarray(paths: list[Path], output: Path) -> None:
     """xarray.open_mfdataset, then to_netcdf."""
     import xarray
@@ -193,10 +222,6 @@ def merge_by_command(paths: list[Path], output: Path) -> None:
     words = [sys.executable, "-m", "h5sweep", "merge", str(paths[0].parent), "-o", str(output)]
     if os.spawnv(os.P_WAIT, sys.executable, words):
         raise RuntimeError("h5sweep merge refused")
-
-
-def _no_progress(done: int, total: int) -> None:
-    """Nobody looks."""
 
 
 # What is measured --------------------------------------------------------------------------------
@@ -237,6 +262,18 @@ def require_equal_columns(paths: list[Path], output: Path) -> None:
         assert all(len(out[name]) == first for name in out)
 
 
+def require_equal_groups(paths: list[Path], output: Path) -> None:
+    """Every group of every file is there, with its values and attributes."""
+    with h5py.File(output, "r") as out:
+        for path in paths[::10]:
+            with h5py.File(path, "r") as file:
+                for name in file:
+                    assert np.array_equal(out[name]["layout"], file[name]["layout"]), name
+                    assert out[name]["aep"][()] == file[name]["aep"][()], name
+                    assert dict(out[name].attrs) == dict(file[name].attrs), name
+        assert len(out) == 300 * len(paths)
+
+
 def column_peers(*, most_slow: int, most_packed: int | None = None) -> dict[str, Contender]:
     peers = {
         "out[name][a:b] = in[name][:]": Contender(assign_slices, most_packed),
@@ -275,6 +312,16 @@ WORKLOADS = {
         column_peers(most_slow=2, most_packed=2),
         require_equal_columns,
     ),
+    "W4": Workload(
+        make_group_files,
+        merge_with_h5sweep,
+        {
+            "h5sweep, with a key": Contender(merge_into_rows),
+            "out.copy(in[key], key)": Contender(copy_groups),
+            "h5o.copy": Contender(copy_groups_low_level),
+        },
+        require_equal_groups,
+    ),
 }
 
 
@@ -299,10 +346,10 @@ def main() -> None:
             contenders |= workload.peers
         output = arguments.folder / f"{name}.out.h5"
         table = measure(contenders, paths, output, arguments.repetitions)
-        output.unlink()
+        remove(output)
         workload.ours(paths, output)
         workload.check(paths, output)
-        output.unlink()
+        remove(output)
         print_table(workload.title, paths, table)
         save(name, workload, paths, table)
 
@@ -356,7 +403,7 @@ def timed(
     run: Callable[[list[Path], Path], None], paths: list[Path], output: Path
 ) -> dict[str, float]:
     """Merge in a process of its own, forked from this one, and sync; wall, CPU time and memory."""
-    output.unlink(missing_ok=True)
+    remove(output)
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -377,6 +424,12 @@ def timed(
     if not answer:
         raise SystemExit(f"{run.__name__} failed")
     return json.loads(answer) | {"peak_mb": usage.ru_maxrss / 1024}
+
+
+def remove(output: Path) -> None:
+    """Remove an output and what lies beside it."""
+    for path in output.parent.glob(f"{output.name}*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def sync(path: Path) -> None:

@@ -41,14 +41,14 @@ def output(tmp_path: Path) -> Path:
 
 def entry(output: Path, name: str = "worker_1.h5", **options: object) -> AuditEntry:
     """The entry of a merge of one file."""
-    source = Input(output.with_name(name), 12, 34, contents=Contents(Style.ROWS, 2))
+    source = Input(str(output.with_name(name)), 12, 34, contents=Contents(Style.ROWS, 2))
     taken = Taken(source, 0xABC, 2, 1, ("/aep",), ("/aep@units",), {"/": (10, 2)}, ("/init",))
     return entry_of_files(output, [taken], way="columns", duration_s=0.5, **options)  # type: ignore[arg-type]
 
 
 def test_an_entry_reads_back_as_it_was_written(output: Path) -> None:
     """Everything about a merge survives the way through the file."""
-    refused = Input(output.with_name("worker_2.h5"), 0, 5, (EMPTY.finding(),))
+    refused = Input(str(output.with_name("worker_2.h5")), 0, 5, (EMPTY.finding(),))
     written = entry(
         output,
         'wörker "1".h5',
@@ -200,7 +200,7 @@ def test_a_run_leaves_an_entry(tmp_path: Path) -> None:
 
 def test_the_page_names_everything(output: Path) -> None:
     """A person reads from the page what was merged, what not, and how conflicts were decided."""
-    refused = Input(output.with_name("worker_2.h5"), 0, 5, (EMPTY.finding(),))
+    refused = Input(str(output.with_name("worker_2.h5")), 0, 5, (EMPTY.finding(),))
     conflict = Conflict("farm3", "/a.h5", ["/b.h5"], "newest")
     page = audit_text(entry(output, refused=[refused], conflicts=[conflict], notes=["a note"]))
     for text in (
@@ -228,7 +228,7 @@ def test_three_thousand_inputs_cost_little(output: Path) -> None:
     names = tuple(f"/column_{number}" for number in range(8))
     taken = [
         Taken(
-            Input(Path(f"/data/worker_{n}.h5"), 4096, n, contents=Contents(Style.ROWS, 10)),
+            Input(f"/data/worker_{n}.h5", 4096, n, contents=Contents(Style.ROWS, 10)),
             n + 1,
             10,
             datasets=names,
