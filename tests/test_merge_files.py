@@ -184,7 +184,7 @@ def test_equal_duplicates_are_taken_once(terminal: Terminal, night: Path) -> Non
     """A copied worker file adds nothing and is counted."""
     (night / "worker_0_copy.h5").write_bytes((night / "worker_0.h5").read_bytes())
     done = terminal.run("merge", night, "-o", "layouts.h5")
-    assert "4 of them there twice" in done.stderr
+    assert "12 tasks of 4 files, 4 more were there twice" in done.stderr
     with h5py.File(terminal.folder / "layouts.h5") as file:
         assert len(file) == 12
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,8 @@ class FilesReport:
     way: str  # "columns", "groups", "both", or "sweep"
     taken: tuple[Taken, ...]
     refused: tuple[Input, ...]
-    tasks: int
-    duplicates: int
+    tasks: int  # each once
+    duplicates: int  # those that a second file has as well, with equal content
     size_bytes: int
     notes: tuple[str, ...]
     duration_s: float
@@ -43,14 +44,14 @@ def closing_lines(report: FilesReport) -> Iterator[str]:
     yield from _some([f"skipped, no result: {place}" for place in skipped], "datasets skipped")
     yield from _some([f"left out: {line_about(one)}" for one in report.refused], "files left out")
     files, tasks = count_text(len(report.taken), "file"), count_text(report.tasks, "task")
-    twice = f", {report.duplicates:,} of them there twice and equal" if report.duplicates else ""
+    twice = f", {report.duplicates:,} more were there twice and equal" if report.duplicates else ""
     about = f"{tasks} of {files}{twice}; {_SHAPES[report.way]}, {size_text(report.size_bytes)}"
     yield f"wrote {report.output} ({about})"
     yield f"next: {_next(report)}"
 
 
 def _next(report: FilesReport) -> str:
-    name = report.output.name
+    name = shlex.quote(str(report.output))
     if report.way == "sweep":
         return f"h5sweep run STUDY -o {name} computes what is missing"
     return f"h5sweep clean {name} lists the worker files that are safe to remove"

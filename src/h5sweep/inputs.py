@@ -104,7 +104,7 @@ class Taken:
     source: Input
     crc32: int = 0  # of the whole file, as it was when it was copied
     tasks: int = 0
-    duplicates: int = 0  # tasks that another input has as well, with equal content
+    duplicates: int = 0  # those of them that another input has as well, with equal content
     datasets: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)  # table → first row, count

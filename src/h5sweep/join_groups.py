@@ -164,7 +164,8 @@ class JoinedGroups:
     def _move(self, writer: GroupWriter | None, number: int, groups: list[str]) -> Taken:
         """Write what can be moved as bytes; `groups` are the others afterwards."""
         one = self._inputs[number]
-        taken = Taken(one, tasks=len(groups), duplicates=self._duplicates[number])
+        duplicates = self._duplicates[number]
+        taken = Taken(one, tasks=len(groups) + duplicates, duplicates=duplicates)
         taken.skipped = self._skipped[number]
         with opened_groups(self._survey, one) as tasks:
             if set(groups) - tasks.roots.keys():

@@ -266,7 +266,7 @@ class _FilesMerge:
             way,
             tuple(taken),
             tuple(self.refused),
-            tasks=sum(one.tasks for one in taken),
+            tasks=sum(one.tasks - one.duplicates for one in taken),
             duplicates=sum(one.duplicates for one in taken),
             size_bytes=self.output.stat().st_size,
             notes=tuple(self.notes),
