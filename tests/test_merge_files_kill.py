@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
+from h5sweep import merge_files
 from test_merge_files import KEY, contents, layout, write_columns, write_groups
 
 CALLS = (
@@ -21,7 +22,7 @@ CALLS = (
     "rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir"
 )
 FARMS, SEEDS = 3, range(3)
-WAYS = {"columns": [], "groups": [], "sweep": ["--key", KEY]}
+WAYS = ("columns", "groups", "sweep")
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
@@ -67,11 +68,13 @@ def _prepare(way: str, work: Path) -> None:
     write = write_columns if way == "columns" else write_groups
     for farm in range(FARMS):
         write(work / "temp" / f"worker_{farm}.h5", farm, SEEDS)
-    _run(_command(way, "temp/worker_0.h5"), work).check_returncode()
+    key = KEY if way == "sweep" else None
+    merge_files(work / "temp" / "worker_0.h5", work / "out.h5", key=key)
 
 
-def _command(way: str, path: str = "temp") -> list[str]:
-    return [sys.executable, "-m", "h5sweep", "merge", path, "-o", "out.h5", *WAYS[way]]
+def _command(way: str) -> list[str]:
+    key = ["--key", KEY] if way == "sweep" else []
+    return [sys.executable, "-m", "h5sweep", "merge", "temp", "-o", "out.h5", *key]
 
 
 def _run(words: list[str], work: Path) -> subprocess.CompletedProcess[str]:
