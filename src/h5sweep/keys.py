@@ -99,16 +99,7 @@ class Comparison:
             self.done[number] = 1
 
     def _number(self, key: Mapping[str, KeyValue]) -> int | None:
-        """The plan's number; a value may stand in a file as another type than in the plan."""
-        found = self.plan.number(key)
-        if found is not None or set(key) != set(self.plan.names):
-            return found
-        try:
-            return self.plan.number(
-                {c.name: _CONVERTERS[c.type](key[c.name]) for c in self.plan.columns}
-            )
-        except (ValueError, KeyError):
-            return None
+        return number_in(self.plan, key)
 
     @property
     def tasks_done(self) -> int:
@@ -124,6 +115,19 @@ class Comparison:
                 done[code] += self.done[task]
             found[column.name] = list(zip(column.values, done, total, strict=True))
         return found
+
+
+def number_in(plan: Plan, key: Mapping[str, KeyValue]) -> int | None:
+    """The plan's number; a value may stand in a file as another type than in the plan."""
+    found = plan.number(key)
+    if found is not None or set(key) != set(plan.names):
+        return found
+    try:
+        wanted = {c.name: _CONVERTERS[c.type](key[c.name]) for c in plan.columns}
+    except (ValueError, KeyError, OverflowError):
+        return None
+    is_same = all(v == key[n] or str(v) == str(key[n]) for n, v in wanted.items())
+    return plan.number(wanted) if is_same else None
 
 
 def _columns(

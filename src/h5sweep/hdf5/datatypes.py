@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -12,6 +13,7 @@ from .errors import Damaged
 _MOST_DEPTH = 32
 _MOST_DIMENSIONS = 32
 _LAST_VERSION = 5
+_COMMON_FLOATS = {(2, 10, 5, 0, 10), (4, 23, 8, 0, 23), (8, 52, 11, 0, 52)}
 
 
 class Class(IntEnum):
@@ -41,6 +43,9 @@ class Datatype:
     members: tuple[Member, ...] = ()
     base: Datatype | None = None
     version: int = 1
+    dims: tuple[int, ...] = ()  # of an array
+    labels: tuple[str, ...] = ()  # of an enumeration
+    is_common: bool = True  # a number as processors have it: all its bits are in use
 
     @property
     def has_first_array(self) -> bool:
@@ -99,7 +104,7 @@ def read_datatype(cursor: Cursor, depth: int = 0) -> Datatype:
 def _read_number(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
     offset, precision = cursor.uint(2), cursor.uint(2)
     _check_bits(offset, precision, size)
-    return Datatype(Class.INTEGER, size, bits)
+    return Datatype(Class.INTEGER, size, bits, is_common=precision == 8 * size)
 
 
 def _read_bits(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
@@ -119,7 +124,9 @@ def _read_float(cursor: Cursor, version: int, bits: int, size: int, depth: int) 
         or max(exponent_at + exponent, mantissa_at + mantissa) > (offset + precision)
     ):
         raise Damaged("a floating-point type whose parts lie outside it")
-    return Datatype(Class.FLOAT, size, bits)
+    parts = (size, exponent_at, exponent, mantissa_at, mantissa)
+    is_common = parts in _COMMON_FLOATS and not bits & 0x40
+    return Datatype(Class.FLOAT, size, bits, is_common=is_common)
 
 
 def _check_bits(offset: int, precision: int, size: int) -> None:
@@ -170,6 +177,8 @@ def _read_compound(cursor: Cursor, version: int, bits: int, size: int, depth: in
             size_bytes *= dim
         if offset + size_bytes > size:
             raise Damaged(f"member {name!r} lies outside its compound")
+        if dims:
+            member = Datatype(Class.ARRAY, size_bytes, base=member, version=2, dims=dims)
         members.append(Member(name, offset, member))
     return Datatype(Class.COMPOUND, size, bits, tuple(members))
 
@@ -183,10 +192,9 @@ def _read_enum(cursor: Cursor, version: int, bits: int, size: int, depth: int) -
     if base.size != size or base.type is not Class.INTEGER:
         raise Damaged("an enumeration that is no integer of its size")
     count = bits & 0xFFFF
-    for _ in range(count):
-        cursor.text(padded_to=8 if version < 3 else 1)
+    labels = tuple(cursor.text(padded_to=8 if version < 3 else 1) for _ in range(count))
     cursor.skip(count * size)
-    return Datatype(Class.ENUM, size, base.bits, base=base)
+    return Datatype(Class.ENUM, size, base.bits, base=base, labels=labels)
 
 
 def _read_variable(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
@@ -200,14 +208,13 @@ def _read_array(cursor: Cursor, version: int, bits: int, size: int, depth: int) 
     if rank > _MOST_DIMENSIONS:
         raise Damaged(f"an array type of {rank} dimensions")
     cursor.skip(3 if version < 3 else 0)
-    count = 1
-    for _ in range(rank):
-        count *= cursor.uint(4)
+    dims = tuple(cursor.uint(4) for _ in range(rank))
+    count = math.prod(dims)
     cursor.skip(4 * rank if version < 3 else 0)
     base = read_datatype(cursor, depth + 1)
     if count * base.size != size:
         raise Damaged(f"an array type of {size:,} bytes with elements of {count * base.size:,}")
-    return Datatype(Class.ARRAY, size, bits, base=base, version=version)
+    return Datatype(Class.ARRAY, size, bits, base=base, version=version, dims=dims)
 
 
 def _read_complex(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:

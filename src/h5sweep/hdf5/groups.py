@@ -44,7 +44,10 @@ def read_links(file: Hdf5File, header: Header) -> Iterator[Link]:
         return
     heap = read_fractal_heap(file, dense.heap)
     for record in read_records(file, dense.tree, LINKS_BY_NAME):
-        yield read_link(heap.get(record[4 : 4 + heap.id_bytes]), file.widths)
+        try:
+            yield read_link(heap.get(record[4 : 4 + heap.id_bytes]), file.widths)
+        except Damaged as error:
+            file.pass_over(error)
 
 
 def read_symbols(file: Hdf5File, tree: int, heap_address: int) -> Iterator[Link]:
@@ -52,12 +55,15 @@ def read_symbols(file: Hdf5File, tree: int, heap_address: int) -> Iterator[Link]
     heap = read_local_heap(file, heap_address)
     last = b""
     for entry in read_tree(file, tree, GROUP_NODE, file.widths.length):
-        for link in _read_symbol_node(file, heap, entry.child):
-            name = link.name.encode()
-            if name <= last:
-                file.note_fault(Damaged(f"link {link.name!r} is out of order, or there twice"))
-            last = name
-            yield link
+        try:
+            for link in _read_symbol_node(file, heap, entry.child):
+                name = link.name.encode()
+                if name <= last:
+                    file.note_fault(Damaged(f"link {link.name!r} is out of order, or there twice"))
+                last = name
+                yield link
+        except Damaged as error:
+            file.pass_over(error)
 
 
 def _read_symbol_node(file: Hdf5File, heap: LocalHeap, address: int) -> Iterator[Link]:
@@ -78,7 +84,10 @@ def _read_symbol_node(file: Hdf5File, heap: LocalHeap, address: int) -> Iterator
         cursor.skip(20)
         if kind > 2:
             raise Damaged(f"a link of kind {kind} at {address:,}")
-        yield Link(heap.name(offset), None if kind == 2 else child)
+        try:
+            yield Link(heap.name(offset), None if kind == 2 else child)
+        except Damaged as error:
+            file.pass_over(error)
 
 
 def read_attributes(file: Hdf5File, header: Header) -> Iterator[Attribute]:
@@ -89,7 +98,10 @@ def read_attributes(file: Hdf5File, header: Header) -> Iterator[Attribute]:
 
     for message in header.all(headers.ATTRIBUTE):
         if not message.is_shared:
-            yield read_attribute(message.data, file.widths, resolve)
+            try:
+                yield read_attribute(message.data, file.widths, resolve)
+            except Damaged as error:
+                file.pass_over(error)
     if (info := header.first(headers.ATTRIBUTE_INFO)) is None:
         return
     dense = read_attribute_info(info.data, file.widths)

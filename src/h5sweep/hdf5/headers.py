@@ -67,8 +67,11 @@ def _read_old(file: Hdf5File, address: int) -> Header:
     header = Header(address, 1)
     blocks = [(address + 16, size)]
     for start, length in _each_once(blocks):
-        for message in _old_messages(file, start, length):
-            _take(file, header, message, blocks)
+        try:
+            for message in _old_messages(file, start, length):
+                _take(file, header, message, blocks)
+        except Damaged as error:
+            file.pass_over(error)
     if len(header.messages) != count:
         found = f"{len(header.messages):,} messages where it claims {count:,}"
         file.note_fault(Damaged(f"the header at {address:,} has {found}"))
@@ -123,7 +126,11 @@ def _read_new(file: Hdf5File, address: int) -> Header:
     for block, length in _each_once(blocks):
         if block != address:
             start = 4
-            data = file.read_checked(block, length, "object header", b"OCHK")
+            try:
+                data = file.read_checked(block, length, "object header", b"OCHK")
+            except Damaged as error:
+                file.pass_over(error)
+                continue
         cursor = Cursor(data[start:-4], file.widths)
         for message in _new_messages(cursor, block + start, has_order=bool(flags & 4)):
             _take(file, header, message, blocks)
