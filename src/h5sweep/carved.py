@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
@@ -19,11 +22,29 @@ from .hdf5.messages import Attribute, Storage
 from .hdf5.rescue import Stored, read_stored
 from .hdf5.tree import Dataset, data_extents
 from .tasks import Cell, Group, Proof
-from .values import Array
 
-SECTOR_BYTES = 512
+PAGE_BYTES = 4096
+FEW_BYTES = 16  # of zeros at the edge of what lies in a page
+LOST_PAGE = "it lies in a page of zeros that reaches beyond it: a lost page"
 KEPT_CHUNKS = 4
 Extents = tuple[tuple[int, int], ...]
+
+
+class Gap(IntEnum):
+    """Whether zeros may stand for what was lost."""
+
+    NONE = 0
+    MAYBE = 1  # they may as well be values
+    SURE = 2  # they reach beyond the data
+
+
+@dataclass(frozen=True)
+class Rescued:
+    """A chunk that is not, or not surely, what its index leads to."""
+
+    data: bytes
+    rows: int  # those that were written
+    doubt: str = ""
 
 
 class CarvedVariable:
@@ -36,8 +57,14 @@ class CarvedVariable:
         self.is_checked = carved.is_checked
         self.doubt = "its header is torn" if carved.is_torn else ""
         self.most_bytes = most_bytes
-        self.suspects: set[int] = set()  # addresses that another dataset claims too
-        self.contents: dict[int, Stored] = {}  # chunks that were found elsewhere, by first row
+        self.attributes = {
+            name: cell.value
+            for name, attribute in carved.object.attributes.items()
+            if (cell := attribute_cell(carving, carved, attribute)) is not None
+        }
+        self.claims: list[tuple[int, int, int]] = []  # the extents of all datasets, in order
+        self.rivals: dict[int, list[tuple[CarvedVariable, int]]] = {}  # who claims a place too
+        self.rescued: dict[int, Rescued] = {}  # chunks that `streams` has settled, by first row
         self._kept: OrderedDict[tuple[int, ...], Stored] = OrderedDict()
 
     @property
@@ -67,10 +94,39 @@ class CarvedVariable:
             data, proof, doubt, places = self._read_plain(row, size)
         doubt = self.doubt or doubt
         is_empty = size > 0 and is_fill(self.dataset, data)
-        has_gap = proof is Proof.NOTHING and any(self._has_gap(at, n) for at, n in places)
+        gaps = [self._gap(at, n) for at, n in places] if proof is Proof.NOTHING else []
+        doubt = doubt or next((LOST_PAGE for gap in gaps if gap is Gap.SURE), "")
+        has_gap = any(gaps)
         cells = decode_elements(self.file, self.dataset.type, data, shape)
         proof = Proof.DOUBT if doubt else self._proof_of_type(proof)
-        return {n: Cell(array, proof, is_empty, has_gap, doubt) for n, array in cells.items()}
+        rescued = self._is_rescued(row)
+        is_whole = row is None and proof is Proof.NOTHING and len(places) == 1
+        offset = self.start + places[0][0] if is_whole else None
+        return {
+            name: Cell(array, proof, is_empty, has_gap, rescued, doubt, offset)
+            for name, array in cells.items()
+        }
+
+    def _is_rescued(self, row: int | None) -> bool:
+        if row is None or not self.rescued:
+            return bool(self.rescued)
+        side = self.dataset.layout.chunk[0]
+        return row // side * side in self.rescued
+
+    def is_suspect(self, address: int) -> bool:
+        """Whether somebody else claims this place, and may be right."""
+        return any(rival.may_hold(at) for rival, at in self.rivals.get(address, ()))
+
+    def may_hold(self, address: int) -> bool:
+        """Whether what lies there can be what its index says."""
+        chunk = next((c for c in self.dataset.chunks if c.address == address), None)
+        if chunk is None:
+            return True
+        try:
+            stored = read_stored(self.file, self.dataset, chunk)
+        except (Damaged, Unsupported):
+            return False
+        return stored.size == chunk.size
 
     def _proof_of_type(self, proof: Proof) -> Proof:
         """A text in a global heap has no checksum, whatever points to it."""
@@ -86,7 +142,7 @@ class CarvedVariable:
             raise Damaged("nothing was written there")
         place = (address or 0) + (row or 0) * size
         data = self.file.source.read(self.start + place, size)
-        doubt = "another dataset claims its place" if layout.address in self.suspects else ""
+        doubt = "another dataset claims its place" if self.is_suspect(address or 0) else ""
         is_proven = is_compact and self.is_checked
         proof = Proof.CHECKSUM if is_proven or not size else Proof.NOTHING
         return data, proof, doubt, () if is_compact else ((place, size),)
@@ -99,12 +155,16 @@ class CarvedVariable:
         whole = np.empty((len(rows), *dims[1:], self.dataset.type.size), np.uint8)
         proof, doubt, places = Proof.CHECKSUM, "", []
         for first in _grid(rows, dims, sides):
-            stored, chunk = self._stored(first)
+            stored, chunk = self._stored(first, rows)
             part, inside = _overlap(first, rows, dims, sides)
             block = np.frombuffer(stored.data, np.uint8).reshape(*sides, -1)
             whole[part] = block[inside]
-            proof = min(proof, Proof.CHECKSUM if stored.is_checked else Proof.NOTHING)
-            if chunk is not None and chunk.address in self.suspects:
+            # Without a checksum of its index, a chunk may be the right one of something else.
+            is_proven = stored.is_checked and self.is_checked
+            proof = min(proof, Proof.CHECKSUM if is_proven else Proof.NOTHING)
+            if first[0] in self.rescued:
+                doubt = doubt or self.rescued[first[0]].doubt
+            elif chunk is not None and self.is_suspect(chunk.address):
                 doubt = "another dataset claims a chunk of it"
             if chunk is not None and not stored.is_checked:
                 step = chunk.size // sides[0]
@@ -112,13 +172,17 @@ class CarvedVariable:
                 places.append((chunk.address, chunk.size) if at is None else (at, step))
         return whole.tobytes(), proof, doubt, tuple(places)
 
-    def _stored(self, first: tuple[int, ...]) -> tuple[Stored, Chunk | None]:
+    def _stored(self, first: tuple[int, ...], rows: range) -> tuple[Stored, Chunk | None]:
         """The chunk that begins with this element."""
-        if first[0] in self.contents:
-            return self.contents[first[0]], None
+        if (rescued := self.rescued.get(first[0])) is not None:
+            if min(rows.stop - first[0], self.dataset.layout.chunk[0]) > rescued.rows:
+                raise Damaged("it is behind the end of the stream that was found")
+            return Stored(rescued.data, 0, is_checked=False), None
         chunk = self.chunks.get(first)
         if chunk is None:
             raise Damaged("a chunk of it is in no index")
+        if not self.dataset.filters and chunk.address + chunk.size > self.file.size:
+            return self._cut_chunk(chunk, rows), chunk
         if first not in self._kept:
             self._kept[first] = read_stored(self.file, self.dataset, chunk)
             if len(self._kept) > max(KEPT_CHUNKS, self._across):
@@ -127,6 +191,15 @@ class CarvedVariable:
         if stored.size != chunk.size and stored.is_checked:
             raise Damaged(f"a chunk at {chunk.address:,} is longer or shorter than its index says")
         return stored, chunk
+
+    def _cut_chunk(self, chunk: Chunk, rows: range) -> Stored:
+        """A chunk in which the file ends; Damaged unless these rows lie before that."""
+        there = max(self.file.size - chunk.address, 0)
+        whole = there // (chunk.size // self.dataset.layout.chunk[0])
+        if rows.stop - chunk.start[0] > whole:
+            raise Damaged(f"the file ends before it, at {self.file.source.size:,}")
+        data = self.file.source.read(self.start + chunk.address, there)
+        return Stored(data.ljust(chunk.size, b"\0"), chunk.size, is_checked=False)
 
     @cached_property
     def chunks(self) -> dict[tuple[int, ...], Chunk]:
@@ -139,18 +212,65 @@ class CarvedVariable:
         across = math.prod(-(-n // side) for n, side in zip(dims[1:], sides[1:], strict=True))
         return min(across, 1024)
 
-    def _has_gap(self, address: int, size: int) -> bool:
-        """Whether any of these bytes lies in a sector of zeros."""
-        first = (self.start + address) // SECTOR_BYTES * SECTOR_BYTES
-        last = min(-(-(self.start + address + size) // SECTOR_BYTES) * SECTOR_BYTES, self._end)
-        if last <= first:
-            return False
-        sectors = np.frombuffer(self.file.source.read(first, last - first), np.uint8)
-        return not sectors.reshape(-1, SECTOR_BYTES).any(axis=1).all()
+    def _gap(self, address: int, size: int) -> Gap:
+        """Whether any of these bytes lies in a stretch of zeros that may be a lost page."""
+        if not self._ends_at_page(address, size):
+            return Gap.NONE
+        if not all(map(self._may_be_values, self._zero_pages(address, size))):
+            return Gap.SURE
+        return Gap.MAYBE if size > FEW_BYTES else Gap.NONE  # a single number may well be zero
 
-    @property
-    def _end(self) -> int:
-        return self.file.source.size // SECTOR_BYTES * SECTOR_BYTES
+    def _ends_at_page(self, address: int, size: int) -> bool:
+        """Whether zeros among these bytes go on to where a page begins or ends.
+
+        So it is where a page was lost, or never written; zeros that are values end with them.
+        """
+        first, end = self.start + address, self.start + address + size
+        for page in range(first // PAGE_BYTES * PAGE_BYTES, end, PAGE_BYTES):
+            low, high = max(page, first), min(page + PAGE_BYTES, end)
+            few = min(FEW_BYTES, high - low)
+            last = min(page + PAGE_BYTES, self.file.source.size)
+            for start, stop in ((page, low + few), (high - few, last)):
+                if not any(self.file.source.read(start, stop - start)):
+                    return True
+        return False
+
+    def _may_be_values(self, page: int) -> bool:
+        """Whether a page of zeros may be values: of one dataset, or of several, all of zeros."""
+        low, high = page - self.start, page - self.start + PAGE_BYTES
+        place = max(bisect_right(self.claims, (low, high, high)) - 1, 0)
+        covered = low
+        for at, end, written in itertools.islice(self.claims, place, None):
+            if at > covered or covered >= high:
+                break
+            is_part = written > low and not (at <= low and end >= high)
+            if is_part and any(self.file.source.read(self.start + at, written - at)):
+                return False
+            covered = max(covered, end)
+        return covered >= high
+
+    def extents(self) -> Iterator[tuple[int, int, int]]:
+        """Where its data begin and end, and up to where rows were written."""
+        size = self.file.size
+        sides, rows = self.dataset.layout.chunk, (self.shape or (0,))[0] if self.shape else 0
+        starts = {chunk.address: chunk.start[0] for chunk in self.dataset.chunks}
+        for at, count in data_extents(self.dataset):
+            written = count
+            if at in starts and not self.dataset.filters:
+                written = count // sides[0] * min(max(rows - starts[at], 0), sides[0])
+            yield at, min(at + count, size), max(min(at + written, size), at)
+
+    def _zero_pages(self, address: int, size: int) -> list[int]:
+        """The offsets of the pages, all zeros, that some bytes lie in."""
+        step = PAGE_BYTES
+        first = (self.start + address) // step * step
+        whole = self.file.source.size // step * step
+        last = min(-(-(self.start + address + size) // step) * step, whole)
+        if last <= first:
+            return []
+        blocks = np.frombuffer(self.file.source.read(first, last - first), np.uint8)
+        is_zero = ~blocks.reshape(-1, step).any(axis=1)
+        return [first + int(number) * step for number in np.flatnonzero(is_zero)]
 
     def place(self, row: int | None) -> Extents:
         """Where its data are, or should be: offsets in the file and sizes."""
@@ -208,8 +328,10 @@ def view_carved(carving: Carving, most_bytes: int) -> list[Group]:
 def _group_of(carving: Carving, carved: Carved, variables: dict[int, CarvedVariable]) -> Group:
     group = Group(carved.path, is_linked=carved.is_linked)
     group.doubt = "its header is torn" if carved.is_torn else ""
+    # Links are checksummed where headers are, and only there.
+    group.has_checked_name = carved.is_checked and carved.is_linked
     for name, attribute in carved.object.attributes.items():
-        if (cell := _attribute_cell(carving, carved, attribute)) is not None:
+        if (cell := attribute_cell(carving, carved, attribute)) is not None:
             group.attributes[name] = cell
     for name, child in carved.links:
         found = carving.objects.get(child)
@@ -220,7 +342,7 @@ def _group_of(carving: Carving, carved: Carved, variables: dict[int, CarvedVaria
     return group
 
 
-def _attribute_cell(carving: Carving, carved: Carved, attribute: Attribute) -> Cell | None:
+def attribute_cell(carving: Carving, carved: Carved, attribute: Attribute) -> Cell | None:
     try:
         cells = decode_elements(
             carving.file, attribute.type, attribute.value, attribute.space.dims or ()
@@ -254,6 +376,9 @@ def _note_suspects(carving: Carving, variables: dict[int, CarvedVariable]) -> No
         for at, size in data_extents(variable.dataset)
         if size and not variable.dataset.is_external
     )
+    extents = sorted(extent for variable in variables.values() for extent in variable.extents())
+    for variable in variables.values():
+        variable.claims = extents
     reach, holder = 0, (0, 0, -1)
     for claim in claims:
         if claim[0] < reach and claim[2] in variables and holder[2] in variables:
@@ -269,7 +394,8 @@ def _doubt(
     second: tuple[int, int, int],
 ) -> None:
     """Doubt both claims, or only that of a remnant, which nothing leads to."""
-    linked = [carving.objects[claim[2]].is_linked for claim in (first, second)]
-    for claim, is_linked in zip((first, second), linked, strict=True):
-        if not is_linked or all(linked):
-            variables[claim[2]].suspects.add(claim[0])
+    is_linked = {claim: carving.objects[claim[2]].is_linked for claim in (first, second)}
+    for claim, other in ((first, second), (second, first)):
+        if not is_linked[claim] or is_linked[other]:
+            rival = (variables[other[2]], other[0])
+            variables[claim[2]].rivals.setdefault(claim[0], []).append(rival)

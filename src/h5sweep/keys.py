@@ -46,6 +46,10 @@ class KeyPattern:
             raise UsageError(f"{text!r} is no key pattern: {advice}")
         return cls(text, tuple(names), re.compile("".join(parts)), tuple(types))
 
+    def name_of(self, key: Mapping[str, object]) -> str:
+        """The name that a task with this key has."""
+        return _FIELD.sub(lambda match: str(key[match[1]]), self.text)
+
     def key_of(self, path: str) -> dict[str, KeyValue] | None:
         """The key in a group's path or a file's name: in all of it, or in its end."""
         whole = path.strip("/")

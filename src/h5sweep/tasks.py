@@ -19,6 +19,8 @@ from .keys import KeyPattern, number_in
 from .plan import RESERVED_NAMES, Key, Plan, checked_value
 from .values import Array
 
+NEVER_WRITTEN = "nothing was written there"
+NO_KEY = "it has no key"
 Failures = (Damaged, Unsupported, OSError, RuntimeError, ValueError, TypeError, KeyError)
 
 
@@ -38,7 +40,9 @@ class Cell:
     proof: Proof = Proof.NOTHING
     is_fill: bool = False  # nothing but the fill value
     has_gap: bool = False  # part of it lies where only zeros are, as a lost page leaves them
+    is_rescued: bool = False  # out of a gzip stream that its index does not lead to
     doubt: str = ""
+    offset: int | None = None  # where it lies in the file, if in one piece and without a checksum
 
 
 class Variable(Protocol):
@@ -64,6 +68,7 @@ class Group:
     variables: dict[str, Variable] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)  # names that lead nowhere, and why
     is_linked: bool = True
+    has_checked_name: bool = False
     parent: Group | None = None
     doubt: str = ""
 
@@ -123,8 +128,11 @@ class Found:
     key: Key | None = None
     cells: dict[str, Cell] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
+    is_unsupported: bool = False  # what is lost is not damaged, but not known here
     key_proof: Proof = Proof.NOTHING
     is_linked: bool = True
+    is_row: bool = False
+    is_proven: bool = False  # a checksum of the whole result is right
     doubt: str = ""
     extents: tuple[tuple[int, int], ...] = ()  # of what is lost
 
@@ -155,24 +163,25 @@ def _may_be_key(cell: Cell) -> bool:
 def find_tasks(groups: Sequence[Group], rule: KeyRule, file_name: str) -> Iterator[Found]:
     """Every task of a file, with its values; of what could not be read, why."""
     keyed = {id(group): key for group in groups if (key := _group_key(group, rule)) is not None}
-    tables = [g for g in groups if id(g) not in keyed and _columns(g, rule)]
+    tables = {id(g) for g in groups if id(g) not in keyed and columns_of(g, rule)}
     is_known = bool(keyed or tables)
+    inner = _groups_within(groups, keyed)
     for group in groups:
         if id(group) in keyed:
-            yield _read_group(group, groups, keyed, rule)
-        elif group in tables:
+            yield _read_group(group, inner.get(id(group), []), keyed[id(group)], rule)
+        elif id(group) in tables:
             yield from _read_table(group, rule)
         elif group.variables and not is_known and (group.path != "/" or len(groups) == 1):
             yield _read_one(group, rule, file_name)
         elif group.variables and group.path != "/" and _keyed_above(group, keyed) is None:
-            yield Found(group.path or "a group without a name", None, {}, {"": "it has no key"})
+            yield Found(group.path or "a group without a name", None, {}, {"": NO_KEY})
 
 
 def _group_key(group: Group, rule: KeyRule) -> tuple[Key, Proof] | None:
     """The key of a group that is a task; what its name says comes before its attributes."""
-    if rule.pattern is not None and group.path != "/":
-        if (found := rule.checked(rule.pattern.key_of(group.path))) is not None:
-            return found, Proof.NOTHING
+    by_name = rule.pattern.key_of(group.path) if rule.pattern and group.path != "/" else None
+    if (key := rule.checked(by_name)) is not None:
+        return key, Proof.CHECKSUM if group.has_checked_name else Proof.NOTHING
     if rule.pattern is not None or not rule.names:
         return None
     cells = {}
@@ -207,20 +216,29 @@ def _keyed_above(group: Group, keyed: Mapping[int, object]) -> Group | None:
     return None
 
 
+def _groups_within(groups: Sequence[Group], keyed: Mapping[int, object]) -> dict[int, list[Group]]:
+    """The groups that lie in the group of a task, by that."""
+    found: dict[int, list[Group]] = {}
+    for group in groups:
+        above = None if id(group) in keyed else _keyed_above(group, keyed)
+        if above is not None:
+            found.setdefault(id(above), []).append(group)
+    return found
+
+
 def _read_group(
-    group: Group, groups: Sequence[Group], keyed: dict[int, tuple[Key, Proof]], rule: KeyRule
+    group: Group, groups: Sequence[Group], known: tuple[Key, Proof], rule: KeyRule
 ) -> Found:
-    key, proof = keyed[id(group)]
+    key, proof = known
     found = Found(group.path or "a group without a name", key, key_proof=proof)
     found.is_linked, found.doubt = group.is_linked, group.doubt
     found.lost.update(group.lost)
     _take_attributes(found, group, rule)
     _take_variables(found, group, "", rule)
     for inner in groups:
-        if inner is not group and id(inner) not in keyed and _keyed_above(inner, keyed) is group:
-            prefix = inner.path.removeprefix(group.path).strip("/").replace("/", "_")
-            found.lost.update({f"{prefix}_{name}": why for name, why in inner.lost.items()})
-            _take_variables(found, inner, prefix + "_", rule)
+        prefix = inner.path.removeprefix(group.path).strip("/").replace("/", "_")
+        found.lost.update({f"{prefix}_{name}": why for name, why in inner.lost.items()})
+        _take_variables(found, inner, prefix + "_", rule)
     return found
 
 
@@ -248,6 +266,7 @@ def _take_cells(
         found.lost[name] = "it is larger than the memory"
     except Failures as error:
         found.lost[name] = str(error)
+        found.is_unsupported |= isinstance(error, Unsupported)
         found.extents += variable.place(row)
 
 
@@ -258,7 +277,7 @@ def usable_name(name: str, key_names: Sequence[str]) -> str:
     return f"{name}_" if name in RESERVED_NAMES or name in key_names else name
 
 
-def _columns(group: Group, rule: KeyRule) -> dict[str, Variable]:
+def columns_of(group: Group, rule: KeyRule) -> dict[str, Variable]:
     """The columns of a table: those that may grow or, if none may, all of equal length."""
     growing = {n: v for n, v in group.variables.items() if v.may_grow and v.shape}
     is_keyed = bool(rule.names) and set(rule.names) <= group.variables.keys() | group.lost.keys()
@@ -272,12 +291,13 @@ def _columns(group: Group, rule: KeyRule) -> dict[str, Variable]:
 
 
 def _read_table(group: Group, rule: KeyRule) -> Iterator[Found]:
-    columns = _columns(group, rule)
+    columns = columns_of(group, rule)
     names = [name for name in rule.names if name in columns]
     # An append that was interrupted has reached some columns only.
     rows = min((v.shape[0] for v in columns.values() if v.shape), default=0)
     for row in range(rows):
-        found = Found(f"row {row:,} of {group.path or 'a table without a name'}")
+        place = f"row {row:,} of {group.path or 'a table without a name'}"
+        found = Found(place, is_row=True)
         found.is_linked, found.doubt = group.is_linked, group.doubt
         found.lost.update({name: why for name, why in group.lost.items() if names})
         for name, variable in columns.items():
@@ -295,8 +315,8 @@ def _take_row_key(found: Found, rule: KeyRule) -> None:
     whole = {name: cell for name, cell in cells.items() if cell is not None}
     found.key = rule.checked({name: cell.value.item() for name, cell in whole.items()})
     found.key_proof = min((cell.proof for cell in whole.values()), default=Proof.NOTHING)
-    if all(cell.is_fill for cell in (*whole.values(), *found.cells.values())):
-        found.lost[""] = "nothing was written there"
+    if found.cells and not found.lost and all(cell.is_fill for cell in found.cells.values()):
+        found.lost[""] = NEVER_WRITTEN
     found.doubt = found.doubt or next((c.doubt for c in whole.values() if c.doubt), "")
 
 
@@ -310,5 +330,5 @@ def _read_one(group: Group, rule: KeyRule, file_name: str) -> Found:
     _take_attributes(found, group, rule)
     _take_variables(found, group, "", rule)
     if key is None:
-        found.lost[""] = "it has no key"
+        found.lost[""] = NO_KEY
     return found

@@ -15,6 +15,8 @@
     chunks       where the chunks of a dataset lie, for every kind of index
     data         elements out of chunks and contiguous data, through the common filters
     tree         every object of a file, and what is wrong with each
+    carve        objects found by scanning, where no directory can be trusted
+    rescue       chunks behind a stale index, out of gzip streams
 
 No size, count or address of the file is believed before it was compared with the file's own size.
 """

@@ -8,9 +8,10 @@ passed over. Nothing found here is more than the bytes say: `evidence` judges it
 from __future__ import annotations
 
 import re
+import struct
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from . import headers
@@ -37,13 +38,15 @@ _EIGHTS = b"[" + b"".join(re.escape(bytes([low])) for low in range(0, 256, 8)) +
 _OLD_HEADER = re.compile(
     rb"\x01\0(?!\0\0)..[\x01-\xff]\0\0\0"
     + _EIGHTS
-    + rb"..\0\0\0\0\0[\0-\x18]\0"
+    + rb".[\0-\x0f]\0\0\0\0\0[\0-\x18]\0"
     + _EIGHTS
     + rb"..\0\0\0",
     re.DOTALL,
 )
 _HEAP_BLOCK = re.compile(rb"FHDB\0")
 _PATTERNS = (re.compile(rb"OHDR\x02"), _OLD_HEADER, _HEAP_BLOCK)
+_MESSAGE = struct.Struct("<HHB3s")
+_CUT = (0, 0xFFF8, 0, b"")  # a message of which nothing is known but that it goes on
 _LINK = re.compile(rb"\x01[\0-\x1f]")
 _GUESSES = (
     *((Widths(8, 8), start) for start in (0, 512, 1024, 2048, 4096)),
@@ -129,9 +132,28 @@ def _find_all(source: Source) -> dict[bytes, list[int]]:
         data = source.read(start, min(STEP_BYTES + _OVERLAP, source.size - start))
         for pattern in _PATTERNS:
             for match in pattern.finditer(data):
-                if match.start() < STEP_BYTES and len(found[pattern.pattern]) < MOST_FOUND:
-                    found[pattern.pattern].append(start + match.start())
+                place = match.start()
+                if place >= STEP_BYTES or len(found[pattern.pattern]) >= MOST_FOUND:
+                    break
+                if pattern is not _OLD_HEADER or _is_old_header(data, place):
+                    found[pattern.pattern].append(start + place)
     return found
+
+
+def _is_old_header(data: bytes, place: int) -> bool:
+    """Whether messages of known types fill a header; nothing in it says that it is one."""
+    count, says_something = int.from_bytes(data[place + 2 : place + 4], "little"), False
+    end = place + 16 + int.from_bytes(data[place + 8 : place + 12], "little")
+    place += 16
+    while place < end and count:
+        kind, size, _, zeros = _MESSAGE.unpack_from(data, place) if place + 8 <= len(data) else _CUT
+        if kind > headers.LAST_KNOWN or size % 8 or any(zeros):
+            return False
+        place, count = place + 8 + size, count - 1
+        says_something |= kind > 0 and size > 0
+        if place > len(data):
+            return True  # the rest is in the next stretch: it is looked at when it is read
+    return place <= end and says_something
 
 
 def carve(source: Source) -> Carving:
@@ -145,6 +167,8 @@ def carve(source: Source) -> Carving:
     addresses = [offset - start for offset in hits if offset >= start]
     carving = Carving(file, _read_all(file, addresses), is_read)
     _add_parents(carving, [block - start for block in blocks if block >= start], addresses)
+    if not is_read and (root := _likely_root(carving)) is not None:
+        file.superblock = replace(superblock, root=root)
     _add_paths(carving)
     _drop_data(carving)
     return carving
@@ -240,13 +264,13 @@ def _add_parents(carving: Carving, blocks: list[int], addresses: list[int]) -> N
     ends = sorted({*blocks, *addresses, carving.file.size})
     for block in blocks:
         for heap, link in _links_in_block(carving.file, block, ends):
-            child = carving.objects.get(link.address or 0)
-            if child is None or any(name == link.name for _, name in child.parents):
+            found = carving.objects.get(link.address or 0)
+            if found is None or any(name == link.name for _, name in found.parents):
                 continue
-            parent = groups.get(heap)
-            child.parents.append((None if parent is None else parent.address, link.name))
-            if parent is not None:
-                parent.links.append((link.name, child.address))
+            group = groups.get(heap)
+            found.parents.append((None if group is None else group.address, link.name))
+            if group is not None:
+                group.links.append((link.name, found.address))
 
 
 def _groups_by_heap(carving: Carving) -> dict[int, Carved]:
@@ -281,6 +305,18 @@ def _links_in_block(file: LenientFile, block: int, ends: list[int]) -> Iterator[
             continue
         if link.address is not None and link.name.isprintable():
             yield heap, link
+
+
+def _likely_root(carving: Carving) -> int | None:
+    """The group that no other links to, and that links to groups, or is the only one."""
+    groups = {o.address: o for o in carving.objects.values() if o.is_group}
+    tops = [
+        group
+        for group in groups.values()
+        if not group.parents
+        and (len(groups) == 1 or any(child in groups for _, child in group.links))
+    ]
+    return max(tops, key=lambda group: len(group.links)).address if tops else None
 
 
 def _add_paths(carving: Carving) -> None:

@@ -17,6 +17,7 @@ LAST_KNOWN = 0x18
 IS_SHARED = 0x02
 _FAIL_IF_UNKNOWN = 0x80
 _MOST_BLOCKS = 10_000
+_MOST_MESSAGES = 0xFFFF  # they are counted in two bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ def _old_messages(file: Hdf5File, start: int, length: int) -> Iterator[Message]:
 
 def _take(file: Hdf5File, header: Header, message: Message, blocks: list[tuple[int, int]]) -> None:
     header.messages.append(message)
+    if len(header.messages) > _MOST_MESSAGES:
+        raise Damaged(f"the header at {header.address:,} has more than {_MOST_MESSAGES:,} messages")
     if message.type == CONTINUATION:
         cursor = Cursor(message.data, file.widths)
         address, length = cursor.needed_address("a continuation"), cursor.length()
