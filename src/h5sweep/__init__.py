@@ -2,7 +2,7 @@
 
 @h5sweep.sweep declares a sweep, `h5sweep run study.py` runs it. `Recorder` keeps the results of
 programs that have a pool of their own. `open` gives the output as an xarray Dataset, `check_files`
-says what is wrong with HDF5 files of any program.
+says what is wrong with HDF5 files of any program, `salvage_files` gets the results out of them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,34 @@ if TYPE_CHECKING:
     from .check_report import CheckReport
     from .findings import Finding
     from .recorder import Recorder
+    from .salvage import salvage_files
+    from .salvage_report import SalvageReport
 
 __version__ = "0.1.0"
 
-__all__ = ["CheckReport", "Finding", "Recorder", "Sweep", "check_files", "errors", "open", "sweep"]
+__all__ = [
+    "CheckReport",
+    "Finding",
+    "Recorder",
+    "SalvageReport",
+    "Sweep",
+    "check_files",
+    "errors",
+    "open",
+    "salvage_files",
+    "sweep",
+]
 
 # Imported when first used: the command line starts without them.
 _PLACES = {
     "CheckReport": ("check_report", "CheckReport"),
     "Finding": ("findings", "Finding"),
     "Recorder": ("recorder", "Recorder"),
+    "SalvageReport": ("salvage_report", "SalvageReport"),
     "Sweep": ("api", "Sweep"),
     "check_files": ("check", "check_files"),
     "open": ("api", "open_output"),
+    "salvage_files": ("salvage", "salvage_files"),
     "sweep": ("api", "sweep"),
 }
 
