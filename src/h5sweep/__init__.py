@@ -2,7 +2,8 @@
 
 @h5sweep.sweep declares a sweep, `h5sweep run study.py` runs it. `Recorder` keeps the results of
 programs that have a pool of their own. `open` gives the output as an xarray Dataset, `check_files`
-says what is wrong with HDF5 files of any program, `merge_files` makes one file of them.
+says what is wrong with HDF5 files of any program, `merge_files` makes one file of them, and
+`salvage_files` gets the results out of damaged ones.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from .merge_files import merge_files
     from .policy import OnDamaged, Policy, Threshold
     from .recorder import Recorder
+    from .salvage import salvage_files
+    from .salvage_report import SalvageReport
 
 __version__ = "0.1.0"
 
@@ -34,12 +37,14 @@ __all__ = [
     "OnDamaged",
     "Policy",
     "Recorder",
+    "SalvageReport",
     "Sweep",
     "Threshold",
     "check_files",
     "errors",
     "merge_files",
     "open",
+    "salvage_files",
     "sweep",
 ]
 
@@ -52,11 +57,13 @@ _PLACES = {
     "OnDamaged": ("policy", "OnDamaged"),
     "Policy": ("policy", "Policy"),
     "Recorder": ("recorder", "Recorder"),
+    "SalvageReport": ("salvage_report", "SalvageReport"),
     "Sweep": ("api", "Sweep"),
     "Threshold": ("policy", "Threshold"),
     "check_files": ("check", "check_files"),
     "merge_files": ("merge_files", "merge_files"),
     "open": ("api", "open_output"),
+    "salvage_files": ("salvage", "salvage_files"),
     "sweep": ("api", "sweep"),
 }
 

@@ -149,6 +149,7 @@ def cli() -> None:
     h5sweep run study.py -o layouts.h5     run what is missing, then merge
     h5sweep status layouts.h5              from any other terminal
     h5sweep check layouts.h5_temp          what is wrong with files of any program
+    h5sweep salvage layouts.h5_temp        get the results out of damaged ones
     h5sweep clean layouts.h5               what is safe to remove
     """
 
@@ -643,6 +644,104 @@ def check(
         _print(report_csv(report))
     else:
         _print([report_text(report, width=_terminal_width(), show_all=show_all)])
+    return report.exit_code
+
+
+@cli.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Put what is recovered into the run folder of this output.",
+)
+@click.option("--to", type=click.Path(path_type=Path), help="Or into this folder.")
+@click.option(
+    "--key",
+    metavar="KEY",
+    help="How tasks are told apart: farm{farm_id:d}_s{seed:d}, or farm_id,seed.",
+)
+@click.option(
+    "--expect",
+    type=click.Path(path_type=Path),
+    help="A study or CSV that says which tasks there should be.",
+)
+@click.option("--sweep", "name", metavar="NAME", help="Which sweep, if the study has several.")
+@click.option(
+    "--accept",
+    type=click.Choice(["verified", "consistent", "unverified"]),
+    default="consistent",
+    show_default=True,
+    help="The least that must speak for a result.",
+)
+@click.option(
+    "--nameless",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write arrays that nothing names any more into this folder (npy).",
+)
+@click.option(
+    "--timeout",
+    metavar="DURATION",
+    callback=parsed_by(parse_limit(parse_duration)),
+    default="20s",
+    show_default=True,
+    help="Longest time that the HDF5 library may take for one file.",
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    callback=parsed_by(parse_limit(parse_size)),
+    default="1GiB",
+    show_default=True,
+    help="Most memory for one result.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def salvage(
+    paths: tuple[str, ...],
+    output: Path | None,
+    to: Path | None,
+    key: str | None,
+    expect: Path | None,
+    name: str | None,
+    accept: str,
+    nameless: Path | None,
+    timeout: float,
+    memory: int,
+    as_json: bool,
+) -> int:
+    """Get the results out of damaged HDF5 files; the files themselves stay as they are.
+
+    PATH is a file, a folder or a glob. With -o, what is recovered lies in the run folder of that
+    output as if it had just been computed: merge, missing and run see it. Without -o and --to,
+    nothing is written. Exit code 0 if all that there are signs of was recovered, 3 if not.
+
+    \b
+    h5sweep salvage layouts.h5_temp -o layouts.h5 --expect study.py
+    """
+    from .expected import load_expected
+    from .progress import choose_display
+    from .salvage import salvage_files
+    from .salvage_report import report_json, report_text
+
+    expected = load_expected(expect, name) if expect else None
+    display = choose_display()
+    try:
+        report = salvage_files(
+            paths,
+            output=output,
+            to=to,
+            key=key,
+            expected=expected,
+            accept=accept,
+            nameless=nameless,
+            timeout_s=timeout,
+            memory_bytes=memory,
+            progress=display.checking,
+        )
+    finally:
+        display.end()
+    _print([report_json(report) if as_json else report_text(report)])
     return report.exit_code
 
 

@@ -56,7 +56,7 @@ class Finding:
 END = (
     "keep the file; `h5clear --increment=0 COPY` mends a copy whose superblock is of version 2 or 3"
 )
-KEEP = "keep the file: what is intact in it can still be got out"
+KEEP = "keep the file: `h5sweep salvage` gets out what is intact in it"
 RERUN = "nothing is in it: run its tasks again"
 COPY = "on a copy, `h5clear -s --increment=0 COPY` makes it open; keep the original"
 

@@ -46,6 +46,10 @@ class KeyPattern:
             raise UsageError(f"{text!r} is no key pattern: {advice}")
         return cls(text, tuple(names), re.compile("".join(parts)), tuple(types))
 
+    def name_of(self, key: Mapping[str, object]) -> str:
+        """The name that a task with this key has."""
+        return _FIELD.sub(lambda match: str(key[match[1]]), self.text)
+
     def key_of(self, path: str) -> dict[str, KeyValue] | None:
         """The key in a group's path or a file's name: in all of it, or in its end."""
         values = self.values_of(path)
@@ -106,18 +110,7 @@ class Comparison:
             self.done[number] = 1
 
     def _number(self, key: Mapping[str, KeyValue]) -> int | None:
-        """The plan's number; a value may stand in a file as another type than in the plan."""
-        if not set(self.plan.names) <= set(key):
-            return None
-        key = {name: key[name] for name in self.plan.names}  # a name may tell more than the key
-        if (found := self.plan.number(key)) is not None:
-            return found
-        try:
-            return self.plan.number(
-                {c.name: _CONVERTERS[c.type](key[c.name]) for c in self.plan.columns}
-            )
-        except (ValueError, KeyError):
-            return None
+        return number_in(self.plan, key)
 
     @property
     def tasks_done(self) -> int:
@@ -133,6 +126,21 @@ class Comparison:
                 done[code] += self.done[task]
             found[column.name] = list(zip(column.values, done, total, strict=True))
         return found
+
+
+def number_in(plan: Plan, key: Mapping[str, KeyValue]) -> int | None:
+    """The plan's number; a value may stand in a file as another type than in the plan."""
+    if not set(plan.names) <= set(key):
+        return None
+    key = {name: key[name] for name in plan.names}  # a name may tell more than the key
+    if (found := plan.number(key)) is not None:
+        return found
+    try:
+        wanted = {c.name: _CONVERTERS[c.type](key[c.name]) for c in plan.columns}
+    except (ValueError, KeyError, OverflowError):
+        return None
+    is_same = all(v == key[n] or str(v) == str(key[n]) for n, v in wanted.items())
+    return plan.number(wanted) if is_same else None
 
 
 def _columns(

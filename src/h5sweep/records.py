@@ -318,6 +318,12 @@ def record_of(offset: int, frame: tuple[Any, ...]) -> Record:
     )
 
 
+def read_data(file: RecordFile, offset: int, frame: tuple[Any, ...]) -> bytes:
+    """The data of a record that `scan` yielded."""
+    start = record_of(offset, frame).data_offset
+    return bytes(file.buffer[start : start + frame[5]])
+
+
 def json_bytes(value: dict[str, Any]) -> bytes:
     """Encode a header; strict JSON, so that any reader can parse it."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

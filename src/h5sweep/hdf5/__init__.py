@@ -16,6 +16,8 @@
     data         elements out of chunks and contiguous data, through the common filters
     tree         every object of a file, and what is wrong with each
     alike        groups that differ in their data only, many at a time; the only one with NumPy
+    carve        objects found by scanning, where no directory can be trusted
+    rescue       chunks behind a stale index, out of gzip streams
 
 No size, count or address of the file is believed before it was compared with the file's own size.
 """

@@ -45,10 +45,13 @@ def _read_node(
     file.note_structure(address, 8 + 2 * file.widths.offset + size)
     for _ in range(count):
         key, child = cursor.take(key_bytes), cursor.needed_address("a tree's child")
-        if own_level:
-            yield from _read_node(file, child, node_type, key_bytes, own_level - 1, seen)
-        else:
+        if not own_level:
             yield Entry(key, child)
+            continue
+        try:
+            yield from _read_node(file, child, node_type, key_bytes, own_level - 1, seen)
+        except Damaged as error:
+            file.pass_over(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,9 @@ def _read_new_node(
         child = cursor.needed_address("a tree's child")
         child_count = cursor.uint(shape.count_bytes)
         cursor.skip(shape.total_bytes[depth - 1] if depth > 1 else 0)
-        yield from _read_new_node(file, shape, child, child_count, depth - 1, tree_type, seen)
+        try:
+            yield from _read_new_node(file, shape, child, child_count, depth - 1, tree_type, seen)
+        except Damaged as error:
+            file.pass_over(error)
         if record is not None:
             yield record

@@ -86,7 +86,8 @@ def _read_version_1(reader: _Reader, address: int) -> Iterator[Chunk]:
         size, mask = key.uint(4), key.uint(4)
         start = tuple(key.uint(8) for _ in range(rank))
         if any(at % side for at, side in zip(start, reader.layout.chunk, strict=True)):
-            raise Damaged(f"a chunk that begins at {start}, within another")
+            reader.file.pass_over(Damaged(f"a chunk that begins at {start}, within another"))
+            continue
         yield Chunk(start, entry.child, size, mask)
 
 
@@ -163,9 +164,12 @@ def _fixed_elements(
     for page in range(pages):
         here = min(page_count, count - page * page_count)
         if bitmap[page // 8] & 0x80 >> page % 8:
-            data = file.read_checked(start, here * element_bytes + 4, "array page")
-            cursor = Cursor(data[:-4], file.widths)
-            yield from ((page * page_count + number, cursor) for number in range(here))
+            try:
+                data = file.read_checked(start, here * element_bytes + 4, "array page")
+                cursor = Cursor(data[:-4], file.widths)
+                yield from ((page * page_count + number, cursor) for number in range(here))
+            except Damaged as error:
+                file.pass_over(error)
         start += page_count * element_bytes + 4
 
 
@@ -254,7 +258,10 @@ def _extensible_elements(
             continue
         for block, bitmap in zip(addresses, bitmaps, strict=True):
             if block is not None and number < used:
-                yield from _data_block(array, block, number, elements, bitmap)
+                try:
+                    yield from _data_block(array, block, number, elements, bitmap)
+                except Damaged as error:
+                    file.pass_over(error)
             number += elements
 
 
@@ -262,12 +269,17 @@ def _super_block(
     array: _Extensible, address: int, blocks: int, elements: int
 ) -> tuple[list[int | None], list[bytes]]:
     """The addresses of a super block's data blocks, and which of their pages are in use."""
+    nothing: tuple[list[int | None], list[bytes]] = [None] * blocks, [b""] * blocks
     file, widths = array.reader.file, array.reader.file.widths
     prefix = 6 + widths.offset + array.offset_bytes
     pages = elements // array.page_count if elements > array.page_count else 0
     bitmap_bytes = (pages + 7) // 8
     size = prefix + blocks * (bitmap_bytes + widths.offset) + 4
-    cursor = file.checked_cursor(address, size, "array block", b"EASB")
+    try:
+        cursor = file.checked_cursor(address, size, "array block", b"EASB")
+    except Damaged as error:
+        file.pass_over(error)
+        return nothing
     cursor.position = prefix
     bitmaps = [cursor.take(bitmap_bytes) for _ in range(blocks)]
     return [cursor.address() for _ in range(blocks)], bitmaps
@@ -293,10 +305,13 @@ def _data_block(
     page_bytes = array.page_count * element_bytes + 4
     for page in range(elements // array.page_count):
         if bitmap[page // 8] & 0x80 >> page % 8:
-            data = file.read_checked(start + page * page_bytes, page_bytes, "array page")
-            cursor = Cursor(data[:-4], file.widths)
             here = first + page * array.page_count
-            yield from ((here + number, cursor) for number in range(array.page_count))
+            try:
+                data = file.read_checked(start + page * page_bytes, page_bytes, "array page")
+                cursor = Cursor(data[:-4], file.widths)
+                yield from ((here + number, cursor) for number in range(array.page_count))
+            except Damaged as error:
+                file.pass_over(error)
 
 
 def _read_version_2(reader: _Reader, address: int) -> Iterator[Chunk]:

@@ -107,13 +107,14 @@ def read_chunk(file: Hdf5File, dataset: Dataset, chunk: Chunk) -> bytes:
     data = file.read(chunk.address, chunk.size)
     for place, step in reversed(list(enumerate(dataset.filters))):
         if not chunk.mask >> place & 1:
-            data = _undo(step, data, dataset.type.size, size)
+            data = undo_filter(step, data, dataset.type.size, size)
     if len(data) != size:
         raise Damaged(f"a chunk of {len(data):,} bytes where {size:,} should be")
     return data
 
 
-def _undo(step: Filter, data: bytes, element_bytes: int, size: int) -> bytes:
+def undo_filter(step: Filter, data: bytes, element_bytes: int, size: int) -> bytes:
+    """What there was before one filter; Damaged if it cannot be, or fails its checksum."""
     if step.number == DEFLATE:
         return _inflate(data, size)
     if step.number == SHUFFLE:

@@ -54,6 +54,11 @@ class Datatype:
     encoded: bytes = field(default=b"", compare=False, repr=False)  # as it stands in the file
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of an enumeration's values."""
+        return tuple(m.name for m in self.members) if self.type is Class.ENUM else ()
+
+    @property
     def has_first_array(self) -> bool:
         """Whether there is an array type of version 1 in it, which the format does not have."""
         inner = [member.type for member in self.members] + ([self.base] if self.base else [])
@@ -190,6 +195,8 @@ def _read_compound(cursor: Cursor, version: int, bits: int, size: int, depth: in
             size_bytes *= dim
         if offset + size_bytes > size:
             raise Damaged(f"member {name!r} lies outside its compound")
+        if dims:
+            member = Datatype(Class.ARRAY, size_bytes, base=member, version=2, dims=dims)
         members.append(Member(name, offset, member))
     return Datatype(Class.COMPOUND, size, bits, tuple(members))
 

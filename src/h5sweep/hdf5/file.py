@@ -63,6 +63,10 @@ class Hdf5File:
         """Remember what lies where, so that two structures in one place are seen."""
         self.structures[address] = max(size, self.structures.get(address, 0))
 
+    def pass_over(self, error: Damaged) -> None:
+        """Met damage behind which there may be more: the end here, but not for `carve`."""
+        raise error
+
     def note_fault(self, fault: Damaged) -> None:
         """Remember damage that did not keep anything from being read."""
         self.faults.append(fault)

@@ -51,7 +51,10 @@ def read_links(file: Hdf5File, header: Header) -> Iterator[Link]:
         return
     heap = read_fractal_heap(file, dense.heap)
     for record in read_records(file, dense.tree, LINKS_BY_NAME):
-        yield read_link(heap.get(record[4 : 4 + heap.id_bytes]), file.widths)
+        try:
+            yield read_link(heap.get(record[4 : 4 + heap.id_bytes]), file.widths)
+        except Damaged as error:
+            file.pass_over(error)
 
 
 def read_symbols(file: Hdf5File, tree: int, heap_address: int) -> Iterator[Link]:
@@ -59,11 +62,14 @@ def read_symbols(file: Hdf5File, tree: int, heap_address: int) -> Iterator[Link]
     heap = read_local_heap(file, heap_address)
     last = b""
     for entry in read_tree(file, tree, GROUP_NODE, file.widths.length):
-        for name, link in _read_symbol_node(file, heap, entry.child):
-            if name <= last:
-                file.note_fault(Damaged(f"link {link.name!r} is out of order, or there twice"))
-            last = name
-            yield link
+        try:
+            for name, link in _read_symbol_node(file, heap, entry.child):
+                if name <= last:
+                    file.note_fault(Damaged(f"link {link.name!r} is out of order, or there twice"))
+                last = name
+                yield link
+        except Damaged as error:
+            file.pass_over(error)
 
 
 def _read_symbol_node(
@@ -85,7 +91,11 @@ def _read_symbol_node(
     for offset, child, kind, target in entry.iter_unpack(data[8 : 8 + count * entry.size]):
         if kind > 2:
             raise Damaged(f"a link of kind {kind} at {address:,}")
-        name = heap.name(offset)
+        try:
+            name = heap.name(offset)
+        except Damaged as error:
+            file.pass_over(error)
+            continue
         if kind == 2:
             yield name, Link(decoded(name), None, target=_target(heap, target))
         else:
@@ -107,7 +117,10 @@ def read_attributes(file: Hdf5File, header: Header) -> Iterator[Attribute]:
 
     for message in header.all(headers.ATTRIBUTE):
         if not message.is_shared:
-            yield read_attribute(message.data, file.widths, resolve)
+            try:
+                yield read_attribute(message.data, file.widths, resolve)
+            except Damaged as error:
+                file.pass_over(error)
     if (info := header.first(headers.ATTRIBUTE_INFO)) is None:
         return
     dense = read_attribute_info(info.data, file.widths)

@@ -17,6 +17,7 @@ LAST_KNOWN = 0x18
 IS_SHARED = 0x02
 _FAIL_IF_UNKNOWN = 0x80
 _MOST_BLOCKS = 10_000
+_MOST_MESSAGES = 0xFFFF  # they are counted in two bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,11 @@ def _read_old(file: Hdf5File, address: int) -> Header:
     header = Header(address, 1)
     blocks = [(address + 16, size)]
     for start, length in _each_once(blocks):
-        for message in _old_messages(file, start, length):
-            _take(file, header, message, blocks)
+        try:
+            for message in _old_messages(file, start, length):
+                _take(file, header, message, blocks)
+        except Damaged as error:
+            file.pass_over(error)
     if len(header.messages) != count:
         found = f"{len(header.messages):,} messages where it claims {count:,}"
         file.note_fault(Damaged(f"the header at {address:,} has {found}"))
@@ -98,6 +102,8 @@ def _old_messages(file: Hdf5File, start: int, length: int) -> Iterator[Message]:
 
 def _take(file: Hdf5File, header: Header, message: Message, blocks: list[tuple[int, int]]) -> None:
     header.messages.append(message)
+    if len(header.messages) > _MOST_MESSAGES:
+        raise Damaged(f"the header at {header.address:,} has more than {_MOST_MESSAGES:,} messages")
     if message.type == CONTINUATION:
         cursor = Cursor(message.data, file.widths)
         address, length = cursor.needed_address("a continuation"), cursor.length()
@@ -123,7 +129,11 @@ def _read_new(file: Hdf5File, address: int) -> Header:
     for block, length in _each_once(blocks):
         if block != address:
             start = 4
-            data = file.read_checked(block, length, "object header", b"OCHK")
+            try:
+                data = file.read_checked(block, length, "object header", b"OCHK")
+            except Damaged as error:
+                file.pass_over(error)
+                continue
         cursor = Cursor(data[start:-4], file.widths)
         for message in _new_messages(cursor, block + start, has_order=bool(flags & 4)):
             _take(file, header, message, blocks)

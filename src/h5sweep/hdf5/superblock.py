@@ -148,3 +148,22 @@ def _check_plausible(block: Superblock, file_size: int) -> None:
         raise Damaged(f"the end of the file is at {block.end:,}, before its beginning")
     if block.root < 0 or block.start + block.root >= max(block.end, file_size):
         raise Damaged("the root group lies beyond the end of the file")
+
+
+def mended(source: Source, block: Superblock) -> bytes:
+    """The bytes of a superblock with which the library opens the file: closed, of its true size.
+
+    Nothing is written: whoever wants it lays these bytes over the file's at `block.start`.
+    """
+    head = bytearray(source.read(block.start, block.size))
+    width = block.widths.offset
+    end = (source.size - block.start + block.base).to_bytes(8, "little")[:width]
+    if block.version < 2:
+        place = 24 + 4 * block.version + 2 * width
+        head[place : place + width] = end
+        return bytes(head)
+    head[11] = 0
+    head[12 + 2 * width : 12 + 3 * width] = end
+    checked = 12 + 4 * width
+    head[checked : checked + 4] = lookup3(bytes(head[:checked])).to_bytes(4, "little")
+    return bytes(head)

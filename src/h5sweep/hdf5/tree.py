@@ -146,6 +146,20 @@ def _needs_the_library(tree: Tree) -> bool:
     return False
 
 
+def read_object(tree: Tree, address: int) -> tuple[Object, list[tuple[str, int]]] | None:
+    """One object by itself, and the names and addresses that it links to; None if there is none.
+
+    What is wrong with it goes to the faults of `tree`.
+    """
+    walk = Walk(tree)
+    walk.waiting.clear()
+    before = len(tree.objects)
+    walk.visit("", address)
+    if len(tree.objects) == before:
+        return None
+    return tree.objects.pop(), [(path[1:], child) for path, child in walk.waiting]
+
+
 class Walk:
     """One way through a file, in which every object is visited once."""
 

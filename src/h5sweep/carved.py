@@ -1,0 +1,401 @@
+"""A carved file, seen as groups with attributes and variables (`tasks`)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+
+from .elements import decode_elements
+from .hdf5.carve import Carved, Carving
+from .hdf5.chunks import Chunk
+from .hdf5.data import is_fill
+from .hdf5.errors import Damaged, Unsupported
+from .hdf5.messages import Attribute, Storage
+from .hdf5.rescue import Stored, read_stored
+from .hdf5.tree import Dataset, data_extents
+from .tasks import Cell, Group, Proof
+
+PAGE_BYTES = 4096
+FEW_BYTES = 16  # of zeros at the edge of what lies in a page
+LOST_PAGE = "it lies in a page of zeros that reaches beyond it: a lost page"
+KEPT_CHUNKS = 4
+Extents = tuple[tuple[int, int], ...]
+
+
+class Gap(IntEnum):
+    """Whether zeros may stand for what was lost."""
+
+    NONE = 0
+    MAYBE = 1  # they may as well be values
+    SURE = 2  # they reach beyond the data
+
+
+@dataclass(frozen=True)
+class Rescued:
+    """A chunk that is not, or not surely, what its index leads to."""
+
+    data: bytes
+    rows: int  # those that were written
+    doubt: str = ""
+
+
+class CarvedVariable:
+    """A dataset that was found in a file, read by its bytes."""
+
+    def __init__(self, carving: Carving, carved: Carved, most_bytes: int) -> None:
+        assert carved.object.dataset is not None
+        self.file = carving.file
+        self.dataset: Dataset = carved.object.dataset
+        self.is_checked = carved.is_checked
+        self.doubt = "its header is torn" if carved.is_torn else ""
+        self.most_bytes = most_bytes
+        self.attributes = {
+            name: cell.value
+            for name, attribute in carved.object.attributes.items()
+            if (cell := attribute_cell(carving, carved, attribute)) is not None
+        }
+        self.claims: list[tuple[int, int, int]] = []  # the extents of all datasets, in order
+        self.rivals: dict[int, list[tuple[CarvedVariable, int]]] = {}  # who claims a place too
+        self.rescued: dict[int, Rescued] = {}  # chunks that `streams` has settled, by first row
+        self._kept: OrderedDict[tuple[int, ...], Stored] = OrderedDict()
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        return self.dataset.space.dims
+
+    @property
+    def may_grow(self) -> bool:
+        return self.dataset.may_grow
+
+    @property
+    def start(self) -> int:
+        return self.file.superblock.start
+
+    def read(self, row: int | None) -> dict[str, Cell]:
+        """All of it, or one row; Damaged or Unsupported if it is not all there."""
+        dims = self.shape
+        if dims is None or self.dataset.is_external:
+            raise Unsupported("data that are not in the file")
+        shape = dims if row is None else dims[1:]
+        size = math.prod(shape) * self.dataset.type.size
+        if size > self.most_bytes:
+            raise Unsupported(f"{size:,} bytes: more than --memory allows")
+        if self.dataset.layout.storage is Storage.CHUNKED:
+            data, proof, doubt, places = self._read_chunked(row, shape)
+        else:
+            data, proof, doubt, places = self._read_plain(row, size)
+        doubt = self.doubt or doubt
+        is_empty = size > 0 and is_fill(self.dataset, data)
+        gaps = [self._gap(at, n) for at, n in places] if proof is Proof.NOTHING else []
+        doubt = doubt or next((LOST_PAGE for gap in gaps if gap is Gap.SURE), "")
+        has_gap = any(gaps)
+        cells = decode_elements(self.file, self.dataset.type, data, shape)
+        proof = Proof.DOUBT if doubt else self._proof_of_type(proof)
+        rescued = self._is_rescued(row)
+        is_whole = row is None and proof is Proof.NOTHING and len(places) == 1
+        offset = self.start + places[0][0] if is_whole else None
+        return {
+            name: Cell(array, proof, is_empty, has_gap, rescued, doubt, offset)
+            for name, array in cells.items()
+        }
+
+    def _is_rescued(self, row: int | None) -> bool:
+        if row is None or not self.rescued:
+            return bool(self.rescued)
+        side = self.dataset.layout.chunk[0]
+        return row // side * side in self.rescued
+
+    def is_suspect(self, address: int) -> bool:
+        """Whether somebody else claims this place, and may be right."""
+        return any(rival.may_hold(at) for rival, at in self.rivals.get(address, ()))
+
+    def may_hold(self, address: int) -> bool:
+        """Whether what lies there can be what its index says."""
+        chunk = next((c for c in self.dataset.chunks if c.address == address), None)
+        if chunk is None:
+            return True
+        try:
+            stored = read_stored(self.file, self.dataset, chunk)
+        except (Damaged, Unsupported):
+            return False
+        return stored.size == chunk.size
+
+    def _proof_of_type(self, proof: Proof) -> Proof:
+        """A text in a global heap has no checksum, whatever points to it."""
+        return min(proof, Proof.NOTHING) if self.dataset.type.points_elsewhere else proof
+
+    def _read_plain(self, row: int | None, size: int) -> tuple[bytes, Proof, str, Extents]:
+        layout = self.dataset.layout
+        if layout.storage is Storage.VIRTUAL:
+            raise Unsupported("data of other files")
+        is_compact = layout.storage is Storage.COMPACT
+        address = self.dataset.compact_at if is_compact else layout.address
+        if address is None and size:
+            raise Damaged("nothing was written there")
+        place = (address or 0) + (row or 0) * size
+        data = self.file.source.read(self.start + place, size)
+        doubt = "another dataset claims its place" if self.is_suspect(address or 0) else ""
+        is_proven = is_compact and self.is_checked
+        proof = Proof.CHECKSUM if is_proven or not size else Proof.NOTHING
+        return data, proof, doubt, () if is_compact else ((place, size),)
+
+    def _read_chunked(
+        self, row: int | None, shape: tuple[int, ...]
+    ) -> tuple[bytes, Proof, str, Extents]:
+        dims, sides = self.shape or (), self.dataset.layout.chunk
+        rows = range(dims[0]) if row is None else range(row, row + 1)
+        whole = np.empty((len(rows), *dims[1:], self.dataset.type.size), np.uint8)
+        proof, doubt, places = Proof.CHECKSUM, "", []
+        for first in _grid(rows, dims, sides):
+            stored, chunk = self._stored(first, rows)
+            part, inside = _overlap(first, rows, dims, sides)
+            block = np.frombuffer(stored.data, np.uint8).reshape(*sides, -1)
+            whole[part] = block[inside]
+            # Without a checksum of its index, a chunk may be the right one of something else.
+            is_proven = stored.is_checked and self.is_checked
+            proof = min(proof, Proof.CHECKSUM if is_proven else Proof.NOTHING)
+            if first[0] in self.rescued:
+                doubt = doubt or self.rescued[first[0]].doubt
+            elif chunk is not None and self.is_suspect(chunk.address):
+                doubt = "another dataset claims a chunk of it"
+            if chunk is not None and not stored.is_checked:
+                step = chunk.size // sides[0]
+                at = chunk.address + (rows[0] - first[0]) * step if row is not None else None
+                places.append((chunk.address, chunk.size) if at is None else (at, step))
+        return whole.tobytes(), proof, doubt, tuple(places)
+
+    def _stored(self, first: tuple[int, ...], rows: range) -> tuple[Stored, Chunk | None]:
+        """The chunk that begins with this element."""
+        if (rescued := self.rescued.get(first[0])) is not None:
+            if min(rows.stop - first[0], self.dataset.layout.chunk[0]) > rescued.rows:
+                raise Damaged("it is behind the end of the stream that was found")
+            return Stored(rescued.data, 0, is_checked=False), None
+        chunk = self.chunks.get(first)
+        if chunk is None:
+            raise Damaged("a chunk of it is in no index")
+        if not self.dataset.filters and chunk.address + chunk.size > self.file.size:
+            return self._cut_chunk(chunk, rows), chunk
+        if first not in self._kept:
+            self._kept[first] = read_stored(self.file, self.dataset, chunk)
+            if len(self._kept) > max(KEPT_CHUNKS, self._across):
+                self._kept.popitem(last=False)
+        stored = self._kept[first]
+        if stored.size != chunk.size and stored.is_checked:
+            raise Damaged(f"a chunk at {chunk.address:,} is longer or shorter than its index says")
+        return stored, chunk
+
+    def _cut_chunk(self, chunk: Chunk, rows: range) -> Stored:
+        """A chunk in which the file ends; Damaged unless these rows lie before that."""
+        there = max(self.file.size - chunk.address, 0)
+        whole = there // (chunk.size // self.dataset.layout.chunk[0])
+        if rows.stop - chunk.start[0] > whole:
+            raise Damaged(f"the file ends before it, at {self.file.source.size:,}")
+        data = self.file.source.read(self.start + chunk.address, there)
+        return Stored(data.ljust(chunk.size, b"\0"), chunk.size, is_checked=False)
+
+    @cached_property
+    def chunks(self) -> dict[tuple[int, ...], Chunk]:
+        return {chunk.start: chunk for chunk in self.dataset.chunks}
+
+    @cached_property
+    def _across(self) -> int:
+        """How many chunks a row is spread over."""
+        dims, sides = self.shape or (), self.dataset.layout.chunk
+        across = math.prod(-(-n // side) for n, side in zip(dims[1:], sides[1:], strict=True))
+        return min(across, 1024)
+
+    def _gap(self, address: int, size: int) -> Gap:
+        """Whether any of these bytes lies in a stretch of zeros that may be a lost page."""
+        if not self._ends_at_page(address, size):
+            return Gap.NONE
+        if not all(map(self._may_be_values, self._zero_pages(address, size))):
+            return Gap.SURE
+        return Gap.MAYBE if size > FEW_BYTES else Gap.NONE  # a single number may well be zero
+
+    def _ends_at_page(self, address: int, size: int) -> bool:
+        """Whether zeros among these bytes go on to where a page begins or ends.
+
+        So it is where a page was lost, or never written; zeros that are values end with them.
+        """
+        first, end = self.start + address, self.start + address + size
+        for page in range(first // PAGE_BYTES * PAGE_BYTES, end, PAGE_BYTES):
+            low, high = max(page, first), min(page + PAGE_BYTES, end)
+            few = min(FEW_BYTES, high - low)
+            last = min(page + PAGE_BYTES, self.file.source.size)
+            for start, stop in ((page, low + few), (high - few, last)):
+                if not any(self.file.source.read(start, stop - start)):
+                    return True
+        return False
+
+    def _may_be_values(self, page: int) -> bool:
+        """Whether a page of zeros may be values: of one dataset, or of several, all of zeros."""
+        low, high = page - self.start, page - self.start + PAGE_BYTES
+        place = max(bisect_right(self.claims, (low, high, high)) - 1, 0)
+        covered = low
+        for at, end, written in itertools.islice(self.claims, place, None):
+            if at > covered or covered >= high:
+                break
+            is_part = written > low and not (at <= low and end >= high)
+            if is_part and any(self.file.source.read(self.start + at, written - at)):
+                return False
+            covered = max(covered, end)
+        return covered >= high
+
+    def extents(self) -> Iterator[tuple[int, int, int]]:
+        """Where its data begin and end, and up to where rows were written."""
+        size = self.file.size
+        sides, rows = self.dataset.layout.chunk, (self.shape or (0,))[0] if self.shape else 0
+        starts = {chunk.address: chunk.start[0] for chunk in self.dataset.chunks}
+        for at, count in data_extents(self.dataset):
+            written = count
+            if at in starts and not self.dataset.filters:
+                written = count // sides[0] * min(max(rows - starts[at], 0), sides[0])
+            yield at, min(at + count, size), max(min(at + written, size), at)
+
+    def _zero_pages(self, address: int, size: int) -> list[int]:
+        """The offsets of the pages, all zeros, that some bytes lie in."""
+        step = PAGE_BYTES
+        first = (self.start + address) // step * step
+        whole = self.file.source.size // step * step
+        last = min(-(-(self.start + address + size) // step) * step, whole)
+        if last <= first:
+            return []
+        blocks = np.frombuffer(self.file.source.read(first, last - first), np.uint8)
+        is_zero = ~blocks.reshape(-1, step).any(axis=1)
+        return [first + int(number) * step for number in np.flatnonzero(is_zero)]
+
+    def place(self, row: int | None) -> Extents:
+        """Where its data are, or should be: offsets in the file and sizes."""
+        sides = self.dataset.layout.chunk
+        if row is not None and sides:
+            chunks = [c for c in self.dataset.chunks if 0 <= row - c.start[0] < sides[0]]
+            return tuple((self.start + chunk.address, chunk.size) for chunk in chunks)
+        extents = tuple(data_extents(self.dataset))
+        if row is not None and extents:
+            size = extents[0][1] // max((self.shape or (1,))[0], 1)
+            return ((self.start + extents[0][0] + row * size, size),)
+        return tuple((self.start + at, size) for at, size in extents)
+
+
+def _grid(rows: range, dims: tuple[int, ...], sides: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The first element of each chunk that some rows lie in."""
+    first = range(rows.start // sides[0] * sides[0], rows.stop, sides[0])
+    return itertools.product(
+        first, *(range(0, n, side) for n, side in zip(dims[1:], sides[1:], strict=True))
+    )
+
+
+def _overlap(
+    first: tuple[int, ...], rows: range, dims: tuple[int, ...], sides: tuple[int, ...]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where a chunk goes in what is read, and which part of the chunk that is."""
+    part, inside = [], []
+    ranges = [rows, *(range(n) for n in dims[1:])]
+    for start, side, wanted in zip(first, sides, ranges, strict=True):
+        low, high = max(start, wanted.start), min(start + side, wanted.stop)
+        part.append(slice(low - wanted.start, high - wanted.start))
+        inside.append(slice(low - start, high - start))
+    return tuple(part), tuple(inside)
+
+
+def view_carved(carving: Carving, most_bytes: int) -> list[Group]:
+    """The groups of a file; of those that nothing leads to, none if nothing is wrong with it."""
+    variables = {
+        address: CarvedVariable(carving, carved, most_bytes)
+        for address, carved in carving.objects.items()
+        if carved.object.dataset is not None
+    }
+    _note_suspects(carving, variables)
+    groups = {
+        carved.address: _group_of(carving, carved, variables)
+        for carved in carving.objects.values()
+        if carved.is_group and (carved.is_linked or not carving.is_sound)
+    }
+    for address, group in groups.items():
+        parents = carving.objects[address].parents
+        group.parent = groups.get(parents[0][0]) if parents and parents[0][0] is not None else None
+    return list(groups.values())
+
+
+def _group_of(carving: Carving, carved: Carved, variables: dict[int, CarvedVariable]) -> Group:
+    group = Group(carved.path, is_linked=carved.is_linked)
+    group.doubt = "its header is torn" if carved.is_torn else ""
+    # Links are checksummed where headers are, and only there.
+    group.has_checked_name = carved.is_checked and carved.is_linked
+    for name, attribute in carved.object.attributes.items():
+        if (cell := attribute_cell(carving, carved, attribute)) is not None:
+            group.attributes[name] = cell
+    for name, child in carved.links:
+        found = carving.objects.get(child)
+        if found is None:
+            group.lost[name] = "its header is not there"
+        elif child in variables and not _belongs_elsewhere(carving, carved, found, group):
+            group.variables[name] = variables[child]
+    return group
+
+
+def attribute_cell(carving: Carving, carved: Carved, attribute: Attribute) -> Cell | None:
+    try:
+        cells = decode_elements(
+            carving.file, attribute.type, attribute.value, attribute.space.dims or ()
+        )
+    except (Damaged, Unsupported, ValueError):
+        return None
+    is_checked = carved.is_checked and not attribute.type.points_elsewhere
+    proof = Proof.CHECKSUM if is_checked else Proof.NOTHING
+    return Cell(cells[""], proof) if "" in cells and attribute.space.dims is not None else None
+
+
+def _belongs_elsewhere(carving: Carving, carved: Carved, child: Carved, group: Group) -> bool:
+    """Whether a group that nothing leads to claims what another group has: a remnant."""
+    others = {parent for parent, _ in child.parents if parent not in (None, carved.address)}
+    if not others:
+        return False
+    if carved.is_linked:
+        return False
+    if any(carving.objects[at].is_linked for at in others if at in carving.objects):
+        group.lost[child.path] = "it belongs to another group"
+        return True
+    group.doubt = "another group claims its data"
+    return False
+
+
+def _note_suspects(carving: Carving, variables: dict[int, CarvedVariable]) -> None:
+    """Find data that two datasets claim: the index of one of them is stale."""
+    claims = sorted(
+        (at, at + size, address)
+        for address, variable in variables.items()
+        for at, size in data_extents(variable.dataset)
+        if size and not variable.dataset.is_external
+    )
+    extents = sorted(extent for variable in variables.values() for extent in variable.extents())
+    for variable in variables.values():
+        variable.claims = extents
+    reach, holder = 0, (0, 0, -1)
+    for claim in claims:
+        if claim[0] < reach and claim[2] in variables and holder[2] in variables:
+            _doubt(carving, variables, holder, claim)
+        if claim[1] > reach:
+            reach, holder = claim[1], claim
+
+
+def _doubt(
+    carving: Carving,
+    variables: dict[int, CarvedVariable],
+    first: tuple[int, int, int],
+    second: tuple[int, int, int],
+) -> None:
+    """Doubt both claims, or only that of a remnant, which nothing leads to."""
+    is_linked = {claim: carving.objects[claim[2]].is_linked for claim in (first, second)}
+    for claim, other in ((first, second), (second, first)):
+        if not is_linked[claim] or is_linked[other]:
+            rival = (variables[other[2]], other[0])
+            variables[claim[2]].rivals.setdefault(claim[0], []).append(rival)

@@ -1,0 +1,201 @@
+"""What speaks for a salvaged result, and what against it. Pure.
+
+verified      checksums vouch for every byte of it, its key included
+consistent    nothing does, but it is like its siblings in every way that can be compared
+unverified    something speaks against it; it is taken only by those who ask for it
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .plan import Key
+from .tasks import Found, Proof
+
+LEAST_SIBLINGS = 3
+PAGE_BYTES = 4096
+
+
+class Label(StrEnum):
+    """How far a salvaged result can be trusted, the best first."""
+
+    VERIFIED = "verified"
+    CONSISTENT = "consistent"
+    UNVERIFIED = "unverified"
+
+
+class Way(StrEnum):
+    """Which reader a result came from."""
+
+    CARVED = "carved"
+    GZIP = "gzip stream"
+    LIBRARY = "HDF5 library"
+    RECORDS = "record"
+
+
+Form = tuple[tuple[str, str, tuple[int, ...]], ...]  # name, dtype and shape of each value
+
+
+@dataclass
+class Candidate:
+    """A result that was found: all but its data, which are on disk."""
+
+    key: Key
+    place: str
+    way: Way
+    form: Form
+    digest: bytes
+    proof: Proof
+    doubt: str = ""
+    fills: frozenset[str] = frozenset()
+    gaps: frozenset[str] = frozenset()
+    places: tuple[tuple[str, int], ...] = ()  # where values lie that are in one piece
+    tail: frozenset[str] = frozenset()  # fills that are so in all rows behind it, or in its page
+    is_row: bool = False
+    is_expected: bool = True
+    confirmed_by: tuple[Way, ...] = ()
+    label: Label = Label.UNVERIFIED
+    reason: str = ""
+    offset: int = 0
+    size: int = 0
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for name, _, _ in self.form)
+
+
+def proof_of(found: Found) -> Proof:
+    """The least that vouches for any part of a result."""
+    if found.is_proven:
+        return found.key_proof
+    return min((found.key_proof, *(cell.proof for cell in found.cells.values())))
+
+
+@dataclass
+class Siblings:
+    """What the results of a file have in common."""
+
+    is_sound: bool = False
+    is_closed: bool = False
+    has_unwritten: bool = False
+    count: int = 0
+    names: Counter[str] = field(default_factory=Counter)
+    dtypes: dict[str, Counter[tuple[str, int]]] = field(default_factory=dict)
+    shapes: dict[str, Counter[tuple[int, ...]]] = field(default_factory=dict)
+    fills: Counter[str] = field(default_factory=Counter)
+    gaps: Counter[str] = field(default_factory=Counter)
+
+    def add(self, found: Candidate) -> None:
+        self.count += 1
+        self.names.update(found.names)
+        self.fills.update(found.fills)
+        self.gaps.update(found.gaps)
+        for name, dtype, shape in found.form:
+            self.dtypes.setdefault(name, Counter())[dtype, len(shape)] += 1
+            self.shapes.setdefault(name, Counter())[shape] += 1
+
+    def is_usual(self, counts: Counter[str], name: str) -> bool:
+        return counts[name] > self.names[name] / 2
+
+
+def judge_results(
+    candidates: Sequence[Candidate],
+    others: Iterable[Candidate] = (),
+    *,
+    is_sound: bool = False,
+    is_closed: bool = False,
+    has_unwritten: bool = False,
+) -> None:
+    """Label each result, by what vouches for it and by its siblings, those of `others` too.
+
+    Of a file that was closed, zeros are values. Of another, the last rows may have been in the
+    making, and all rows if some of the table were never written (`has_unwritten`). Of one that is
+    not sound, the end of a page may not have been written, or a page lost.
+    """
+    siblings = Siblings(is_sound, is_closed, has_unwritten)
+    for candidate in (*candidates, *others):
+        siblings.add(candidate)
+    _note_tails(candidates)
+    _note_page_ends(candidates)
+    for candidate in candidates:
+        candidate.reason = _objection(candidate, siblings)
+        if candidate.reason:
+            candidate.label = Label.UNVERIFIED
+        elif candidate.proof is Proof.CHECKSUM:
+            candidate.label = Label.VERIFIED
+        else:
+            candidate.label = Label.CONSISTENT
+
+
+def _note_tails(candidates: Sequence[Candidate]) -> None:
+    """Note of each row which of its values, and of all rows behind it, were perhaps not written."""
+    tails: dict[str, frozenset[str]] = {}
+    for candidate in reversed(candidates):
+        if candidate.is_row:
+            table = candidate.place.partition(" of ")[2]
+            candidate.tail = tails[table] = candidate.fills & tails.get(table, candidate.fills)
+
+
+def _note_page_ends(candidates: Sequence[Candidate]) -> None:
+    """Note of each group which of its values are zeros, as are those of others behind, in a page.
+
+    Values are written one behind the other: so it looks where the last of them were not.
+    """
+    places = sorted(
+        (
+            (offset, name, candidate)
+            for candidate in candidates
+            for name, offset in candidate.places
+        ),
+        key=lambda place: -place[0],
+    )
+    ended: set[tuple[str, int]] = set()  # pages in which something is behind
+    for offset, name, candidate in places:
+        page = (name, offset // PAGE_BYTES)
+        if name not in candidate.fills:
+            ended.add(page)
+        elif page not in ended:
+            candidate.tail |= {name}
+
+
+def _objection(found: Candidate, siblings: Siblings) -> str:
+    """What speaks against a result, in words; empty if nothing does."""
+    if found.doubt:
+        return found.doubt
+    if not found.is_expected:
+        return "no such task is expected"
+    missing = sorted(n for n, c in siblings.names.items() if c > siblings.count / 2)
+    missing = [name for name in missing if name not in found.names]
+    if missing:
+        return f"{', '.join(missing)} is not there, as it is for others"
+    if found.proof is Proof.CHECKSUM and not found.is_row:
+        return ""
+    return _unlike(found, siblings) or _unwritten(found, siblings)
+
+
+def _unlike(found: Candidate, siblings: Siblings) -> str:
+    for name, dtype, shape in found.form:
+        dtypes, shapes = siblings.dtypes[name], siblings.shapes[name]
+        usual, count = dtypes.most_common(1)[0]
+        if count >= LEAST_SIBLINGS and count > dtypes.total() / 2 and usual != (dtype, len(shape)):
+            return f"{name} is of another type than for others"
+        _, count = shapes.most_common(1)[0]
+        if shapes[shape] == 1 and count > LEAST_SIBLINGS and count == shapes.total() - 1:
+            return f"{name} has another shape than for all others"
+    return ""
+
+
+def _unwritten(found: Candidate, siblings: Siblings) -> str:
+    for name in sorted(found.gaps):
+        if not siblings.is_usual(siblings.gaps, name):
+            return f"zeros lie where part of {name} should be, as a lost page leaves them"
+    if siblings.is_closed or (siblings.is_sound and not found.is_row):
+        return ""
+    is_any = found.is_row and siblings.has_unwritten
+    for name in sorted(found.fills if is_any else found.tail):
+        if not siblings.is_usual(siblings.fills, name):
+            return f"{name} is nothing but fill values"
+    return ""

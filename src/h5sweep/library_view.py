@@ -1,0 +1,252 @@
+"""The child process: shows a file as the HDF5 library reads it, a task a message.
+
+    stdin    a line of JSON: path, how to open it, which key, which groups to ask for by name
+    stdout   sizes of header and data (two uint32 and uint64), header (JSON), data
+
+It is confined as the children of a check are: it cannot write, and dies with its parent. A file
+that needs another superblock is read through one that is laid over it, never changed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .errors import UnsupportedValueError
+from .h5 import h5py
+from .hdf5.errors import Unsupported
+from .keys import KeyPattern
+from .library_child import confine
+from .tasks import Cell, Failures, Found, Group, KeyRule, find_tasks
+from .values import Array, ResultEncoder
+
+FRAME = struct.Struct("<IQ")
+MOST_OBJECTS = 200_000
+MOST_ATTRIBUTE_BYTES = 1 << 20
+
+
+def main() -> None:
+    """Answer until there are no more questions."""
+    confine(int(sys.argv[1]), may_write=False)
+    h5py._errors.silence_errors()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            errors = _answer(request)
+        except MemoryError:
+            errors = ["it wants more memory than it may have"]
+        except Exception as error:  # whatever the library makes of it is the answer
+            errors = [str(error)]
+        _send({"end": True, "errors": errors[:20]})
+
+
+def _send(header: dict[str, Any], data: bytes = b"") -> None:
+    text = json.dumps(header).encode()
+    sys.stdout.buffer.write(FRAME.pack(len(text), len(data)) + text + data)
+    sys.stdout.buffer.flush()
+
+
+class Overlaid(io.RawIOBase):
+    """A file of which some bytes are others than on disk."""
+
+    def __init__(self, path: str, start: int, new: bytes) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY)
+        self._size = os.fstat(self._descriptor).st_size
+        self._start, self._new = start, new
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._place = (0, self._place, self._size)[whence] + offset
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        count = os.preadv(self._descriptor, [view], self._place)
+        low = max(self._start, self._place)
+        high = min(self._start + len(self._new), self._place + count)
+        if low < high:
+            part = self._new[low - self._start : high - self._start]
+            view[low - self._place : high - self._place] = part
+        self._place += count
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()
+
+
+def _answer(request: dict[str, Any]) -> list[str]:
+    """Send every task of the file; return what could not be listed."""
+    pattern = KeyPattern.parse(request["pattern"]) if request["pattern"] else None
+    rule = KeyRule(pattern, tuple(request["names"]))
+    source: Any = request["path"]
+    settings = {"swmr": True} if request["how"] == "swmr" else {"locking": False}
+    if request["how"] == "overlaid":
+        source = Overlaid(source, request["start"], bytes.fromhex(request["new"]))
+        settings = {}
+    with h5py.File(source, "r", **settings) as file:
+        listing = _Listing(file)
+        listing.walk()
+        listing.ask(request["wanted"])
+        for found in find_tasks(listing.groups, rule, os.path.basename(request["path"])):  # noqa: PTH119
+            _send_found(found, rule)
+    return listing.errors
+
+
+def _send_found(found: Found, rule: KeyRule) -> None:
+    header: dict[str, Any] = {"place": found.place, "key": found.key, "lost": found.lost}
+    if found.key is None or found.lost or not found.cells:
+        _send(header)
+        return
+    cells = dict(sorted(found.cells.items()))
+    try:
+        schema, data = ResultEncoder().encode({n: cell.value for n, cell in cells.items()})
+    except UnsupportedValueError as error:
+        _send({**header, "lost": {"": str(error)}})
+        return
+    header |= {"schema": schema.decode(), "is_row": found.is_row}
+    _send(header, data)
+
+
+class _Listing:
+    """The groups of a file as far as the library lists them, or gives them by name."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.groups: list[Group] = []
+        self.errors: list[str] = []
+        self.seen: set[str] = set()
+        self.count = 0
+
+    def walk(self) -> None:
+        waiting: list[tuple[str, Any, Group | None]] = [("/", self.file, None)]
+        while waiting and self.count < MOST_OBJECTS:
+            path, group, parent = waiting.pop()
+            view, inner = self.look(path, group, parent)
+            waiting += [(inner_path, found, view) for inner_path, found in reversed(inner)]
+
+    def ask(self, wanted: list[str]) -> None:
+        """Ask for groups by name: a listing that fails need not hide them."""
+        for path in wanted:
+            if path not in self.seen:
+                try:
+                    group = self.file[path]
+                except Failures:
+                    continue
+                if isinstance(group, h5py.Group):
+                    self.look(path, group, None)
+
+    def look(
+        self, path: str, group: Any, parent: Group | None
+    ) -> tuple[Group, list[tuple[str, Any]]]:
+        view = Group(path, parent=parent)
+        self.groups.append(view)
+        self.seen.add(path)
+        self.count += 1
+        inner = []
+        try:
+            names = list(group)
+        except Failures as error:
+            self.errors.append(f"{path}: {error}")
+            names = []
+        for name in names:
+            try:
+                if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                    continue
+                found = group[name]
+            except Failures as error:
+                view.lost[name] = str(error)
+                continue
+            if isinstance(found, h5py.Dataset):
+                view.variables[name] = _LibraryVariable(found)
+                self.count += 1
+            elif isinstance(found, h5py.Group):
+                inner.append((f"{path.rstrip('/')}/{name}", found))
+        view.attributes.update(_attributes(group))
+        return view, inner
+
+
+def _attributes(group: Any) -> Iterator[tuple[str, Cell]]:
+    try:
+        names = list(group.attrs)
+    except Failures:
+        return
+    for name in names:
+        try:
+            about = h5py.h5a.open(group.id, name.encode())
+            datatype = about.get_type()
+            if datatype.detect_class(h5py.h5t.REFERENCE):
+                continue  # h5py may crash on references of healthy files
+            size = about.get_space().get_simple_extent_npoints() * datatype.get_size()
+            if size <= MOST_ATTRIBUTE_BYTES:
+                cells = _arrays(np.asarray(group.attrs[name]), about.dtype)
+                yield from ((name, Cell(array)) for member, array in cells if not member)
+        except Failures:
+            continue
+
+
+class _LibraryVariable:
+    """A dataset as the library reads it."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        shape: tuple[int, ...] | None = self.dataset.shape
+        return shape
+
+    @property
+    def may_grow(self) -> bool:
+        return bool(self.dataset.maxshape) and self.dataset.maxshape[0] is None
+
+    def read(self, row: int | None) -> dict[str, Cell]:
+        if self.shape is None or self.dataset.id.get_type().detect_class(h5py.h5t.REFERENCE):
+            raise Unsupported("values that no result can hold")
+        value = np.asarray(self.dataset[() if row is None else row])
+        return {name: Cell(array) for name, array in _arrays(value, self.dataset.dtype)}
+
+    def place(self, row: int | None) -> tuple[tuple[int, int], ...]:
+        return ()
+
+
+def _arrays(value: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str, Array]]:
+    """A value as `elements` decodes it."""
+    if dtype.names:
+        for name in dtype.names:
+            for inner, array in _arrays(value[name], dtype[name]):
+                yield f"{name}_{inner}" if inner else name, array
+    elif dtype.subdtype is not None:
+        yield from _arrays(value, dtype.subdtype[0])
+    elif h5py.check_string_dtype(dtype) or dtype.kind == "S":
+        yield "", _texts(value)
+    elif dtype.kind == "O" and value.shape == ():
+        yield "", np.asarray(value.item())
+    else:
+        yield "", value
+
+
+def _texts(value: Array) -> Array:
+    texts = [t.decode() if isinstance(t, bytes) else t for t in value.ravel().tolist()]
+    return np.array(texts, str).reshape(value.shape) if texts else np.empty(value.shape, str)
+
+
+if __name__ == "__main__":
+    main()

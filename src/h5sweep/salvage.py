@@ -1,0 +1,464 @@
+"""Intact parts of damaged files → records. The originals are only ever read.
+
+Several readers look at each file: our own, by its bytes (`carved`, `streams`), and the HDF5 library
+in a child (`second_reader`). Their results are put together, judged (`evidence`), and written as a
+record file, which is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from . import durable
+from .carved import CarvedVariable, view_carved
+from .errors import DamagedError, StorageError, UsageError
+from .evidence import Candidate, Label, Way, judge_results
+from .folder import RECORDS_SUFFIX, RunFolder
+from .hdf5.carve import Carving, carve
+from .hdf5.errors import Damaged, Unsupported
+from .hdf5.source import OpenSource, Source
+from .library import Limits
+from .live import files_being_written, identity_of
+from .output_rows import find_rows, is_output
+from .places import Place, find_places
+from .plan import Key, Plan, key_text
+from .records import (
+    NO_TASK,
+    Kind,
+    RecordFile,
+    RecordWriter,
+    Scan,
+    json_bytes,
+    read_data,
+)
+from .salvage_report import Conflict, FileSalvage, Loss, SalvageReport
+from .second_reader import SecondReader, question_of
+from .staging import Stage, digest_of, form_of, schema_of
+from .streams import settle_streams
+from .tasks import NEVER_WRITTEN, NO_KEY, Found, Group, KeyRule, Proof, find_tasks, guess_rule
+from .triage import RECORDS_MAGIC, judge_bytes
+
+MOST_WANTED = 100_000
+NEWBORN = 2048  # bytes: a file that is no longer was never written to
+ORDER = list(Label)
+
+
+def salvage_files(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    output: str | os.PathLike[str] | None = None,
+    to: str | os.PathLike[str] | None = None,
+    key: str | None = None,
+    expected: Plan | None = None,
+    accept: str = Label.CONSISTENT,
+    nameless: str | os.PathLike[str] | None = None,
+    use_library: bool = True,
+    timeout_s: float = 20.0,
+    memory_bytes: int = 1 << 30,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> SalvageReport:
+    """Get the results out of damaged files; the files stay as they are.
+
+    With `output`, its run folder has a record file for each of them afterwards; with `to`, that
+    folder has. Killed at any moment, each of these files is there whole or not at all, and the same
+    call again gives the same. Without either, nothing is written and the report says what is there.
+    """
+    if output is not None and to is not None:
+        raise UsageError("results go to the run folder of an output or to a folder, not to both")
+    folder = None if output is None else RunFolder.of(output)
+    if folder is not None and expected is None:
+        expected = _plan_of(folder)
+    target = folder.records_path if folder is not None else None if to is None else Path(to)
+    rule = KeyRule.parse(key, expected)
+    paths = [paths] if isinstance(paths, str | os.PathLike) else paths
+    places = [p for p in find_places(paths) if p.claims_hdf5 or p.path.endswith(RECORDS_SUFFIX)]
+    limits = Limits(timeout_s, memory_bytes)
+    with SecondReader(limits) as library:
+        job = _Job(rule, Label(accept), library if use_library else None, limits, nameless)
+        files = []
+        written = files_being_written()
+        for number, place in enumerate(places):
+            progress(number, len(places))
+            files.append(job.salvage(place, written, target, folder))
+    return SalvageReport(tuple(files), Label(accept), None if output is None else str(output))
+
+
+def _plan_of(folder: RunFolder) -> Plan | None:
+    try:
+        return folder.load_plan()
+    except DamagedError:
+        return None  # what is in the files does not depend on it
+
+
+class _Job:
+    """What is the same for all files of one call."""
+
+    def __init__(
+        self,
+        rule: KeyRule,
+        accept: Label,
+        library: SecondReader | None,
+        limits: Limits,
+        nameless: str | os.PathLike[str] | None,
+    ) -> None:
+        self.rule = rule
+        self.accept = accept
+        self.library = library
+        self.limits = limits
+        self.nameless = None if nameless is None else Path(nameless)
+        self.siblings: list[Candidate] = []  # of the files before
+
+    def salvage(
+        self,
+        place: Place,
+        written: dict[tuple[int, int], str],
+        target: Path | None,
+        folder: RunFolder | None,
+    ) -> FileSalvage:
+        """One file: read, judge, write."""
+        path = Path(place.path)
+        try:
+            before = path.stat()
+            if (writer := written.get(identity_of(before))) is not None:
+                return FileSalvage(
+                    place.path, f"being written by {writer}; not opened", is_live=True
+                )
+            with OpenSource(path) as source, Stage() as stage:
+                one = _File(self, place.path, source, stage)
+                one.read()
+                if path.stat() != before and _changed(before, path.stat()):
+                    return FileSalvage(place.path, "it changed while it was read", is_live=True)
+                taken = one.choose()
+                record_path = None
+                if target is not None and taken:
+                    if folder is not None:
+                        folder.create()
+                    durable.make_folder(target)
+                    record_path = _write_records(target, path, stage, taken, before.st_mtime)
+                return one.report(taken, record_path)
+        except StorageError:
+            raise
+        except OSError as error:
+            why = f"it cannot be read: {error.strerror or error}"
+            return FileSalvage(place.path, why, losses=(Loss("the file", None, why),))
+
+
+def _changed(before: os.stat_result, after: os.stat_result) -> bool:
+    return (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns)
+
+
+class _File:
+    """One file, its readers, and what they found."""
+
+    def __init__(self, job: _Job, path: str, source: Source, stage: Stage) -> None:
+        self.job = job
+        self.path = path
+        self.source = source
+        self.stage = stage
+        self.rule = job.rule
+        self.candidates: dict[str, list[Candidate]] = {}
+        self.losses: list[Loss] = []
+        self.looked_at: set[str] = set()  # the places of tasks that our own reader has seen
+        self.unsupported: set[str] = set()  # those of tasks that it does not know to read
+        self.unwritten: set[str] = set()
+        self.conflicts: list[Conflict] = []
+        self.notes: list[str] = []
+        self.what = ""
+        self.nameless = 0
+        self.is_damaged = False
+        self.is_closed = False  # as its superblock says, and nothing in it says otherwise
+
+    def read(self) -> None:
+        """Let every reader look at the file."""
+        magic = self.source.read(0, min(self.source.size, len(RECORDS_MAGIC)))
+        if magic == RECORDS_MAGIC:
+            self.read_records()
+            return
+        verdict = judge_bytes(self.source, self.path)
+        self.what = "; ".join(f.message for f in verdict.findings[:2])
+        carving = carve(self.source)
+        groups = view_carved(carving, self.job.limits.memory_bytes)
+        self.rule = guess_rule(groups, self.rule)
+        self.note_damage(carving, bool(verdict.findings))
+        root = next((group for group in groups if is_output(group)), None)
+        if root is not None:
+            self.take_all(find_rows(root, self.rule))
+        else:
+            settle_streams(groups, self.rule)
+            self.take_all(find_tasks(groups, self.rule, Path(self.path).name))
+            if self.job.library is not None and carving.has_superblock:
+                self.ask_library(self.job.library, carving)
+        self.export_nameless(carving, groups)
+        self.hint(groups)
+
+    def hint(self, groups: Sequence[Group]) -> None:
+        """Say what a user can do about tasks without a key, and about a file without names."""
+        if any(NO_KEY in loss.why for loss in self.losses):
+            groups = [group for group in groups if group.variables]
+            names = sorted({n for g in groups for n in (*g.variables, *g.attributes)})[:8]
+            paths = ", ".join(group.path for group in groups[:2] if group.path.strip("/"))
+            where = f"; groups like {paths}" if paths else ""
+            self.notes.append(f"its tasks need --key: there are {', '.join(names)}{where}")
+        if self.is_damaged and not (self.candidates or self.losses) and self.source.size > NEWBORN:
+            extent = ((NEWBORN, self.source.size - NEWBORN),)
+            why = "raw values may be in it, but nothing names them"
+            self.losses.append(Loss("", None, why, extent))
+
+    def note_damage(self, carving: Carving, has_findings: bool) -> None:
+        """Say what happened to the file, where its first bytes do not."""
+        self.is_damaged = has_findings or not carving.is_sound
+        self.is_closed = carving.is_sound and carving.file.superblock.version >= 3
+        faults = [f for o in carving.objects.values() if o.is_linked for f in o.faults]
+        damaged = [fault for fault in faults if isinstance(fault, Damaged)]
+        if damaged:
+            self.what = "; ".join(filter(None, (self.what, str(damaged[0]))))
+
+    def read_records(self) -> None:
+        """A record file of ours: every record that is whole has a checksum."""
+        scan = Scan()
+        with RecordFile(Path(self.path)) as file:
+            for offset, frame in file.scan(scan):
+                if frame[3] == Kind.DONE:
+                    self.take_record(file, offset, frame)
+        for damage in scan.damages:
+            extent = ((damage.offset, damage.size_bytes),)
+            self.losses.append(Loss("a record", None, "its checksum does not hold", extent))
+        self.what = "damaged records" if scan.damages else ""
+        self.is_damaged = bool(scan.damages)
+
+    def take_record(self, file: RecordFile, offset: int, frame: tuple[Any, ...]) -> None:
+        header = file.header(offset, frame)
+        data, schema = read_data(file, offset, frame), schema_of(header)
+        key: Key = header["key"]
+        place = f"the record at {offset:,}"
+        found = Candidate(key, place, Way.RECORDS, form_of(schema), b"", Proof.CHECKSUM)
+        self.take(self.stage.add(found, schema, data))
+
+    def take_all(self, tasks: Iterable[Found]) -> None:
+        for found in tasks:
+            candidate = self.stage.add_found(found, Way.CARVED, self.rule)
+            place = found.place.strip("/")
+            (self.unsupported if found.is_unsupported else self.looked_at).add(place)
+            if candidate is not None:
+                self.take(candidate)
+            elif found.lost.get("") == NEVER_WRITTEN:
+                self.unwritten.add(place)
+            else:
+                self.losses.append(_loss_of(found))
+
+    def take(self, new: Candidate) -> None:
+        """Add a result, or to one that is there already that it was found again."""
+        known = self.candidates.setdefault(key_text(new.key), [])
+        same = next((old for old in known if old.digest == new.digest), None)
+        if same is None:
+            known.append(new)
+        elif new.way is not same.way:
+            same.confirmed_by = (*same.confirmed_by, new.way)
+
+    def ask_library(self, library: SecondReader, carving: Carving) -> None:
+        """Let the HDF5 library read the file too, in its child."""
+        pattern = "" if self.rule.pattern is None else self.rule.pattern.text
+        question = question_of(
+            self.path,
+            self.source,
+            carving.file.superblock,
+            self.rule.names,
+            pattern,
+            self.wanted_paths(),
+        )
+        is_sound = carving.is_sound and question.how == "plain"
+        for header, data in library.ask(question):
+            if "end" in header:
+                self.notes += [f"the HDF5 library says: {why}" for why in header["errors"][:1]]
+            elif "schema" in header:
+                self.take_from_library(header, data, is_sound=is_sound)
+
+    def wanted_paths(self) -> list[str]:
+        """The names of the groups of all expected tasks."""
+        plan, pattern = self.rule.expected, self.rule.pattern
+        if plan is None or pattern is None or len(plan) > MOST_WANTED:
+            return []
+        return [f"/{pattern.name_of(key)}" for key in plan.keys()]  # noqa: SIM118 (no dict)
+
+    def take_from_library(self, header: dict[str, Any], data: bytes, *, is_sound: bool) -> None:
+        key = self.rule.checked(header["key"])
+        place, schema = header["place"], header["schema"].encode()
+        if key is None or place.strip("/") in self.unwritten:
+            return
+        is_new = is_sound and place.strip("/") not in self.looked_at
+        is_missed = is_new or place.strip("/") in self.unsupported
+        found = Candidate(key, place, Way.LIBRARY, form_of(schema), b"", Proof.NOTHING)
+        found.doubt = "" if is_missed else "only the HDF5 library reads it so"
+        found.is_row = header["is_row"]
+        found.is_expected = self.rule.is_expected(key)
+        self.take(self.stage.add(found, schema, data))
+
+    def choose(self) -> list[Candidate]:
+        """Judge all results; where readers or places disagree, take none unless one is proven."""
+        every = [c for known in self.candidates.values() for c in known]
+        judged = [c for c in every if c.way is not Way.RECORDS]
+        judge_results(
+            judged,
+            self.job.siblings,
+            is_sound=not self.is_damaged,
+            is_closed=self.is_closed,
+            has_unwritten=bool(self.unwritten),
+        )
+        for candidate in every:
+            if candidate.way is Way.RECORDS:
+                candidate.label = Label.VERIFIED
+        chosen = []
+        for known in self.candidates.values():
+            one = self.settle(known)
+            if one is not None:
+                chosen.append(one)
+        self.job.siblings += [c for c in chosen if c.label is not Label.UNVERIFIED][:1000]
+        return [c for c in chosen if ORDER.index(c.label) <= ORDER.index(self.job.accept)]
+
+    def settle(self, known: list[Candidate]) -> Candidate | None:
+        """The one result of a task, of several that differ; None if nothing decides."""
+        ours = [c for c in known if c.label is not Label.UNVERIFIED] or known
+        if known[0].way is Way.RECORDS:
+            return known[-1]  # the same task again: the later counts
+        proven = [c for c in ours if c.label is Label.VERIFIED]
+        if len(proven) == 1 or len(known) == 1:
+            return proven[0] if proven else known[0]
+        if len(ours) == 1 and all(c.way is not Way.LIBRARY for c in known):
+            return ours[0]  # the others are remnants of it, or in doubt
+        names = tuple(f"{c.way}: {c.place}" + (f" ({c.reason})" if c.reason else "") for c in known)
+        self.conflicts.append(Conflict(known[0].key, names))
+        return None
+
+    def export_nameless(self, carving: Carving, groups: Sequence[Group]) -> None:
+        """Count arrays that nothing names; write them out if that was asked for."""
+        named = {id(v) for group in groups for v in group.variables.values()}
+        if carving.is_sound:
+            return
+        index = []
+        stem = Path(self.path).stem
+        for address, carved in carving.objects.items():
+            if carved.object.dataset is None or carved.parents:
+                continue
+            variable = CarvedVariable(carving, carved, self.job.limits.memory_bytes)
+            self.nameless += id(variable) not in named
+            if self.job.nameless is None:
+                continue
+            try:
+                cells = variable.read(None)
+            except (Damaged, Unsupported, ValueError):
+                continue
+            offset = carving.file.superblock.start + address
+            for member, cell in cells.items():
+                shape = "x".join(map(str, cell.value.shape)) or "scalar"
+                name = f"{stem}_{offset}_{shape}{'_' * bool(member)}{member}.npy"
+                _save(self.job.nameless / name, cell)
+                index.append({"file": name, "source": self.path, "header_at": offset})
+        if index and self.job.nameless is not None:
+            text = json.dumps(index, indent=1) + "\n"
+            durable.replace_text(self.job.nameless / f"{stem}_index.json", text)
+
+    def report(self, taken: list[Candidate], record_path: Path | None) -> FileSalvage:
+        every = [c for known in self.candidates.values() for c in known]
+        left = [c for c in every if c not in taken]
+        conflicting = {key_text(conflict.key) for conflict in self.conflicts}
+        refused = [
+            c for c in left if not _is_settled(c, taken) and key_text(c.key) not in conflicting
+        ]
+        recovered = {key_text(c.key) for c in taken}
+        losses = [
+            loss
+            for loss in self.losses
+            if loss.key is None or key_text(loss.key) not in recovered | conflicting
+        ]
+        return FileSalvage(
+            self.path,
+            self.what,
+            is_damaged=self.is_damaged,
+            key=self.rule.text,
+            taken=tuple(taken),
+            refused=tuple(refused),
+            losses=tuple(losses),
+            conflicts=tuple(self.conflicts),
+            notes=tuple(self.notes),
+            nameless=self.nameless,
+            records=None if record_path is None else str(record_path),
+        )
+
+
+def _is_settled(candidate: Candidate, taken: list[Candidate]) -> bool:
+    return any(c.key == candidate.key for c in taken)
+
+
+def _loss_of(found: Found) -> Loss:
+    whys = [f"{name}: {why}" if name else why for name, why in found.lost.items()]
+    if not whys:
+        whys = ["it holds no values" if found.key is not None else NO_KEY]
+    return Loss(found.place, found.key, "; ".join(whys[:3]), found.extents)
+
+
+def _save(path: Path, cell: Any) -> None:
+    durable.make_folder(path.parent)
+    with durable.replacing(path) as temporary, temporary.open("wb") as file:
+        np.save(file, cell.value, allow_pickle=False)
+
+
+def _write_records(
+    folder: Path, source: Path, stage: Stage, taken: list[Candidate], finished_at: float
+) -> Path:
+    """Make the record file of one source, durably: whole or as it was, killed at any moment.
+
+    Results that an earlier call got out of the same source stay in it.
+    """
+    name = f"salvage_{source.stem}_{crc32(str(source.absolute()).encode()):08x}{RECORDS_SUFFIX}"
+    path = folder / name
+    known = {key_text(c.key) for c in taken}
+    with ExitStack() as stack:
+        earlier = _Earlier.open(path, stack)
+        if {c.digest for c in taken} == earlier.digests:
+            return path  # the same again
+        temporary = stack.enter_context(durable.replacing(path))
+        about = {"role": "salvage", "source": str(source.absolute())}
+        writer = RecordWriter(temporary, about=about)
+        for header, data in earlier.others(known):
+            writer.append(Kind.DONE, NO_TASK, header, data, finished_at=finished_at)
+        for candidate in taken:
+            header, data = stage.read(candidate)
+            writer.append(Kind.DONE, NO_TASK, header, data, finished_at=finished_at)
+        writer.close()
+    return path
+
+
+class _Earlier:
+    """The records that an earlier call has written for the same source."""
+
+    def __init__(self, file: RecordFile | None) -> None:
+        self._file = file
+        self._records = (
+            [] if file is None else [r for r in file.scan(Scan()) if r[1][3] == Kind.DONE]
+        )
+        self.digests = {
+            digest_of(schema_of(h), data) for h, data in map(self._parsed, self._records)
+        }
+
+    @classmethod
+    def open(cls, path: Path, stack: ExitStack) -> _Earlier:
+        return cls(stack.enter_context(RecordFile(path)) if path.exists() else None)
+
+    def _parsed(self, record: tuple[Any, ...]) -> tuple[dict[str, Any], bytes]:
+        assert self._file is not None
+        return self._file.header(*record), read_data(self._file, *record)
+
+    def others(self, known: set[str]) -> Iterator[tuple[bytes, bytes]]:
+        """Header and data of the records of other tasks."""
+        for record in self._records:
+            header, data = self._parsed(record)
+            if key_text(header["key"]) not in known:
+                yield json_bytes(header), data

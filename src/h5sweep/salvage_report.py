@@ -1,0 +1,214 @@
+"""What a salvage got out of each file, as data, and shown as text or JSON. Prints nothing."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .evidence import Candidate, Label
+from .plan import Key, key_text
+from .units import count_text
+
+SCHEMA = "h5sweep.salvage/1"
+WIDTH = 80
+MOST_LINES = 6  # of one kind, for one file
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A task, or part of a file, that could not be got back, and where it lies."""
+
+    place: str
+    key: Key | None
+    why: str
+    extents: tuple[tuple[int, int], ...] = ()  # offsets and sizes
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """One task of which readers or places give different values: none of them was taken."""
+
+    key: Key
+    found: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FileSalvage:
+    """What became of one file; on disk it is as it was."""
+
+    path: str
+    what: str  # happened to it
+    is_damaged: bool = True
+    is_live: bool = False
+    key: str = ""  # how tasks were told apart
+    taken: tuple[Candidate, ...] = ()
+    refused: tuple[Candidate, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    notes: tuple[str, ...] = ()
+    nameless: int = 0
+    records: str | None = None
+
+    @property
+    def evidence(self) -> int:
+        """How many tasks there are signs of."""
+        lost = {key_text(x.key) if x.key else x.place for x in self.losses if x.place}
+        refused = {key_text(c.key) for c in self.refused}
+        return len(self.taken) + len(lost - refused) + len(refused) + len(self.conflicts)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that there are signs of was recovered."""
+        return self.is_live or not (self.refused or self.losses or self.conflicts or self.nameless)
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """How many results came which way, by their label."""
+        found: dict[str, Counter[str]] = {}
+        for result in self.taken:
+            found.setdefault(result.way.value, Counter())[result.label.value] += 1
+        return {way: dict(labels) for way, labels in found.items()}
+
+
+@dataclass(frozen=True)
+class SalvageReport:
+    """What `salvage` answers."""
+
+    files: tuple[FileSalvage, ...]
+    accept: Label = Label.CONSISTENT
+    output: str | None = None
+
+    @property
+    def recovered(self) -> int:
+        return sum(len(file.taken) for file in self.files)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if everything that there are signs of was recovered, else 3."""
+        return 0 if all(file.is_complete for file in self.files) else 3
+
+    @property
+    def next(self) -> str:
+        """What to do now."""
+        needs_key = any("no key" in loss.why for file in self.files for loss in file.losses)
+        if needs_key and not self.recovered:
+            return "say how tasks are told apart: --key 'farm{farm_id:d}_s{seed:d}', or --key a,b"
+        if self.recovered and not any(file.records for file in self.files):
+            return "the same with -o OUTPUT writes these results into its run folder"
+        if self.output is not None and self.recovered:
+            return f"h5sweep merge {self.output}; h5sweep missing {self.output} lists the rest"
+        return "run the tasks of these files again" if not self.recovered else "h5sweep merge"
+
+
+def report_text(report: SalvageReport) -> str:
+    """A salvage for people: a few lines a file, 80 columns."""
+    lines = [line for file in report.files for line in _file_lines(file, report.accept)]
+    evidence = sum(file.evidence for file in report.files)
+    many = count_text(len(report.files), "file")
+    lines.append(f"{report.recovered:,} of {evidence:,} tasks recovered from {many}")
+    lines.append(f"next: {report.next}")
+    wrapped = (textwrap.wrap(line, WIDTH, subsequent_indent="      ") for line in lines)
+    return "\n".join(part for parts in wrapped for part in parts or [""]) + "\n"
+
+
+def _file_lines(file: FileSalvage, accept: Label) -> Iterator[str]:
+    yield f"{file.path}: {file.what or ('damaged' if file.is_damaged else 'nothing is wrong')}"
+    if file.is_live:
+        return
+    yield f"  evidence of {count_text(file.evidence, 'task')}"
+    if file.key and (file.taken or file.refused):
+        yield f"  key: {file.key}"
+    for way, labels in file.counts.items():
+        total = ", ".join(f"{count:,} {label}" for label, count in labels.items())
+        yield f"  recovered ({way}): {total}"
+    if not file.taken:
+        yield "  recovered: nothing"
+    yield from _grouped("not taken", ((c.reason, key_text(c.key)) for c in file.refused))
+    if file.refused and accept is not Label.UNVERIFIED:
+        yield "    (--accept unverified takes these too)"
+    yield from _grouped("lost", ((loss.why, _where(loss)) for loss in file.losses))
+    for conflict in file.conflicts[:MOST_LINES]:
+        yield f"  conflict: {key_text(conflict.key)}: {' | '.join(conflict.found)}"
+    if len(file.conflicts) > MOST_LINES:
+        yield f"  … and {len(file.conflicts) - MOST_LINES:,} more conflicts"
+    if file.nameless:
+        arrays = count_text(file.nameless, "array")
+        yield f"  {arrays} without a name: --nameless DIR writes them out"
+    for note in file.notes:
+        yield f"  note: {note}"
+    if file.records:
+        yield f"  written: {file.records}"
+
+
+def _where(loss: Loss) -> str:
+    place = key_text(loss.key) if loss.key else loss.place or "somewhere"
+    if not loss.extents:
+        return place
+    first, last = min(at for at, _ in loss.extents), max(at + n for at, n in loss.extents)
+    return f"{place} (bytes {first:,} to {last:,})"
+
+
+def _grouped(what: str, found: Iterator[tuple[str, str]]) -> Iterator[str]:
+    """One line a reason, with the first of those it holds for."""
+    reasons: dict[str, list[str]] = {}
+    for why, where in found:
+        reasons.setdefault(why, []).append(where)
+    for number, (why, places) in enumerate(reasons.items()):
+        if number == MOST_LINES:
+            yield f"  … and {len(reasons) - MOST_LINES:,} more reasons: --json has all"
+            return
+        more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
+        yield f"  {what}: {len(places):,}: {why}: {places[0]}{more}"
+
+
+def report_json(report: SalvageReport) -> str:
+    """One object with everything, for programs."""
+    files = [_file_json(file) for file in report.files]
+    whole = {
+        "schema": SCHEMA,
+        "accept": report.accept.value,
+        "output": report.output,
+        "recovered": report.recovered,
+        "next": report.next,
+        "files": files,
+    }
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+
+
+def _file_json(file: FileSalvage) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "what": file.what,
+        "damaged": file.is_damaged,
+        "live": file.is_live,
+        "key": file.key,
+        "evidence": file.evidence,
+        "complete": file.is_complete,
+        "counts": file.counts,
+        "taken": [_result_json(result) for result in file.taken],
+        "not_taken": [_result_json(result) for result in file.refused],
+        "lost": [
+            {"place": x.place, "key": x.key, "why": x.why, "bytes": [list(e) for e in x.extents]}
+            for x in file.losses
+        ],
+        "conflicts": [{"key": c.key, "found": list(c.found)} for c in file.conflicts],
+        "nameless": file.nameless,
+        "notes": list(file.notes),
+        "records": file.records,
+    }
+
+
+def _result_json(result: Candidate) -> dict[str, Any]:
+    return {
+        "key": result.key,
+        "place": result.place,
+        "way": result.way.value,
+        "label": result.label.value,
+        "reason": result.reason,
+        "also": [way.value for way in result.confirmed_by],
+        "values": [list(value) for value in result.form],
+    }

@@ -1,0 +1,96 @@
+"""Results on their way: encoded at once and kept in a temporary file, to keep memory small."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from types import TracebackType
+from typing import IO
+
+from .errors import UnsupportedValueError
+from .evidence import Candidate, Form, Way, proof_of
+from .plan import key_json
+from .tasks import Found, KeyRule, Proof
+from .values import ResultEncoder, result_header
+
+
+class Stage:
+    """A temporary file with the header and data of every result that was found."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by __exit__)
+        self._end = 0
+        self._encoder = ResultEncoder()
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def add_found(self, found: Found, way: Way, rule: KeyRule) -> Candidate | None:
+        """Keep a task that is whole; of one that is not, its losses say why it is not kept."""
+        if found.key is None or found.lost or not found.cells:
+            return None
+        cells = dict(sorted(found.cells.items()))
+        try:
+            schema, data = self._encoder.encode({n: cell.value for n, cell in cells.items()})
+        except UnsupportedValueError as error:
+            found.lost[""] = str(error)
+            return None
+        doubt = found.doubt or next((c.doubt for c in cells.values() if c.doubt), "")
+        is_rescued = any(cell.is_rescued for cell in cells.values())
+        candidate = Candidate(
+            found.key,
+            found.place,
+            Way.GZIP if is_rescued else way,
+            form_of(schema),
+            b"",
+            Proof.DOUBT if doubt else proof_of(found),
+            doubt,
+            frozenset(name for name, cell in cells.items() if cell.is_fill),
+            frozenset(name for name, cell in cells.items() if cell.has_gap),
+            tuple((n, cell.offset) for n, cell in cells.items() if cell.offset is not None),
+            is_row=found.is_row and not found.is_proven,
+            is_expected=rule.is_expected(found.key),
+        )
+        return self.add(candidate, schema, data)
+
+    def add(self, candidate: Candidate, schema: bytes, data: bytes) -> Candidate:
+        """Keep the data of a result; what is known of it gets their place and digest."""
+        header = result_header(schema, key_json(candidate.key).encode())
+        candidate.digest = digest_of(schema, data)
+        candidate.offset, candidate.size = self._end, len(header) + len(data)
+        self._file.seek(self._end)
+        self._file.write(len(header).to_bytes(8, "little") + header + data)
+        self._end += 8 + candidate.size
+        return candidate
+
+    def read(self, candidate: Candidate) -> tuple[bytes, bytes]:
+        """The header and the data of a record of this result."""
+        self._file.seek(candidate.offset)
+        size = int.from_bytes(self._file.read(8), "little")
+        return self._file.read(size), self._file.read(candidate.size - size)
+
+
+def form_of(schema: bytes) -> Form:
+    return tuple((name, dtype, tuple(shape)) for name, dtype, shape in json.loads(schema))
+
+
+def digest_of(schema: bytes, data: bytes) -> bytes:
+    """By which two results are the same."""
+    digest = hashlib.blake2b(schema + b"\0", digest_size=16)
+    digest.update(data)
+    return digest.digest()
+
+
+def schema_of(header: Mapping[str, object]) -> bytes:
+    """The JSON of the schema in a record's header, as the encoder writes it."""
+    return json.dumps(header["data"], separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,324 @@
+"""Tasks and their results among the groups and datasets of a file, whoever read it.
+
+A file is seen as groups with attributes and variables; `carved` and `library_view` show it so. A
+task is a group with a key, a row of columns, or the whole file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from .errors import UsageError
+from .hdf5.errors import Damaged, Unsupported
+from .keys import KeyPattern, number_in
+from .plan import RESERVED_NAMES, Key, Plan, checked_value
+from .values import Array
+
+NEVER_WRITTEN = "nothing was written there"
+NO_KEY = "it has no key"
+Failures = (Damaged, Unsupported, OSError, RuntimeError, ValueError, TypeError, KeyError)
+
+
+class Proof(IntEnum):
+    """What vouches for some bytes; the least comes first."""
+
+    DOUBT = 0  # something speaks against them
+    NOTHING = 1
+    CHECKSUM = 2
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value of a task as it was read, and what vouches for it."""
+
+    value: Array
+    proof: Proof = Proof.NOTHING
+    is_fill: bool = False  # nothing but the fill value
+    has_gap: bool = False  # part of it lies where only zeros are, as a lost page leaves them
+    is_rescued: bool = False  # out of a gzip stream that its index does not lead to
+    doubt: str = ""
+    offset: int | None = None  # where it lies in the file, if in one piece and without a checksum
+
+
+class Variable(Protocol):
+    """A dataset."""
+
+    @property
+    def shape(self) -> tuple[int, ...] | None: ...
+    @property
+    def may_grow(self) -> bool: ...
+    def read(self, row: int | None) -> dict[str, Cell]:
+        """All of it, or one step along its first axis; by the members of a compound, else ""."""
+
+    def place(self, row: int | None) -> tuple[tuple[int, int], ...]:
+        """Where it lies: offsets and sizes."""
+
+
+@dataclass
+class Group:
+    """A group: what it is called, what it says of itself, what it holds."""
+
+    path: str
+    attributes: dict[str, Cell] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)  # names that lead nowhere, and why
+    is_linked: bool = True
+    has_checked_name: bool = False
+    parent: Group | None = None
+    doubt: str = ""
+
+    @property
+    def lengths(self) -> set[int]:
+        return {v.shape[0] for v in self.variables.values() if v.shape}
+
+
+@dataclass(frozen=True)
+class KeyRule:
+    """How the key of a task is known: by names, by attributes or columns, by a plan."""
+
+    pattern: KeyPattern | None = None
+    names: tuple[str, ...] = ()
+    expected: Plan | None = None
+    is_guess: bool = False
+
+    @classmethod
+    def parse(cls, key: str | None, expected: Plan | None = None) -> KeyRule:
+        """`farm{farm_id:d}_s{seed:d}`, or `farm_id,seed`; else the names of the plan."""
+        if key and "{" in key:
+            pattern = KeyPattern.parse(key)
+            return cls(pattern, pattern.names, expected)
+        names = tuple(filter(None, (name.strip() for name in (key or "").split(","))))
+        if expected is not None and names and set(names) != set(expected.names):
+            mine, theirs = ", ".join(names), ", ".join(expected.names)
+            raise UsageError(f"the key is over {mine}, the expected tasks are over {theirs}")
+        return cls(None, names or (expected.names if expected is not None else ()), expected)
+
+    @property
+    def text(self) -> str:
+        """The rule as a report says it."""
+        if self.pattern is not None:
+            return f"names like {self.pattern.text}"
+        return ", ".join(self.names) + (" (guessed from attributes)" if self.is_guess else "")
+
+    def checked(self, key: Mapping[str, object] | None) -> Key | None:
+        """A key as it may stand in a record, with the types of the plan; None if it cannot be."""
+        try:
+            plain = {name: checked_value(name, value) for name, value in (key or {}).items()}
+        except UsageError:
+            return None
+        if self.expected is None or not plain:
+            return plain or None
+        number = number_in(self.expected, plain)
+        return plain if number is None else self.expected.key(number)
+
+    def is_expected(self, key: Key) -> bool:
+        return self.expected is None or self.expected.number(key) is not None
+
+
+@dataclass
+class Found:
+    """One task of a file: its key, its values, and what of it could not be had."""
+
+    place: str
+    key: Key | None = None
+    cells: dict[str, Cell] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+    is_unsupported: bool = False  # what is lost is not damaged, but not known here
+    key_proof: Proof = Proof.NOTHING
+    is_linked: bool = True
+    is_row: bool = False
+    is_proven: bool = False  # a checksum of the whole result is right
+    doubt: str = ""
+    extents: tuple[tuple[int, int], ...] = ()  # of what is lost
+
+
+def guess_rule(groups: Sequence[Group], rule: KeyRule) -> KeyRule:
+    """Take whole numbers and texts that all groups of tasks have as attributes for their key."""
+    if rule.names:
+        return rule
+    tasks = [group for group in groups if group.variables and group.attributes]
+    names: list[str] = []
+    if tasks:
+        shared = set.intersection(*(set(group.attributes) for group in tasks))
+        names = [n for n in tasks[0].attributes if n in shared and _is_name(n)]
+        names = [n for n in names if all(_may_be_key(group.attributes[n]) for group in tasks)]
+    keys = {tuple(g.attributes[n].value.item() for n in names) for g in tasks}
+    is_key = len(tasks) > 1 and len(keys) == len(tasks)
+    return replace(rule, names=tuple(names), is_guess=True) if is_key and names else rule
+
+
+def _is_name(name: str) -> bool:
+    return name.isidentifier() and name not in RESERVED_NAMES
+
+
+def _may_be_key(cell: Cell) -> bool:
+    return cell.value.shape == () and cell.value.dtype.kind in "biuU"
+
+
+def find_tasks(groups: Sequence[Group], rule: KeyRule, file_name: str) -> Iterator[Found]:
+    """Every task of a file, with its values; of what could not be read, why."""
+    keyed = {id(group): key for group in groups if (key := _group_key(group, rule)) is not None}
+    tables = [g for g in groups if id(g) not in keyed and columns_of(g, rule)]
+    is_known = bool(keyed or tables)
+    for group in groups:
+        if id(group) in keyed:
+            yield _read_group(group, groups, keyed, rule)
+        elif group in tables:
+            yield from _read_table(group, rule)
+        elif group.variables and not is_known and (group.path != "/" or len(groups) == 1):
+            yield _read_one(group, rule, file_name)
+        elif group.variables and group.path != "/" and _keyed_above(group, keyed) is None:
+            yield Found(group.path or "a group without a name", None, {}, {"": NO_KEY})
+
+
+def _group_key(group: Group, rule: KeyRule) -> tuple[Key, Proof] | None:
+    """The key of a group that is a task; what its name says comes before its attributes."""
+    by_name = rule.pattern.key_of(group.path) if rule.pattern and group.path != "/" else None
+    if (key := rule.checked(by_name)) is not None:
+        return key, Proof.CHECKSUM if group.has_checked_name else Proof.NOTHING
+    if rule.pattern is not None or not rule.names:
+        return None
+    cells = {}
+    for name in rule.names:
+        cell = group.attributes.get(name) or _single_value(group, name)
+        if cell is None or cell.value.shape != ():
+            return None
+        cells[name] = cell
+    key = rule.checked({name: cell.value.item() for name, cell in cells.items()})
+    return None if key is None else (key, min(cell.proof for cell in cells.values()))
+
+
+def _single_value(group: Group, name: str) -> Cell | None:
+    """A dataset of one element, which may be part of the key."""
+    variable = group.variables.get(name)
+    if variable is None or variable.shape not in ((), (1,)) or variable.may_grow:
+        return None
+    try:
+        cell = variable.read(None).get("")
+    except Failures:
+        return None
+    return None if cell is None else replace(cell, value=cell.value.reshape(()))
+
+
+def _keyed_above(group: Group, keyed: Mapping[int, object]) -> Group | None:
+    """The group of a task that this one lies in."""
+    above = group.parent
+    for _ in range(32):
+        if above is None or id(above) in keyed:
+            return above
+        above = above.parent
+    return None
+
+
+def _read_group(
+    group: Group, groups: Sequence[Group], keyed: dict[int, tuple[Key, Proof]], rule: KeyRule
+) -> Found:
+    key, proof = keyed[id(group)]
+    found = Found(group.path or "a group without a name", key, key_proof=proof)
+    found.is_linked, found.doubt = group.is_linked, group.doubt
+    found.lost.update(group.lost)
+    _take_attributes(found, group, rule)
+    _take_variables(found, group, "", rule)
+    for inner in groups:
+        if inner is not group and id(inner) not in keyed and _keyed_above(inner, keyed) is group:
+            prefix = inner.path.removeprefix(group.path).strip("/").replace("/", "_")
+            found.lost.update({f"{prefix}_{name}": why for name, why in inner.lost.items()})
+            _take_variables(found, inner, prefix + "_", rule)
+    return found
+
+
+def _take_attributes(found: Found, group: Group, rule: KeyRule) -> None:
+    """Attributes that are not the key are values too."""
+    for name, cell in group.attributes.items():
+        if name not in rule.names and cell.value.dtype.kind in "biufcU":
+            found.cells[usable_name(name, rule.names)] = cell
+
+
+def _take_variables(found: Found, group: Group, prefix: str, rule: KeyRule) -> None:
+    for name, variable in group.variables.items():
+        if name not in rule.names or prefix:
+            _take_cells(found, prefix + name, variable, None, rule)
+
+
+def _take_cells(
+    found: Found, name: str, variable: Variable, row: int | None, rule: KeyRule
+) -> None:
+    try:
+        for member, cell in variable.read(row).items():
+            full = f"{name}_{member}" if member else name
+            found.cells[usable_name(full, rule.names)] = cell
+    except MemoryError:
+        found.lost[name] = "it is larger than the memory"
+    except Failures as error:
+        found.lost[name] = str(error)
+        found.is_unsupported |= isinstance(error, Unsupported)
+        found.extents += variable.place(row)
+
+
+def usable_name(name: str, key_names: Sequence[str]) -> str:
+    """A name that a value of a result may have."""
+    name = re.sub(r"\W", "_", name) or "value"
+    name = f"_{name}" if not name.isidentifier() else name
+    return f"{name}_" if name in RESERVED_NAMES or name in key_names else name
+
+
+def columns_of(group: Group, rule: KeyRule) -> dict[str, Variable]:
+    """The columns of a table: those that may grow or, if none may, all of equal length."""
+    growing = {n: v for n, v in group.variables.items() if v.may_grow and v.shape}
+    is_keyed = bool(rule.names) and set(rule.names) <= group.variables.keys() | group.lost.keys()
+    if growing and (not is_keyed or set(rule.names) <= growing.keys()):
+        return growing
+    lengths = [v.shape[0] if v.shape else None for v in group.variables.values()]
+    is_equal = len(lengths) > 1 and len(set(lengths)) == 1 and lengths[0] is not None
+    if is_keyed or (is_equal and group.path in ("/", "")):
+        return {n: v for n, v in group.variables.items() if v.shape}
+    return {}
+
+
+def _read_table(group: Group, rule: KeyRule) -> Iterator[Found]:
+    columns = columns_of(group, rule)
+    names = [name for name in rule.names if name in columns]
+    # An append that was interrupted has reached some columns only.
+    rows = min((v.shape[0] for v in columns.values() if v.shape), default=0)
+    for row in range(rows):
+        place = f"row {row:,} of {group.path or 'a table without a name'}"
+        found = Found(place, is_row=True)
+        found.is_linked, found.doubt = group.is_linked, group.doubt
+        found.lost.update({name: why for name, why in group.lost.items() if names})
+        for name, variable in columns.items():
+            _take_cells(found, name, variable, row, KeyRule())
+        if names and rule.pattern is None:
+            _take_row_key(found, rule)
+        yield found
+
+
+def _take_row_key(found: Found, rule: KeyRule) -> None:
+    """Move the key out of the cells of a row."""
+    cells = {name: found.cells.pop(name, None) for name in rule.names}
+    if any(cell is None or cell.value.shape != () for cell in cells.values()):
+        return
+    whole = {name: cell for name, cell in cells.items() if cell is not None}
+    found.key = rule.checked({name: cell.value.item() for name, cell in whole.items()})
+    found.key_proof = min((cell.proof for cell in whole.values()), default=Proof.NOTHING)
+    if found.cells and not found.lost and all(cell.is_fill for cell in found.cells.values()):
+        found.lost[""] = NEVER_WRITTEN
+    found.doubt = found.doubt or next((c.doubt for c in whole.values() if c.doubt), "")
+
+
+def _read_one(group: Group, rule: KeyRule, file_name: str) -> Found:
+    """The file of one task."""
+    key = None
+    if rule.pattern is not None:
+        key = rule.checked(rule.pattern.key_of(PurePosixPath(file_name).stem))
+    found = Found(group.path or "/", key, is_linked=group.is_linked, doubt=group.doubt)
+    found.lost.update(group.lost)
+    _take_attributes(found, group, rule)
+    _take_variables(found, group, "", rule)
+    if key is None:
+        found.lost[""] = NO_KEY
+    return found

@@ -1,0 +1,78 @@
+"""Whatever happens to the bytes of a file, a salvage ends, in bounds, with a report."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from h5sweep.salvage import salvage_files
+from h5sweep.salvage_report import report_json, report_text
+from test_check_fuzz import DAMAGES, seeds
+
+TIMEOUT_S = 5.0
+MOST_S = 30.0  # for one small file, on a machine that has much else to do
+KEYS = (None, "farm{farm_id:d}_t{farm_type:d}_s{seed:d}", "farm_id,seed", "x{name}")
+
+
+def all_seeds(folder: Path) -> list[bytes]:
+    found = seeds(folder)
+    corpus = Path(os.environ.get("H5SWEEP_CORPUS", "nowhere"))
+    odd = [p for p in sorted(corpus.rglob("*.h5")) if 0 < p.stat().st_size < 200_000]
+    return found + [path.read_bytes() for path in odd]
+
+
+def fuzz(folder: Path, count: int, seed: int) -> int:
+    """Salvage `count` mutations; returns how many results came out of them."""
+    chance = random.Random(seed)
+    healthy = all_seeds(folder / "seeds")
+    path = folder / "worker.h5"
+    results = 0
+    for number in range(count):
+        content = bytearray(chance.choice(healthy))
+        for _ in range(chance.choice([1, 1, 2, 4])):
+            if content:
+                chance.choice(DAMAGES)(content, chance)
+        path.write_bytes(content)
+        begun = time.process_time()
+        report = salvage_files(
+            path,
+            to=folder / "out",
+            key=chance.choice(KEYS),
+            accept="unverified",
+            nameless=folder / "arrays",
+            use_library=number % 10 == 0,
+            timeout_s=TIMEOUT_S,
+        )
+        assert time.process_time() - begun < MOST_S
+        assert report_text(report) and report_json(report)
+        results += report.recovered
+    return results
+
+
+@pytest.mark.parametrize(
+    ("count", "seed"),
+    [(300, 1), pytest.param(20_000, 2, marks=pytest.mark.slow)],
+    ids=["short", "long"],
+)
+def test_mutations_never_crash_hang_or_exhaust(count: int, seed: int, tmp_path: Path) -> None:
+    """No crash, no endless work, and memory that does not grow; intact parts come out."""
+    program = (
+        "import sys; from pathlib import Path; from test_salvage_fuzz import fuzz, peak_mb;"
+        "before = peak_mb(); found = fuzz(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]));"
+        "print('results', found); print('grown by', peak_mb() - before)"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path), str(count), str(seed)]
+    here = Path(__file__).parent
+    done = subprocess.run(words, cwd=here, capture_output=True, text=True, timeout=20 * 3600)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    grown, results = (re.search(rf"{what} (\d+)", done.stdout) for what in ("grown by", "results"))
+    assert grown is not None and int(grown[1]) < 150
+    assert results is not None and int(results[1]) > count
