@@ -548,3 +548,20 @@ def test_a_mark_of_the_worker_s_start_is_no_result(terminal: Terminal) -> None:
     with h5py.File(terminal.folder / "tasks.h5") as file:
         assert "init" not in file
         assert len(file) == 6
+
+
+def test_what_is_intact_in_damaged_files_can_be_merged_too(terminal: Terminal, night: Path) -> None:
+    """--on-damaged salvage takes what is whole in a truncated file, and keeps that file."""
+    os.truncate(night / "worker_2.h5", 9000)
+    words = ("merge", night, "-o", "out.h5", "--on-damaged", "salvage")
+    done = terminal.run(*words, check=2)
+    assert "--key" in done.stderr
+    done = terminal.run(*words, "--key", KEY)
+    assert "worker_2.h5: 3 tasks of" in done.stderr
+    with h5py.File(terminal.folder / "out.h5") as file:
+        rows = list(zip(file["farm_id"][:].tolist(), file["seed"][:].tolist(), strict=True))
+        assert sorted(rows) == [(f, s) for f in range(3) for s in range(4) if (f, s) != (2, 3)]
+        assert np.array_equal(file["layout"][rows.index((2, 1))], layout(2, 1))
+    safe, _, left = terminal.run("clean", "out.h5").stdout.partition("not merged")
+    assert "worker_1.h5" in safe
+    assert "worker_2.h5" in left

@@ -50,6 +50,11 @@ class KeyPattern:
         """The name that a task with this key has."""
         return _FIELD.sub(lambda match: str(key[match[1]]), self.text)
 
+    def may_give(self, key: Mapping[str, object]) -> bool:
+        """Whether these values are of the kinds that a name would have told."""
+        kinds = zip(self.names, self._types, strict=True)
+        return all(type(key[name]) is kind for name, kind in kinds)
+
     def key_of(self, path: str) -> dict[str, KeyValue] | None:
         """The key in a group's path or a file's name: in all of it, or in its end."""
         values = self.values_of(path)

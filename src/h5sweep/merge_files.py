@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from . import durable
 from .audit import append_entry, audit_path, read_entries
@@ -19,6 +20,7 @@ from .audit_files import entry_of_files
 from .contents import Style
 from .errors import ChangedError, DamagedError, StorageError, UsageError
 from .files_report import FilesReport
+from .findings import State
 from .folder import RunFolder
 from .foreign import record_tasks
 from .inputs import Input, Survey, Taken
@@ -27,7 +29,7 @@ from .join_groups import JoinedGroups
 from .lock import holding, holding_output
 from .merge import merge_run
 from .merged_file import MARK, mark_as_merged
-from .policy import Policy, separate
+from .policy import OnDamaged, Policy, separate
 from .siblings import Family
 from .units import count_text, size_text
 
@@ -90,13 +92,19 @@ class _FilesMerge:
             raise UsageError(f"there is nothing to merge in {_names(self.paths)}")
         good, self.refused = separate(inputs, self.policy)
         self.notes += _notes_on(good)
-        if not any(one.contents and one.contents.tasks != 0 for one in good):
+        wants_salvage = bool(self.refused) and self.policy.on_damaged is OnDamaged.SALVAGE
+        has_results = any(one.contents and one.contents.tasks != 0 for one in good)
+        if not has_results and not wants_salvage:
             raise DamagedError(
                 f"no file in {_names(self.paths)} has a result that can be merged: "
                 "`h5sweep check` says what is wrong with each"
             )
         if self.key is not None or any(one.style in OURS for one in good):
             return self._merge_into_sweep(good)
+        if wants_salvage:
+            raise UsageError(
+                "what is salvaged becomes rows of tasks: say with --key how files tell the task"
+            )
         return self._keep_shape(good)
 
     def _own_files(self) -> list[Path]:
@@ -164,10 +172,15 @@ class _FilesMerge:
         if self._is_named:  # its rows stay anyway
             good = [one for one in good if _resolved(one.path) != self.output]
         folder.create()
-        with holding(folder.lock_path, tell=self.tell), self._without_foreign_output():
+        with (
+            holding(folder.lock_path, tell=self.tell),
+            self._without_foreign_output(),
+            TemporaryDirectory(dir=folder.path, prefix=".salvage-") as apart,
+        ):
+            salvaged = self._salvage_refused(folder, Path(apart))
             found = record_tasks(
                 self.survey,
-                good,
+                [*good, *salvaged],
                 folder,
                 key=self.key,
                 on_conflict=self.policy.on_conflict,
@@ -175,7 +188,34 @@ class _FilesMerge:
             )
             merged = merge_run(folder, compress=self.compress, progress=self.progress)
             self.notes += [*found.notes, *merged.notes]
-            return self._conclude("sweep", found.taken)
+            taken = [_of_original(one, salvaged) for one in found.taken]
+            return self._conclude("sweep", taken)
+
+    def _salvage_refused(self, folder: RunFolder, apart: Path) -> dict[Input, Input]:
+        """Record files of what is intact in the refused files, and which file each came from.
+
+        They are inputs like others, so that a result which contradicts another is noticed.
+        """
+        if not self.refused or self.policy.on_damaged is not OnDamaged.SALVAGE:
+            return {}
+        from .salvage import salvage_files  # which few merges need
+
+        report = salvage_files(
+            [one.name for one in self.refused if one.state is not State.LIVE],
+            to=apart,
+            key=self.key,
+            expected=folder.load_plan(),
+        )
+        by_name = {one.name: one for one in self.refused}
+        found = {}
+        for file in report.files:
+            tasks = count_text(len(file.taken), "task")
+            self.notes.append(f"{file.path}: {tasks} of {file.evidence:,} salvaged; {file.what}")
+            if file.records is not None:
+                one = by_name[file.path]
+                self.refused.remove(one)
+                found[self.survey.look_at(Path(file.records))] = one
+        return found
 
     def _require_replaceable(self, reason: str | None) -> None:
         """Raise UsageError if there is a reason to leave the output that is there alone."""
@@ -284,6 +324,12 @@ class _FilesMerge:
         )
         append_entry(self.output, entry)
         return report
+
+
+def _of_original(one: Taken, salvaged: Mapping[Input, Input]) -> Taken:
+    """What was taken, named after the damaged file that it was salvaged from."""
+    original = salvaged.get(one.source)
+    return one if original is None else replace(one, source=original, crc32=0)
 
 
 def _way_of(parts: Sequence[JoinedColumns | JoinedGroups]) -> str:

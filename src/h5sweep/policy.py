@@ -65,7 +65,8 @@ def separate(inputs: Sequence[Input], policy: Policy) -> tuple[list[Input], list
     good = [one for one in inputs if one.is_readable]
     bad = [one for one in inputs if not one.is_readable]
     if bad and policy.on_damaged is OnDamaged.STOP:
-        raise _refusal(bad, len(inputs), "--on-damaged skip merges the others")
+        advice = "--on-damaged skip merges the others; salvage, also what is intact in these"
+        raise _refusal(bad, len(inputs), advice)
     if policy.max_damaged is not None and not policy.max_damaged.allows(len(bad), len(inputs)):
         limit = f"that is more than --max-damaged {policy.max_damaged}"
         raise _refusal(bad, len(inputs), f"{limit}: raise it to merge the others all the same")

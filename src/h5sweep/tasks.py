@@ -177,11 +177,14 @@ def find_tasks(groups: Sequence[Group], rule: KeyRule, file_name: str) -> Iterat
 
 
 def _group_key(group: Group, rule: KeyRule) -> tuple[Key, Proof] | None:
-    """The key of a group that is a task; what its name says comes before its attributes."""
+    """The key of a group that is a task; what its name says comes before its attributes.
+
+    A name may be lost, and attributes called like the fields of the pattern tell the same.
+    """
     by_name = rule.pattern.key_of(group.path) if rule.pattern and group.path != "/" else None
     if (key := rule.checked(by_name)) is not None:
         return key, Proof.CHECKSUM if group.has_checked_name else Proof.NOTHING
-    if rule.pattern is not None or not rule.names:
+    if not rule.names:
         return None
     cells = {}
     for name in rule.names:
@@ -189,7 +192,10 @@ def _group_key(group: Group, rule: KeyRule) -> tuple[Key, Proof] | None:
         if cell is None or cell.value.shape != ():
             return None
         cells[name] = cell
-    key = rule.checked({name: cell.value.item() for name, cell in cells.items()})
+    values = {name: cell.value.item() for name, cell in cells.items()}
+    if rule.pattern is not None and not rule.pattern.may_give(values):
+        return None
+    key = rule.checked(values)
     return None if key is None else (key, min(cell.proof for cell in cells.values()))
 
 
