@@ -64,7 +64,8 @@ def fuzz(folder: Path, count: int, seed: int) -> int:
 def test_mutations_never_crash_hang_or_exhaust(count: int, seed: int, tmp_path: Path) -> None:
     """No crash, no endless work, and memory that does not grow; intact parts come out."""
     program = (
-        "import sys; from pathlib import Path; from test_salvage_fuzz import fuzz, peak_mb;"
+        "import sys; from pathlib import Path; from test_salvage_fuzz import fuzz;"
+        "from test_check_fuzz import peak_mb;"
         "before = peak_mb(); found = fuzz(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]));"
         "print('results', found); print('grown by', peak_mb() - before)"
     )

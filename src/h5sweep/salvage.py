@@ -47,6 +47,7 @@ from .tasks import NEVER_WRITTEN, NO_KEY, Found, Group, KeyRule, Proof, find_tas
 from .triage import RECORDS_MAGIC, judge_bytes
 
 MOST_WANTED = 100_000
+MOST_SIBLINGS = 1000  # of earlier files, with which results are compared
 NEWBORN = 2048  # bytes: a file that is no longer was never written to
 ORDER = list(Label)
 
@@ -320,7 +321,8 @@ class _File:
             one = self.settle(known)
             if one is not None:
                 chosen.append(one)
-        self.job.siblings += [c for c in chosen if c.label is not Label.UNVERIFIED][:1000]
+        room = MOST_SIBLINGS - len(self.job.siblings)
+        self.job.siblings += [c for c in chosen if c.label is not Label.UNVERIFIED][: max(room, 0)]
         return [c for c in chosen if ORDER.index(c.label) <= ORDER.index(self.job.accept)]
 
     def settle(self, known: list[Candidate]) -> Candidate | None:
@@ -366,17 +368,17 @@ class _File:
             durable.replace_text(self.job.nameless / f"{stem}_index.json", text)
 
     def report(self, taken: list[Candidate], record_path: Path | None) -> FileSalvage:
-        every = [c for known in self.candidates.values() for c in known]
-        left = [c for c in every if c not in taken]
-        conflicting = {key_text(conflict.key) for conflict in self.conflicts}
-        refused = [
-            c for c in left if not _is_settled(c, taken) and key_text(c.key) not in conflicting
-        ]
         recovered = {key_text(c.key) for c in taken}
+        conflicting = {key_text(conflict.key) for conflict in self.conflicts}
+        settled = recovered | conflicting
+        refused = [
+            candidate
+            for key, known in self.candidates.items()
+            if key not in settled
+            for candidate in known
+        ]
         losses = [
-            loss
-            for loss in self.losses
-            if loss.key is None or key_text(loss.key) not in recovered | conflicting
+            loss for loss in self.losses if loss.key is None or key_text(loss.key) not in settled
         ]
         return FileSalvage(
             self.path,
@@ -391,10 +393,6 @@ class _File:
             nameless=self.nameless,
             records=None if record_path is None else str(record_path),
         )
-
-
-def _is_settled(candidate: Candidate, taken: list[Candidate]) -> bool:
-    return any(c.key == candidate.key for c in taken)
 
 
 def _loss_of(found: Found) -> Loss:

@@ -163,12 +163,13 @@ def _may_be_key(cell: Cell) -> bool:
 def find_tasks(groups: Sequence[Group], rule: KeyRule, file_name: str) -> Iterator[Found]:
     """Every task of a file, with its values; of what could not be read, why."""
     keyed = {id(group): key for group in groups if (key := _group_key(group, rule)) is not None}
-    tables = [g for g in groups if id(g) not in keyed and columns_of(g, rule)]
+    tables = {id(g) for g in groups if id(g) not in keyed and columns_of(g, rule)}
     is_known = bool(keyed or tables)
+    inner = _groups_within(groups, keyed)
     for group in groups:
         if id(group) in keyed:
-            yield _read_group(group, groups, keyed, rule)
-        elif group in tables:
+            yield _read_group(group, inner.get(id(group), []), keyed[id(group)], rule)
+        elif id(group) in tables:
             yield from _read_table(group, rule)
         elif group.variables and not is_known and (group.path != "/" or len(groups) == 1):
             yield _read_one(group, rule, file_name)
@@ -221,20 +222,29 @@ def _keyed_above(group: Group, keyed: Mapping[int, object]) -> Group | None:
     return None
 
 
+def _groups_within(groups: Sequence[Group], keyed: Mapping[int, object]) -> dict[int, list[Group]]:
+    """The groups that lie in the group of a task, by that."""
+    found: dict[int, list[Group]] = {}
+    for group in groups:
+        above = None if id(group) in keyed else _keyed_above(group, keyed)
+        if above is not None:
+            found.setdefault(id(above), []).append(group)
+    return found
+
+
 def _read_group(
-    group: Group, groups: Sequence[Group], keyed: dict[int, tuple[Key, Proof]], rule: KeyRule
+    group: Group, groups: Sequence[Group], known: tuple[Key, Proof], rule: KeyRule
 ) -> Found:
-    key, proof = keyed[id(group)]
+    key, proof = known
     found = Found(group.path or "a group without a name", key, key_proof=proof)
     found.is_linked, found.doubt = group.is_linked, group.doubt
     found.lost.update(group.lost)
     _take_attributes(found, group, rule)
     _take_variables(found, group, "", rule)
     for inner in groups:
-        if inner is not group and id(inner) not in keyed and _keyed_above(inner, keyed) is group:
-            prefix = inner.path.removeprefix(group.path).strip("/").replace("/", "_")
-            found.lost.update({f"{prefix}_{name}": why for name, why in inner.lost.items()})
-            _take_variables(found, inner, prefix + "_", rule)
+        prefix = inner.path.removeprefix(group.path).strip("/").replace("/", "_")
+        found.lost.update({f"{prefix}_{name}": why for name, why in inner.lost.items()})
+        _take_variables(found, inner, prefix + "_", rule)
     return found
 
 
