@@ -234,6 +234,11 @@ def test_results_whose_files_are_gone_are_not_lost_by_a_second_merge(
     terminal.run("merge", "layouts.h5", night, "-o", "layouts.h5")
     with h5py.File(terminal.folder / "layouts.h5") as file:
         assert len(file) == 14
+    (terminal.folder / "layouts.h5.audit.jsonl").unlink()
+    done = terminal.run("merge", night, "-o", "layouts.h5", check=2)
+    assert "audit trail" in done.stderr
+    with h5py.File(terminal.folder / "layouts.h5") as file:
+        assert len(file) == 14
 
 
 def test_an_output_of_somebody_else_is_never_overwritten(terminal: Terminal, night: Path) -> None:

@@ -239,13 +239,20 @@ class _FilesMerge:
             return "is the output of a sweep, which --key would add to"
         if not self._is_marked(old):
             return "is there and was not merged by h5sweep"
-        given = {_version(one) for one in good}
-        if self._is_named or not (gone := self._merged_before() - given):
+        if self._is_named:
+            return None
+        if not (before := self._merged_before()):
+            return f"has no audit trail, so that nobody can say what it holds: {self._how_to_add}"
+        if not (gone := before - {_version(one) for one in good}):
             return None
         return (
             f"holds results of {len(gone):,} files that are not among these, such as "
-            f"{min(gone)[0]}: name {self.output.name} among them and its results are kept"
+            f"{min(gone)[0]}: {self._how_to_add}"
         )
+
+    @property
+    def _how_to_add(self) -> str:
+        return f"name {self.given_output.name} among the files and its results are kept"
 
     def _is_marked(self, old: Input) -> bool:
         if not old.is_readable or old.style is Style.RECORDS:
