@@ -222,6 +222,19 @@ def test_the_same_command_again_gives_the_same_file(terminal: Terminal, night: P
     assert not list(terminal.folder.glob("*.old*"))
 
 
+def test_without_its_entry_in_the_audit_trail_the_same_command_goes_on(
+    terminal: Terminal, night: Path
+) -> None:
+    """A merge that ended between the rename and the audit trail can be repeated."""
+    trail = terminal.folder / "layouts.h5.audit.jsonl"
+    trail.mkdir()
+    terminal.run("merge", night, "-o", "layouts.h5", check=1)
+    assert (terminal.folder / "layouts.h5").exists()
+    trail.rmdir()
+    terminal.run("merge", night, "-o", "layouts.h5")
+    assert len(trail.read_text().splitlines()) == 1
+
+
 def test_results_whose_files_are_gone_are_not_lost_by_a_second_merge(
     terminal: Terminal, night: Path
 ) -> None:

@@ -47,7 +47,7 @@ def _taken(one: Taken, here: str) -> AuditInput:
     found = source.findings
     # By position and without a look at findings that are not there: a merge may have thousands.
     return AuditInput(
-        _absolute(source.name, here),
+        absolute(source.name, here),
         source.size_bytes,
         source.modified_ns,
         f"{one.crc32:08x}" if one.crc32 else None,
@@ -66,7 +66,7 @@ def _taken(one: Taken, here: str) -> AuditInput:
 def _refused(one: Input, here: str) -> Refused:
     reasons = one.reasons or one.findings
     return Refused(
-        _absolute(one.name, here),
+        absolute(one.name, here),
         one.size_bytes,
         one.modified_ns,
         one.state.value,
@@ -75,7 +75,7 @@ def _refused(one: Input, here: str) -> Refused:
     )
 
 
-def _absolute(name: str, here: str) -> str:
+def absolute(name: str, here: str) -> str:
     """The path without resolving it: links are not followed."""
     path = name if name.startswith("/") else f"{here}/{name}"
     return os.path.normpath(path) if "/." in path or "//" in path else path

@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from . import durable
-from .audit import append_entry, audit_path, read_entries
-from .audit_files import entry_of_files
+from .audit import AuditEntry, append_entry, audit_path, read_entries
+from .audit_files import absolute, entry_of_files
 from .contents import Style
 from .errors import ChangedError, DamagedError, StorageError, UsageError
 from .files_report import FilesReport
@@ -28,7 +28,7 @@ from .join_columns import JoinedColumns
 from .join_groups import JoinedGroups
 from .lock import holding, holding_output
 from .merge import merge_run
-from .merged_file import MARK, mark_as_merged
+from .merged_file import Version, digest_of, inputs_of, mark_as_merged
 from .policy import OnDamaged, Policy, separate
 from .siblings import Family
 from .units import count_text, size_text
@@ -125,7 +125,7 @@ class _FilesMerge:
             steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
             with durable.replacing(self.output) as temporary:
                 taken = [one for part in parts for one in part.write(temporary, steps.next())]
-                mark_as_merged(temporary, audit_path(self.output).name)
+                mark_as_merged(temporary, audit_path(self.output).name, _versions(good))
                 with durable.syncing(temporary):
                     for part in parts:
                         part.verify(temporary, steps.next())
@@ -237,13 +237,16 @@ class _FilesMerge:
         old = self.survey.look_at(self.output)
         if old.style is Style.OUTPUT:
             return "is the output of a sweep, which --key would add to"
-        if not self._is_marked(old):
+        made_of = self._inputs_of(old)
+        if made_of is None:
             return "is there and was not merged by h5sweep"
-        if self._is_named:
+        given = set(_versions(good))
+        if self._is_named or made_of == digest_of(given):
             return None
-        if not (before := self._merged_before()):
-            return f"has no audit trail, so that nobody can say what it holds: {self._how_to_add}"
-        if not (gone := before - {_version(one) for one in good}):
+        entries = read_entries(self.output)
+        if not entries or made_of != digest_of(_versions_in(entries[-1])):
+            return f"is not in its audit trail: who knows what it holds? {self._how_to_add}"
+        if not (gone := self._merged_before(entries) - given):
             return None
         return (
             f"holds results of {len(gone):,} files that are not among these, such as "
@@ -254,23 +257,23 @@ class _FilesMerge:
     def _how_to_add(self) -> str:
         return f"name {self.given_output.name} among the files and its results are kept"
 
-    def _is_marked(self, old: Input) -> bool:
+    def _inputs_of(self, old: Input) -> str | None:
         if not old.is_readable or old.style is Style.RECORDS:
-            return False
+            return None
         with self.survey.opened(old) as layout:
-            return layout.tree.root is not None and MARK in layout.tree.root.attributes
+            return inputs_of(layout.tree)
 
     @property
     def _is_named(self) -> bool:
         """Whether the output is itself one of the inputs, to which the others are added."""
         return self.output in {_resolved(Path(path)) for path in self.paths}
 
-    def _merged_before(self) -> set[tuple[str, int, int]]:
+    def _merged_before(self, entries: Sequence[AuditEntry]) -> set[Version]:
         """The files whose results the output has, by its audit trail."""
-        found: set[tuple[str, int, int]] = set()
-        for entry in reversed(read_entries(self.output)):
-            files = [one for one in entry.inputs if _resolved(Path(one.path)) != self.output]
-            found |= {(one.path, one.size_bytes, one.modified_ns) for one in files}
+        found: set[Version] = set()
+        for entry in reversed(entries):
+            files = {one for one in _versions_in(entry) if _resolved(Path(one[0])) != self.output}
+            found |= files
             if len(files) == len(entry.inputs):
                 break  # this merge began anew
         return found
@@ -279,8 +282,9 @@ class _FilesMerge:
         """Leave out what the output has already, if it is one of the inputs."""
         if not self._is_named or not self.output.exists():
             return list(good)
-        merged = self._merged_before()
-        left = [one for one in good if _version(one) not in merged]
+        merged = self._merged_before(read_entries(self.output))
+        versions = zip(good, _versions(good), strict=True)
+        left = [one for one, version in versions if version not in merged]
         if len(left) < len(good):
             count = count_text(len(good) - len(left), "file")
             self.notes.append(f"{count} left out: {self.output.name} has their results already")
@@ -362,8 +366,14 @@ class _Steps:
         return tell
 
 
-def _version(one: Input) -> tuple[str, int, int]:
-    return os.path.abspath(one.path), one.size_bytes, one.modified_ns  # noqa: PTH100 (as in the trail)
+def _versions(inputs: Sequence[Input]) -> list[Version]:
+    """By what the audit trail knows files again."""
+    here = str(Path.cwd())
+    return [(absolute(one.name, here), one.size_bytes, one.modified_ns) for one in inputs]
+
+
+def _versions_in(entry: AuditEntry) -> set[Version]:
+    return {(one.path, one.size_bytes, one.modified_ns) for one in entry.inputs}
 
 
 def _resolved(path: Path) -> Path:
