@@ -49,14 +49,15 @@ def test_killed_at_every_call_the_old_output_or_the_new_is_there(way: str, tmp_p
 
 
 @needs_strace
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 @pytest.mark.parametrize("way", WAYS)
-def test_interrupted_it_leaves_nothing_half(way: str, tmp_path: Path) -> None:
-    """Ctrl-C while it writes: exit code 130, the old output, no temporary file."""
+def test_interrupted_it_leaves_nothing_half(way: str, name: str, code: int, tmp_path: Path) -> None:
+    """Ctrl-C, or the batch system's signal, while it writes: the old output, nothing half."""
     _prepare(way, tmp_path / "work")
     before = (tmp_path / "work" / "out.h5").read_bytes()
-    inject = ["-e", "inject=fsync:signal=SIGINT:when=1"]
+    inject = ["-e", f"inject=fsync:signal={name}:when=1"]
     done = _run(_strace(way, "/dev/null", inject), tmp_path / "work")
-    assert done.returncode == 130, done.stderr
+    assert done.returncode == code, done.stderr
     assert "same command again" in done.stderr
     assert (tmp_path / "work" / "out.h5").read_bytes() == before
     assert not [path for path in tmp_path.rglob(".*") if path.name.endswith((".part", ".lock"))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .errors import StorageError, SweepError, UsageError
+from .errors import InterruptedRunError, StorageError, SweepError, UsageError
 from .folder import SUFFIX, RunFolder
 from .settings import START_METHODS, PoolSettings, Retries, parse_retries
 from .units import count_text, parse_duration, parse_size, size_text
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from .study import Declaration
 
 INTERNAL_ERROR = 70
+STOPPED = (
+    "stopped; nothing finished is lost, and an output that was there is as it was: give the same "
+    "command again"
+)
 
 
 def parsed_by(parse: Callable[[str], Any]) -> Callable[..., Any]:
@@ -63,6 +68,9 @@ class Commands(click.Group):
 def main() -> None:
     """Run the command line and exit with the code that DESIGN and `errors` promise."""
     _open_closed_streams()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # else somebody said to ignore it: nohup
+            signal.signal(number, _stop)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -75,6 +83,11 @@ def main() -> None:
             _tell(f"h5sweep: {_refused_text(error)}")
             code = code or 1
     sys.exit(code)
+
+
+def _stop(number: int, _: object) -> None:
+    """End as after Ctrl-C, so that no half-written file stays; a run has its own way."""
+    raise InterruptedRunError(STOPPED, number)
 
 
 def _open_closed_streams() -> None:
@@ -102,10 +115,7 @@ def _run_command() -> int:
             error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _tell(
-            "h5sweep: stopped; nothing finished is lost, and an output that was there is as it "
-            "was: give the same command again"
-        )
+        _tell(f"h5sweep: {STOPPED}")
         return 130
     except SweepError as error:
         _tell(f"h5sweep: {error}")
