@@ -459,7 +459,8 @@ def test_many_files_are_grouped_the_worst_first(terminal: Terminal) -> None:
         "empty  41 files: empty (D101)",
         "sound  1 file, 5 tasks",
         "43 files: 1 sound, 41 empty, 1 damaged; 10 tasks. Nothing was changed.",
-        "next: keep what is damaged; --json has every finding of every file",
+        "next: `h5sweep salvage` with the same paths says what can be got out of the damaged, "
+        "`h5sweep merge -o OUTPUT` makes one file; --json has every finding",
     ]
     assert "  … and 34 more: --all shows them" in lines
     assert len(terminal.run("check", ".", "--all", check=3).stdout.splitlines()) > 45

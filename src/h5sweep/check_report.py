@@ -213,7 +213,10 @@ def _closing_lines(report: CheckReport) -> Iterator[str]:
     if report.exit_code and report.depth is Depth.QUICK:
         yield "next: the same without --quick says what is inside"
     elif totals["damaged"]:
-        yield "next: keep what is damaged; --json has every finding of every file"
+        yield (
+            "next: `h5sweep salvage` with the same paths says what can be got out of the damaged, "
+            "`h5sweep merge -o OUTPUT` makes one file; --json has every finding"
+        )
     elif report.exit_code and report.comparison is None:
         yield "next: --expect study.py, or a CSV of keys, says which tasks are missing"
     elif totals["live"]:
