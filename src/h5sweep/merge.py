@@ -93,7 +93,7 @@ def _merge_scanned(
         merge.require_space()
         with durable.replacing(folder.output) as temporary:
             merge.write(temporary)
-            with _meanwhile(partial(durable.sync_file, temporary)):
+            with durable.syncing(temporary):
                 merge.verify(temporary)
             merge.keep_old_aside()
     finally:
@@ -103,15 +103,6 @@ def _merge_scanned(
     append_entry(folder.output, merge.audit_entry(time.monotonic() - begun))
     note_merged(folder, state.plan, merge.rows.tasks, **details)
     return merge.report()
-
-
-@contextmanager
-def _meanwhile(action: Callable[[], None]) -> Iterator[None]:
-    """Let `action` run beside the body; raise its error if it has one."""
-    with ThreadPoolExecutor(1) as executor:
-        acting = executor.submit(action)
-        yield
-        acting.result()
 
 
 class _Merge:
