@@ -58,6 +58,42 @@ def parse_limit(parse: Callable[[str], float]) -> Callable[[str], float]:
     return parse_above_zero
 
 
+def expecting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What every command takes that can compare with the tasks there should be."""
+    command = click.option(
+        "--sweep", "name", metavar="NAME", help="Which sweep, if the study has several."
+    )(command)
+    return click.option(
+        "--expect",
+        type=click.Path(path_type=Path),
+        help="A study or CSV that says which tasks there should be.",
+    )(command)
+
+
+def limiting_library(*, memory_help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What every command takes that asks the HDF5 library about files it may not survive."""
+
+    def add_options(command: Callable[..., Any]) -> Callable[..., Any]:
+        command = click.option(
+            "--memory",
+            metavar="SIZE",
+            callback=parsed_by(parse_limit(parse_size)),
+            default="1GiB",
+            show_default=True,
+            help=memory_help,
+        )(command)
+        return click.option(
+            "--timeout",
+            metavar="DURATION",
+            callback=parsed_by(parse_limit(parse_duration)),
+            default="20s",
+            show_default=True,
+            help="Longest time that the HDF5 library may take for one file.",
+        )(command)
+
+    return add_options
+
+
 class Commands(click.Group):
     """The commands in the order in which they are used."""
 
@@ -385,12 +421,7 @@ def _may_change(status: Status) -> bool:
 @cli.command()
 @reading_options
 @click.option("--csv", "as_csv", is_flag=True, help="CSV: the key columns, reason, detail.")
-@click.option(
-    "--expect",
-    type=click.Path(path_type=Path),
-    help="A study or CSV that says which tasks there should be.",
-)
-@click.option("--sweep", "name", metavar="NAME", help="Which sweep, if the study has several.")
+@expecting
 def missing(
     output: Path, as_json: bool, as_csv: bool, expect: Path | None, name: str | None
 ) -> int:
@@ -565,12 +596,7 @@ def _remove_merged(output: Path) -> None:
 @click.option(
     "--require", metavar="NAMES", help="Datasets that must be there, of equal length: a,b,c."
 )
-@click.option(
-    "--expect",
-    type=click.Path(path_type=Path),
-    help="A study or CSV that says which tasks there should be.",
-)
-@click.option("--sweep", "name", metavar="NAME", help="Which sweep, if the study has several.")
+@expecting
 @click.option(
     "--key", metavar="PATTERN", help="How names tell the task: farm{farm_id:d}_s{seed:d}."
 )
@@ -582,22 +608,7 @@ def _remove_merged(output: Path) -> None:
     show_default=True,
     help="How many processes ask the HDF5 library.",
 )
-@click.option(
-    "--timeout",
-    metavar="DURATION",
-    callback=parsed_by(parse_limit(parse_duration)),
-    default="20s",
-    show_default=True,
-    help="Longest time that the HDF5 library may take for one file.",
-)
-@click.option(
-    "--memory",
-    metavar="SIZE",
-    callback=parsed_by(parse_limit(parse_size)),
-    default="1GiB",
-    show_default=True,
-    help="Most memory that it may take.",
-)
+@limiting_library(memory_help="Most memory that it may take.")
 @click.option("--all", "show_all", is_flag=True, help="Show every file, however many there are.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.option("--csv", "as_csv", is_flag=True, help="CSV: a line a file.")
@@ -671,12 +682,7 @@ def check(
     metavar="KEY",
     help="How tasks are told apart: farm{farm_id:d}_s{seed:d}, or farm_id,seed.",
 )
-@click.option(
-    "--expect",
-    type=click.Path(path_type=Path),
-    help="A study or CSV that says which tasks there should be.",
-)
-@click.option("--sweep", "name", metavar="NAME", help="Which sweep, if the study has several.")
+@expecting
 @click.option(
     "--accept",
     type=click.Choice(["verified", "consistent", "unverified"]),
@@ -690,22 +696,7 @@ def check(
     metavar="DIR",
     help="Write arrays that nothing names any more into this folder (npy).",
 )
-@click.option(
-    "--timeout",
-    metavar="DURATION",
-    callback=parsed_by(parse_limit(parse_duration)),
-    default="20s",
-    show_default=True,
-    help="Longest time that the HDF5 library may take for one file.",
-)
-@click.option(
-    "--memory",
-    metavar="SIZE",
-    callback=parsed_by(parse_limit(parse_size)),
-    default="1GiB",
-    show_default=True,
-    help="Most memory for one result.",
-)
+@limiting_library(memory_help="Most memory for one result.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def salvage(
     paths: tuple[str, ...],
