@@ -17,20 +17,19 @@ from .answers import findings_of, new_among
 from .check_report import CheckReport, Depth, FileReport
 from .contents import Contents, Layout, Style, judge_contents
 from .findings import Finding, State, by_weight, state_of
-from .hdf5.errors import Damaged, Kind, Unsupported
 from .hdf5.file import Hdf5File
 from .hdf5.source import FileSource, Source
-from .hdf5.tree import Fault, Tree, data_extents, read_whole_tree
+from .hdf5.tree import Tree, data_extents
 from .keys import Comparison, KeyPattern, KeyValue
 from .library import Library, Limits, Request
 from .live import files_being_written, identity_of, is_locked
 from .places import PLAN_NAME, RUN_SUFFIX, Place, find_places
 from .plan import Plan
+from .reading import own_tree, source_of, structure_findings
 from .siblings import Family, Siblings
 from .triage import RECORDS_MAGIC, Triage
 
 MOST_FINDINGS = 20
-SMALL_BYTES = 64 << 10
 READ_BYTES = 1 << 20
 MOST_WAITING = 64
 FILES_PER_PROGRESS = 16
@@ -317,14 +316,6 @@ def _writer_now(report: FileReport, written: dict[tuple[int, int], str]) -> str 
     return "somebody who holds its lock" if is_locked(path) else None
 
 
-def own_tree(file: Hdf5File) -> Tree:
-    """Our own reading. A bug in it costs one file its details, and never the check."""
-    try:
-        return read_whole_tree(file)
-    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-        return Tree(file, faults=[Fault("/", Unsupported(f"our own reader failed: {error!r}"))])
-
-
 def _own_failure(error: Exception) -> Finding:
     return findings.FEATURE.finding(where="/", why=f"our own reader failed: {error!r}")
 
@@ -345,12 +336,6 @@ def _read_data(tree: Tree) -> None:
             for offset in range(start, start + size, READ_BYTES):
                 view = memoryview(buffer)[: start + size - offset]
                 os.preadv(source.descriptor, [view], offset)
-
-
-def source_of(descriptor: int, size: int) -> Source:
-    if size > SMALL_BYTES:
-        return FileSource(descriptor, size)
-    return Source(os.pread(descriptor, size, 0) if size else b"")
 
 
 def _is_ours(path: str, source: Source) -> bool:
@@ -395,24 +380,3 @@ def _library_would_open(found: list[Finding]) -> bool:
         findings.SUPERBLOCK_CHECKSUM,
     )
     return not {finding.code for finding in found} & {rule.code for rule in refused}
-
-
-def structure_findings(tree: Tree) -> list[Finding]:
-    """What is wrong by our own reading."""
-    found = []
-    extra = tree.file.source.size - tree.file.superblock.end
-    if extra > 0 and tree.reach > tree.file.superblock.end:
-        found.append(findings.STALE_END.finding(extra=extra, end=tree.file.superblock.end))
-    if tree.is_cut:
-        why = f"only the first {len(tree.objects):,} objects were looked at and counted"
-        found.append(findings.FEATURE.finding(where="/", why=why))
-    for fault in tree.faults:
-        if isinstance(fault.error, Unsupported):
-            found.append(findings.FEATURE.finding(where=fault.path, why=fault.error))
-        elif fault.path == "/" and fault.is_listing:
-            found.append(findings.ROOT.finding(why=fault.error))
-        elif isinstance(fault.error, Damaged) and fault.error.kind is Kind.CHECKSUM:
-            found.append(findings.METADATA_CHECKSUM.finding(where=fault.path, why=fault.error))
-        else:
-            found.append(findings.METADATA.finding(where=fault.path, why=fault.error))
-    return found

@@ -37,7 +37,7 @@ from .foreign_ours import (
     read_result,
 )
 from .foreign_tasks import Result, TasksOfFile, find_tasks
-from .inputs import Input, OnConflict, Survey, Taken, require_unchanged
+from .inputs import Input, OnConflict, Survey, Taken, crc32_of
 from .output import OutputReader
 from .plan import Plan, Value, key_text, value_json
 from .processes import this_process
@@ -46,7 +46,6 @@ from .state import IN_OUTPUT, FolderState
 from .values import STR, Schema, decode_result, result_header, schema_from_header
 
 ROLE = "foreign"
-READ_BYTES = 1 << 20
 WRITE_BYTES = 1 << 20
 ROWS_AT_ONCE = 256
 _MAPPED_FILES = 64
@@ -95,7 +94,7 @@ def record_tasks(
                 content = tasks.about.content
             taken = recording.taken[-1]
             if content is None:
-                taken.crc32 = _crc32_of(one)
+                taken.crc32 = crc32_of(one)
             else:
                 if checksum is not None:
                     checksum.result()  # so that no more than two files are in memory
@@ -199,19 +198,6 @@ def _remove_unfinished(folder: RunFolder) -> None:
 
 def _note_crc32(taken: Taken, content: bytes) -> None:
     taken.crc32 = crc32(content)
-
-
-def _crc32_of(one: Input) -> int:
-    """The checksum of a whole input; ChangedError if it changed meanwhile."""
-    descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        checksum = 0
-        while data := os.read(descriptor, READ_BYTES):
-            checksum = crc32(data, checksum)
-        require_unchanged(one, descriptor)
-        return checksum
-    finally:
-        os.close(descriptor)
 
 
 class _Recording:

@@ -19,7 +19,6 @@ from typing import Any
 from zlib import crc32
 
 from . import findings
-from .check import SMALL_BYTES, own_tree, source_of, structure_findings
 from .contents import Contents, Layout, Style, judge_contents, natural_order
 from .errors import ChangedError
 from .findings import Finding, State, by_weight, state_of
@@ -32,6 +31,7 @@ from .hdf5.source import FileSource, Source
 from .hdf5.tree import Dataset, Tree, data_extents
 from .live import Identity, files_being_written, identity_of
 from .places import find_places
+from .reading import SMALL_BYTES, own_tree, source_of, structure_findings
 from .siblings import Family, Siblings
 from .triage import RECORDS_MAGIC, Triage
 
@@ -41,6 +41,7 @@ COSTLESS = frozenset(
 )
 # No damage, but a merge would leave something out.
 UNREAD = frozenset(rule.code for rule in (findings.FEATURE, findings.LINKS_OUT))
+READ_BYTES = 1 << 20
 MOST_KEPT_BYTES = 256 << 20
 MOST_KEPT_CHUNKS = 1_000_000  # about 200 bytes each
 MOST_ROW_BYTES = 64 << 10
@@ -217,8 +218,6 @@ class Survey:
             if family is None:
                 tree = own_tree(file)
                 family = self._siblings.add(tree, structure_findings(tree))
-            if family.tree.is_cut:
-                found.append(findings.FEATURE.finding(where="/", why="too many objects to list"))
             layout = Layout(family.tree_of(source))
             found += family.structure_findings
             found += judge_contents(layout)
@@ -411,6 +410,19 @@ def require_unchanged(one: Input, descriptor: int) -> None:
     status = os.fstat(descriptor)
     if (status.st_size, status.st_mtime_ns) != (one.size_bytes, one.modified_ns):
         raise changed(one)
+
+
+def crc32_of(one: Input) -> int:
+    """The checksum of a whole input; ChangedError if it changed meanwhile."""
+    descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        checksum = 0
+        while data := os.read(descriptor, READ_BYTES):
+            checksum = crc32(data, checksum)
+        require_unchanged(one, descriptor)
+        return checksum
+    finally:
+        os.close(descriptor)
 
 
 def changed(one: Input) -> ChangedError:

@@ -29,7 +29,7 @@ from .hdf5.errors import Damaged
 from .hdf5.file import Hdf5File, open_file
 from .hdf5.source import Source
 from .hdf5.tree import read_whole_tree
-from .inputs import Input, OnConflict, Survey, Taken, require_unchanged
+from .inputs import Input, OnConflict, Survey, Taken, crc32_of
 from .task_groups import TaskGroups, refuse_references, task_groups_of, unequal_groups
 
 MEMORY_BYTES = 1 << 30
@@ -37,7 +37,6 @@ START_S = 60.0
 TIMEOUT_S = 60.0
 SECONDS_PER_MB = 1.0
 MOST_NAMED = 3
-READ_BYTES = 1 << 20
 
 Progress = Callable[[int, int], None]
 
@@ -267,19 +266,6 @@ def _read_alike_mapped(file: Hdf5File, content: mmap) -> AlikeFile | None:
         return AlikeReader().read_content(file, content)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
-
-
-def crc32_of(one: Input) -> int:
-    """The checksum of a whole input; ChangedError if it changed meanwhile."""
-    descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        checksum = 0
-        while data := os.read(descriptor, READ_BYTES):
-            checksum = crc32(data, checksum)
-        require_unchanged(one, descriptor)
-        return checksum
-    finally:
-        os.close(descriptor)
 
 
 class _Copier:
