@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,8 +26,10 @@ from h5sweep.folder import RunFolder
 from h5sweep.inputs import Survey, Taken
 from h5sweep.lock import holding
 from h5sweep.merge import merge_run
+from h5sweep.merge_files import merge_files
 from h5sweep.output import verify_rows
 from h5sweep.plan import plan_product
+from h5sweep.policy import OnDamaged, Policy
 from h5sweep.state import read_state
 from test_output import write_failure, write_records
 
@@ -236,39 +236,39 @@ def test_a_file_of_a_failure_of_another_process_stays(folder: RunFolder) -> None
 # ---------------------------------------------------------------- worker files
 
 
-def _is_in_groups(survey: Survey, one: Any, output: Path) -> bool:
-    """Stands in where `join_groups` is not there: every dataset is equal, path by path."""
-    with h5py.File(one.path) as source, h5py.File(output) as target:
-        names: list[str] = []
-        source.visititems(lambda n, o: names.append(n) if isinstance(o, h5py.Dataset) else None)
-        return all(n in target and np.array_equal(source[n][()], target[n][()]) for n in names)
-
-
 @pytest.fixture
-def joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def joined(tmp_path: Path) -> Path:
     """An output with the groups of three worker files, as a merge leaves it; a fourth was empty."""
-    if importlib.util.find_spec("h5sweep.join_groups") is None:
-        module = types.ModuleType("h5sweep.join_groups")
-        module.is_in_groups = _is_in_groups  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "h5sweep.join_groups", module)
     workers = tmp_path / "temp"
     workers.mkdir()
     output = tmp_path / "out.h5"
-    survey, taken = Survey(), []
-    with h5py.File(output, "w") as target:
-        for number in range(3):
-            path = workers / f"worker_{number}.h5"
-            with h5py.File(path, "w") as source:
-                source[f"farm{number}/layout"] = np.full((4, 2), number / 7)
-                source[f"farm{number}/aep"] = number * 1.5
-                source.copy(f"farm{number}", target)
-            crc = int(quarantine.file_crc32(path), 16)
-            names = (f"/farm{number}/layout", f"/farm{number}/aep")
-            taken.append(Taken(survey.look_at(path), crc32=crc, tasks=1, datasets=names))
+    for number in range(3):
+        with h5py.File(workers / f"worker_{number}.h5", "w") as source:
+            source[f"farm{number}/layout"] = np.full((4, 2), number / 7)
+            source[f"farm{number}/aep"] = number * 1.5
     (workers / "worker_61817.h5").touch()
-    refused = [survey.look_at(workers / "worker_61817.h5")]
-    append_entry(output, entry_of_files(output, taken, refused, way="groups", duration_s=0.1))
+    merge_files(workers, output, policy=Policy(OnDamaged.SKIP))
     return output
+
+
+@pytest.mark.parametrize("key", [None, "seed"])
+def test_files_of_columns_go_if_every_row_is_in_the_output(tmp_path: Path, key: str | None) -> None:
+    """Kept as columns or made rows of tasks: safe while all is equal, and kept when it is not."""
+    workers, output = tmp_path / "temp", tmp_path / "out.h5"
+    workers.mkdir()
+    for number in range(2):
+        with h5py.File(workers / f"worker_{number}.h5", "w") as source:
+            source["seed"] = np.arange(3) + 3 * number
+            source["aep"] = np.arange(3.0) + number
+    merge_files(workers, output, key=key)
+    paths = [workers / "worker_0.h5", workers / "worker_1.h5"]
+    found = [item.path for item in find_removable(output).removable]
+    assert [path for path in found if path in paths] == paths
+    with h5py.File(output, "a") as target:
+        target["aep"][4] += 1.0
+    report = find_removable(output)
+    assert [item.path for item in report.removable if item.path in paths] == paths[:1]
+    assert paths[1] in [kept.path for kept in report.kept]
 
 
 def worker(output: Path, number: int) -> Path:
