@@ -382,7 +382,7 @@ def in_natural_order(inputs: list[Input]) -> list[Input]:
 
 
 def read_alike(reader: AlikeReader, file: Hdf5File) -> AlikeFile | None:
-    """As `check.own_tree`: a bug in our reader costs speed, and never the merge."""
+    """As `reading.own_tree`: a bug in our reader costs speed, and never the merge."""
     try:
         return reader.read(file)
     except (Damaged, Unsupported, ArithmeticError, LookupError, TypeError, ValueError):
