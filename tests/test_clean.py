@@ -24,9 +24,9 @@ from h5sweep.clean import find_removable, move_to_quarantine, purge, remove_merg
 from h5sweep.errors import DamagedError, LockedError, UsageError
 from h5sweep.folder import RunFolder
 from h5sweep.inputs import Survey, Taken
+from h5sweep.join import merge_files
 from h5sweep.lock import holding
 from h5sweep.merge import merge_run
-from h5sweep.merge_files import merge_files
 from h5sweep.output import verify_rows
 from h5sweep.plan import plan_product
 from h5sweep.policy import OnDamaged, Policy

@@ -165,6 +165,11 @@ def test_public_names_are_complete_and_sorted() -> None:
     assert {name for name in imported if not name.startswith("_")} == set(h5sweep.__all__)
 
 
+def test_no_public_name_is_hidden_by_a_module() -> None:
+    """Importing h5sweep.x sets the attribute x: a public function of that name would be lost."""
+    assert TREES.keys() & set(h5sweep.__all__) == {"errors"}
+
+
 def test_modules_that_list_their_names_list_what_they_have() -> None:
     """Wherever a module has __all__, every name in it is there."""
     for name, tree in TREES.items():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .files_report import FilesReport
     from .findings import Finding
     from .inputs import OnConflict
-    from .merge_files import merge_files
+    from .join import merge_files
     from .policy import OnDamaged, Policy, Threshold
     from .recorder import Recorder
     from .salvage import salvage_files
@@ -61,7 +61,7 @@ _PLACES = {
     "Sweep": ("api", "Sweep"),
     "Threshold": ("policy", "Threshold"),
     "check_files": ("check", "check_files"),
-    "merge_files": ("merge_files", "merge_files"),
+    "merge_files": ("join", "merge_files"),
     "open": ("api", "open_output"),
     "salvage_files": ("salvage", "salvage_files"),
     "sweep": ("api", "sweep"),

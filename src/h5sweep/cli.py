@@ -543,7 +543,7 @@ def _merge_files(
 ) -> int:
     from .files_report import closing_lines, report_json
     from .inputs import OnConflict
-    from .merge_files import merge_files
+    from .join import merge_files
     from .policy import OnDamaged, Policy, Threshold
     from .progress import choose_display
 
