@@ -61,7 +61,7 @@ def test_an_entry_reads_back_as_it_was_written(output: Path) -> None:
     append_entry(output, written)
     (read,) = read_entries(output)
     assert read.as_json() == json.loads(json.dumps(written.as_json()))
-    assert read.inputs[0].crc32 == "00000abc"
+    assert read.inputs[0].xxh3 == "0000000000000abc"
     assert read.refused[0].why == f"D101 {EMPTY.sentence}"
     assert read.about["versions"].keys() >= {"python", "h5sweep", "h5py", "hdf5", "numpy"}
     assert {"command", "host", "user"} <= read.about.keys()
@@ -191,7 +191,7 @@ def test_a_run_leaves_an_entry(tmp_path: Path) -> None:
     assert found.way == "sweep"
     assert sorted(one.tasks for one in found.inputs) == [1, 2]
     assert {one.path for one in found.inputs} == {str(path) for path in folder.record_paths()}
-    assert {one.crc32 for one in found.inputs} == {None}
+    assert {one.xxh3 for one in found.inputs} == {None}
     status = folder.output.stat()
     assert list(found.output_identity or ()) == [status.st_size, status.st_mtime_ns]
     with h5py.File(folder.output) as file:
@@ -204,7 +204,8 @@ def test_the_page_names_everything(output: Path) -> None:
     conflict = Conflict("farm3", "/a.h5", ["/b.h5"], "newest")
     page = audit_text(entry(output, refused=[refused], conflicts=[conflict], notes=["a note"]))
     for text in (
-        "worker_1.h5  2 tasks; 12 bytes; crc32 00000abc; 1 of them duplicates; / rows 10 to 11",
+        "worker_1.h5  2 tasks; 12 bytes; xxh3 0000000000000abc; 1 of them duplicates;",
+        "; / rows 10 to 11",
         "without /init",
         "1 file not merged",
         "worker_2.h5  empty: D101",

@@ -385,7 +385,7 @@ def test_moved_files_are_listed_and_come_back(joined: Path) -> None:
     assert manifest["schema"] == "h5sweep.quarantine/1"
     assert [Path(one["path"]) for one in manifest["files"]] == [worker(joined, n) for n in range(3)]
     for one in manifest["files"]:
-        assert quarantine.file_crc32(made.path / one["name"]) == one["crc32"]
+        assert quarantine.file_xxh3(made.path / one["name"]) == one["xxh3"]
         assert "read back from the output" in one["why"]
     assert not worker(joined, 0).exists()
     assert contents(joined.parent) == before

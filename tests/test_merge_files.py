@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from xxhash import xxh3_64_intdigest
 
 import h5sweep
 from check_samples import set_flags
@@ -525,8 +525,8 @@ def test_the_audit_trail_says_what_came_from_where(terminal: Terminal, night: Pa
     (line,) = (terminal.folder / "out.h5.audit.jsonl").read_text().splitlines()
     entry = json.loads(line)
     assert [one["tasks"] for one in entry["inputs"]] == [4, 4, 4]
-    first = zlib.crc32((night / "worker_0.h5").read_bytes())
-    assert entry["inputs"][0]["crc32"] == f"{first:08x}"
+    first = xxh3_64_intdigest((night / "worker_0.h5").read_bytes())
+    assert entry["inputs"][0]["xxh3"] == f"{first:016x}"
     assert entry["refused"][0]["state"] == "empty"
     with h5py.File(terminal.folder / "out.h5") as file:
         assert file.attrs["h5sweep_audit"] == b"out.h5.audit.jsonl"

@@ -33,7 +33,7 @@ class AuditInput(NamedTuple):
     path: str  # absolute
     size_bytes: int
     modified_ns: int
-    crc32: str | None  # of the whole file, eight hexadecimal digits; None if it was not taken
+    xxh3: str | None  # of the whole file, 16 hexadecimal digits; None if it was not taken
     state: str
     findings: Sequence[str]  # their codes
     style: str
@@ -186,10 +186,10 @@ def _append(output: Path, members: str) -> None:
 
 def _input_json(one: AuditInput) -> str:
     """What json.dumps would make of it, in a quarter of the time: there may be many thousands."""
-    crc = "null" if one.crc32 is None else f'"{one.crc32}"'
+    xxh3 = "null" if one.xxh3 is None else f'"{one.xxh3}"'
     return (
         f'{{"path":{_quoted(one.path)},"size_bytes":{one.size_bytes},'
-        f'"modified_ns":{one.modified_ns},"crc32":{crc},"state":"{one.state}",'
+        f'"modified_ns":{one.modified_ns},"xxh3":{xxh3},"state":"{one.state}",'
         f'"findings":{_names_json(tuple(one.findings))},"style":"{one.style}",'
         f'"tasks":{one.tasks},"duplicates":{one.duplicates},'
         f'"datasets":{_names_json(tuple(one.datasets))},'
@@ -322,7 +322,7 @@ def audit_text(entry: AuditEntry) -> str:
 
 def _input_text(one: AuditInput) -> str:
     facts = [count_text(one.tasks, "task"), size_text(one.size_bytes)]
-    facts += [f"crc32 {one.crc32}"] if one.crc32 else []
+    facts += [f"xxh3 {one.xxh3}"] if one.xxh3 else []
     facts += [f"{one.duplicates:,} of them duplicates"] if one.duplicates else []
     facts += [
         f"{table} rows {first:,} to {first + count - 1:,}"

@@ -50,7 +50,7 @@ def _taken(one: Taken, here: str) -> AuditInput:
         absolute(source.name, here),
         source.size_bytes,
         source.modified_ns,
-        f"{one.crc32:08x}" if one.crc32 else None,
+        f"{one.xxh3:016x}" if one.xxh3 else None,
         (source.state if found else State.SOUND).value,
         [finding.code for finding in found] if found else (),
         source.style.value,

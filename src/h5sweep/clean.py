@@ -29,7 +29,7 @@ from .output import OutputReader
 from .places import RUN_SUFFIX
 from .plan import Plan
 from .proof import RecordProof
-from .quarantine import Item, Quarantine, Reason, Restored, Stage, file_crc32, read_quarantines
+from .quarantine import Item, Quarantine, Reason, Restored, Stage, file_xxh3, read_quarantines
 from .records import FAILURES, KIND, RecordFile, Scan
 from .state import LOCK_SILENT_S, output_identity
 from .units import count_text
@@ -263,7 +263,7 @@ class _Prover:
 
     def objection(self, item: Item, path: Path) -> str:
         """Why the file at `path` cannot go; empty if nothing is lost with it."""
-        if not item.is_unchanged_at(path) or _crc32_of(path) != item.crc32:
+        if not item.is_unchanged_at(path) or _xxh3_of(path) != item.xxh3:
             return "it changed"
         if item.reason is Reason.ASKED_FOR:
             return "" if not item.size_bytes else "it was not merged"
@@ -431,8 +431,8 @@ class _Finder:
         self, path: Path, entry: AuditEntry, one: AuditInput, status: os.stat_result
     ) -> None:
         objection = _kind_objection(path, one)
-        crc32 = "" if objection else _crc32_of(path)
-        if not objection and one.crc32 not in (None, crc32):
+        xxh3 = "" if objection else _xxh3_of(path)
+        if not objection and one.xxh3 not in (None, xxh3):
             objection = "it changed since it was merged: its checksum is another"
         if objection:
             self.kept.append(Kept(path, objection))
@@ -443,13 +443,13 @@ class _Finder:
             self._add_refused(path, found.state.value, why, status)
             return
         why = f"all its results were read back from the output ({entry.way})"
-        item = _item(path, status, crc32, Reason.WORKER_FILE, why)
+        item = _item(path, status, xxh3, Reason.WORKER_FILE, why)
         item = replace(item, way=entry.way, key=entry.key, rows=dict(one.rows))
         self._add(item, self._prover.worker_objection(item, found))
 
     def _add_refused(self, path: Path, state: str, why: str, status: os.stat_result) -> None:
         why = f"{state}: {why}" if why else state
-        self.refused.append(_item(path, status, _crc32_of(path), Reason.ASKED_FOR, why))
+        self.refused.append(_item(path, status, _xxh3_of(path), Reason.ASKED_FOR, why))
 
     def _look_at_records(self, paths: list[Path], done: int, total: int) -> None:
         if not paths:
@@ -467,7 +467,7 @@ class _Finder:
                 self.kept.append(Kept(path, objection))
                 return
             why = "all that it says is in the output, and was read back from there"
-            item = _item(path, status, _crc32_of(path), Reason.RECORD_FILE, why)
+            item = _item(path, status, _xxh3_of(path), Reason.RECORD_FILE, why)
             self._add(item, self._prover.record_objection(path))
 
     def _folder_objection(self) -> str:
@@ -523,13 +523,13 @@ def _kind_objection(path: Path, one: AuditInput) -> str:
     return ""
 
 
-def _item(path: Path, status: os.stat_result, crc32: str, reason: Reason, why: str) -> Item:
-    return Item(path, status.st_size, status.st_mtime_ns, crc32, reason, why)
+def _item(path: Path, status: os.stat_result, xxh3: str, reason: Reason, why: str) -> Item:
+    return Item(path, status.st_size, status.st_mtime_ns, xxh3, reason, why)
 
 
-def _crc32_of(path: Path) -> str:
+def _xxh3_of(path: Path) -> str:
     """The checksum of a file, or nothing if it cannot be read: then it is not what it was."""
     try:
-        return file_crc32(path)
+        return file_xxh3(path)
     except OSError:
         return ""

@@ -83,7 +83,7 @@ def _item_json(item: Item) -> dict[str, Any]:
         "path": str(item.path),
         "kind": item.reason.value,
         "bytes": item.size_bytes,
-        "crc32": item.crc32,
+        "xxh3": item.xxh3,
         "why": item.why,
     }
 

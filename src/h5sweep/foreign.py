@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO
-from zlib import crc32
 
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from . import durable
 from .adopt import number_all, tasks_of_output
@@ -37,7 +37,7 @@ from .foreign_ours import (
     read_result,
 )
 from .foreign_tasks import Result, TasksOfFile, find_tasks
-from .inputs import Input, OnConflict, Survey, Taken, crc32_of
+from .inputs import Input, OnConflict, Survey, Taken, xxh3_of
 from .output import OutputReader
 from .plan import Plan, Value, key_text, value_json
 from .processes import this_process
@@ -94,11 +94,11 @@ def record_tasks(
                 content = tasks.about.content
             taken = recording.taken[-1]
             if content is None:
-                taken.crc32 = crc32_of(one)
+                taken.xxh3 = xxh3_of(one)
             else:
                 if checksum is not None:
                     checksum.result()  # so that no more than two files are in memory
-                checksum = aside.submit(_note_crc32, taken, content)
+                checksum = aside.submit(_note_xxh3, taken, content)
             done += one.size_bytes
             progress(done, total)
         plan = recording.finish()
@@ -196,8 +196,8 @@ def _remove_unfinished(folder: RunFolder) -> None:
         path.unlink(missing_ok=True)
 
 
-def _note_crc32(taken: Taken, content: bytes) -> None:
-    taken.crc32 = crc32(content)
+def _note_xxh3(taken: Taken, content: bytes) -> None:
+    taken.xxh3 = xxh3_64_intdigest(content)
 
 
 class _Recording:

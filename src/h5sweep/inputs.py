@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-from zlib import crc32
+
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from . import findings
 from .contents import Contents, Layout, Style, judge_contents, natural_order
@@ -64,7 +65,7 @@ class Input:
     alike: AlikeFile | None = None  # these groups, without the file's content, if there was room
     tree: Tree | None = None  # its structure, if none shares it and it is small enough to keep
     data: bytes | None = None  # what it does not share with its family, if that is little
-    crc32: int = 0  # of the whole file, if `data` is kept
+    xxh3: int = 0  # of the whole file, if `data` is kept
 
     @property
     def path(self) -> Path:
@@ -103,7 +104,7 @@ class Taken:
     """What of one input went where in the output, for the audit trail and for `clean`."""
 
     source: Input
-    crc32: int = 0  # of the whole file, as it was when it was copied
+    xxh3: int = 0  # checksum of the whole file, as it was when it was copied
     tasks: int = 0
     duplicates: int = 0  # those of them that another input has as well, with equal content
     datasets: tuple[str, ...] = ()
@@ -200,7 +201,7 @@ class Survey:
             known = known_now
         if content and known.data_bytes <= self._bytes_left:
             self._bytes_left -= known.data_bytes
-            one.data, one.crc32 = known.data_of(content), crc32(content)
+            one.data, one.xxh3 = known.data_of(content), xxh3_64_intdigest(content)
 
     def _judge_anew(self, one: Input, source: Source) -> _Known | None:
         """Judge a file unlike all before; if it is sound, return by what others are like it."""
@@ -412,15 +413,15 @@ def require_unchanged(one: Input, descriptor: int) -> None:
         raise changed(one)
 
 
-def crc32_of(one: Input) -> int:
+def xxh3_of(one: Input) -> int:
     """The checksum of a whole input; ChangedError if it changed meanwhile."""
     descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        checksum = 0
+        checksum = xxh3_64()
         while data := os.read(descriptor, READ_BYTES):
-            checksum = crc32(data, checksum)
+            checksum.update(data)
         require_unchanged(one, descriptor)
-        return checksum
+        return checksum.intdigest()
     finally:
         os.close(descriptor)
 

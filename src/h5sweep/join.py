@@ -340,7 +340,7 @@ class _FilesMerge:
 def _of_original(one: Taken, salvaged: Mapping[Input, Input]) -> Taken:
     """What was taken, named after the damaged file that it was salvaged from."""
     original = salvaged.get(one.source)
-    return one if original is None else replace(one, source=original, crc32=0)
+    return one if original is None else replace(one, source=original, xxh3=0)
 
 
 def _way_of(parts: Sequence[JoinedColumns | JoinedGroups]) -> str:

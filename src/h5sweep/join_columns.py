@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import math
 import threading
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from .contents import Layout
 from .errors import DamagedError, UsageError
@@ -63,8 +62,7 @@ class _Batch:
     places: range
     route: Route
     is_alike: bool
-    around: array[int] = field(default_factory=lambda: array("I"))
-    written: Sequence[int] = ()
+    checksums: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class _OddPiece:
     column: Column
     first: int
     count: int
-    crc32: int
+    checksum: int
 
 
 class JoinedColumns:
@@ -108,7 +106,7 @@ class JoinedColumns:
     def write(self, path: Path, progress: Progress) -> list[Taken]:
         """Add the tables to the HDF5 file at `path`, which is created if it is not there.
 
-        Every input is read once, and its CRC-32 taken. Nothing is durable yet, and nothing counts
+        Every input is read once, and its checksum taken. Nothing is durable yet, and nothing counts
         before `verify`. ChangedError if an input is not what was looked at.
         """
         meter = _Meter(progress, sum(one.size_bytes for one in self._inputs))
@@ -140,14 +138,14 @@ class JoinedColumns:
                 route, count = batch.route, len(batch.places)
                 firsts = self._firsts(route, batch.places.start)
                 if batch.is_alike:
-                    verify_alike(count, route, firsts, batch.written, output)
+                    verify_alike(count, route, firsts, batch.checksums, output)
                 else:
-                    verify_file(route, firsts, batch.around, output, chunks, meter.tick)
+                    verify_file(route, firsts, batch.checksums, output, chunks, meter.tick)
 
             self._require_covered(chunks)
             _for_each(verify_batch, self._batches)
             for piece in self._odd:
-                if _checksum_of(output, piece) != piece.crc32:
+                if _checksum_of(output, piece) != piece.checksum:
                     raise not_as_written(piece.column.path)
         meter.finish()
 
@@ -181,17 +179,17 @@ class JoinedColumns:
             first = end
 
     def _copy_all(self, output: JoinedOutput, meter: _Meter) -> list[int]:
-        """Copy what can be copied as bytes; return the CRC-32 of every input."""
+        """Copy what can be copied as bytes; return the checksum of every input."""
         checksums = [0] * len(self._inputs)
 
         def copy(batch: _Batch) -> None:
             first, end, route = batch.places.start, batch.places.stop, batch.route
             inputs, firsts = self._inputs[first:end], self._firsts(route, first)
             if batch.is_alike:
-                checksums[first:end], batch.written = copy_alike(inputs, route, firsts, output)
+                checksums[first:end], batch.checksums = copy_alike(inputs, route, firsts, output)
                 meter.tick(len(inputs) * inputs[0].size_bytes)
             else:
-                checksums[first], batch.around = copy_file(
+                checksums[first], batch.checksums = copy_file(
                     inputs[0], route, firsts, output, meter.tick
                 )
 
@@ -343,7 +341,7 @@ def _write_rows(output: JoinedOutput, column: Column, first: int, data: Array) -
     if holds_objects(column.type):
         count = len(data) // max(per_row, 1)
         _write_objects(output, column, first, count, data)
-        return _OddPiece(column, first, count, _objects_crc32(data))
+        return _OddPiece(column, first, count, _objects_checksum(data))
     count = data.size // max(column.row_bytes, 1)
     if column.mode is Mode.BYTES:
         offset = output.offsets[column.path] + first * column.row_bytes
@@ -354,7 +352,7 @@ def _write_rows(output: JoinedOutput, column: Column, first: int, data: Array) -
         dataset = output.datasets[column.path].id
         memory, space = _selection(dataset, first, shape)
         dataset.write(memory, space, values, column.type)
-    return _OddPiece(column, first, count, crc32(np.ascontiguousarray(data).data))
+    return _OddPiece(column, first, count, xxh3_64_intdigest(np.ascontiguousarray(data).data))
 
 
 def _write_objects(
@@ -379,19 +377,20 @@ def _checksum_of(output: JoinedOutput, piece: _OddPiece) -> int:
     if column.mode is Mode.BYTES:
         buffer = memoryview(bytearray(piece.count * column.row_bytes))
         offset = output.offsets[column.path] + piece.first * column.row_bytes
-        return crc32(read_back(output.descriptor, buffer, offset, column))
+        return xxh3_64_intdigest(read_back(output.descriptor, buffer, offset, column))
     if holds_objects(column.type):
-        return _objects_crc32(read_objects(dataset, rows))
-    return crc32(read_raw(dataset, rows).data)
+        return _objects_checksum(read_objects(dataset, rows))
+    return xxh3_64_intdigest(read_raw(dataset, rows).data)
 
 
-def _objects_crc32(data: Array) -> int:
+def _objects_checksum(data: Array) -> int:
     """Of texts and sequences, with their lengths."""
-    found = 0
+    found = xxh3_64()
     for value in data:
         raw = value if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes()
-        found = crc32(raw, crc32(len(raw).to_bytes(8, "little"), found))
-    return found
+        found.update(len(raw).to_bytes(8, "little"))
+        found.update(raw)
+    return found.intdigest()
 
 
 # Whether a file is in an output ------------------------------------------------------------------
@@ -446,8 +445,8 @@ def _are_rows_equal(
     for step in reader.steps():
         rows, data = range(first + step.start, first + step.stop), reader.read(step)
         if holds_objects(new):
-            found = _objects_crc32(read_objects(joined, rows))
-            if found != _objects_crc32(convert(data, old, new)):
+            found = _objects_checksum(read_objects(joined, rows))
+            if found != _objects_checksum(convert(data, old, new)):
                 return False
         elif not survives(data, old, new) or not np.array_equal(
             convert(data, old, new), read_raw(joined, rows)

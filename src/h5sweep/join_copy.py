@@ -1,7 +1,7 @@
 """How the bytes of many files come into one: each file is read once, from its start to its end.
 
-The CRC-32 of a file runs along as it is read. Its value before and after each piece that is copied
-is kept; whoever reads the piece back from the output, beginning with the one, must get the other.
+Its checksum (XXH3, which costs less than the reading) is taken on the way, and that of each piece
+that is copied: whoever reads the piece back from the output must get the same.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
-from zlib import crc32
 
 import numpy as np
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from .hdf5.messages import Storage
 from .hdf5.tree import Dataset
@@ -201,28 +201,28 @@ Firsts = Sequence[int]  # for each column, the row of the output at which an inp
 def copy_file(
     one: Input, route: Route, firsts: Firsts, output: JoinedOutput, tick: Callable[[int], None]
 ) -> tuple[int, array[int]]:
-    """Copy one file; return its CRC-32, and that before and after every piece."""
+    """Copy one file; return its checksum, and that of every piece."""
     writers = [
         _writer(output, column, first) for column, first in zip(route.columns, firsts, strict=True)
     ]
     buffer = _buffer(route.largest_block)
-    crc, around = 0, array("I")
+    whole, copied = xxh3_64(), array("Q")
     descriptor = os.open(one.name, os.O_RDONLY | os.O_CLOEXEC)
     try:
         require_unchanged(one, descriptor)
         for start, size, pieces in route.blocks:
             _read_into(descriptor, buffer[:size], start, one)
+            whole.update(buffer[:size])
             for begin, end, column, place in pieces:
-                data = buffer[begin:end]
-                before, crc = crc, crc32(data, crc)
                 if column != GAP:
-                    around.extend((before, crc))
+                    data = buffer[begin:end]
+                    copied.append(xxh3_64_intdigest(data))
                     writers[column](data, place)
             tick(size)
         require_unchanged(one, descriptor)
     finally:
         os.close(descriptor)
-    return crc, around
+    return whole.intdigest(), copied
 
 
 def _writer(output: JoinedOutput, column: Column, first: int) -> Callable[[memoryview, Any], None]:
@@ -249,7 +249,7 @@ def copy_alike(
 ) -> tuple[list[int], list[int]]:
     """Copy files of one structure whose data are known, as one.
 
-    Returns their CRC-32s, and those of what was written into each column.
+    Returns their checksums, and those of what was written into each column.
     """
     files = np.frombuffer(b"".join([one.data or b"" for one in inputs]), np.uint8)
     files = files.reshape(len(inputs), -1)
@@ -261,13 +261,13 @@ def copy_alike(
             start = route.kept_at[s.start]
             rows[:, s.place : s.place + s.size] = files[:, start : start + s.size]
         data = rows.reshape(-1).data
-        written.append(crc32(data))
+        written.append(xxh3_64_intdigest(data))
         write_all(output.descriptor, data, output.offsets[column.path] + first * column.row_bytes)
     for one in inputs:
         status = os.stat(one.name)  # noqa: PTH116 (a Path for each of 100,000 files costs)
         if (status.st_size, status.st_mtime_ns) != (one.size_bytes, one.modified_ns):
             raise changed(one)
-    return [one.crc32 for one in inputs], written
+    return [one.xxh3 for one in inputs], written
 
 
 def _by_column(route: Route, firsts: Firsts) -> list[tuple[Column, int, list[Stretch]]]:
@@ -309,14 +309,14 @@ Places = dict[tuple[int, ...], tuple[int, int, int]]  # a chunk's address, size 
 def verify_file(
     route: Route,
     firsts: Firsts,
-    around: array[int],
+    copied: Sequence[int],
     output: JoinedOutput,
     chunks: dict[str, Places],
     tick: Callable[[int], None],
 ) -> None:
     """Read back every piece of one file; DamagedError if one is not what was copied."""
     buffer = _buffer(route.largest_block)
-    number = 0
+    checksums = iter(copied)
     for _, _, pieces in route.blocks:
         for begin, end, column, place in pieces:
             if column == GAP:
@@ -327,9 +327,8 @@ def verify_file(
             else:
                 offset = output.offsets[what.path] + firsts[column] * what.row_bytes + place
             data = read_back(output.descriptor, buffer[:size], offset, what)
-            if crc32(data, around[number]) != around[number + 1]:
+            if xxh3_64_intdigest(data) != next(checksums):
                 raise not_as_written(what.path)
-            number += 2
             tick(size)
 
 
@@ -352,7 +351,7 @@ def verify_alike(
         size = count * sum(stretch.size for stretch in stretches)
         offset = output.offsets[column.path] + first * column.row_bytes
         data = read_back(output.descriptor, _buffer(size)[:size], offset, column)
-        if crc32(data) != expected:
+        if xxh3_64_intdigest(data) != expected:
             raise not_as_written(column.path)
 
 

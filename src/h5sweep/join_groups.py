@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from zlib import crc32
+
+from xxhash import xxh3_64_intdigest
 
 from .contents import Layout
 from .errors import ConflictError, DamagedError
@@ -29,7 +30,7 @@ from .hdf5.errors import Damaged
 from .hdf5.file import Hdf5File, open_file
 from .hdf5.source import Source
 from .hdf5.tree import read_whole_tree
-from .inputs import Input, OnConflict, Survey, Taken, crc32_of
+from .inputs import Input, OnConflict, Survey, Taken, xxh3_of
 from .task_groups import TaskGroups, refuse_references, task_groups_of, unequal_groups
 
 MEMORY_BYTES = 1 << 30
@@ -172,7 +173,9 @@ class JoinedGroups:
             if writer is not None:
                 groups[:] = tasks.move(writer, groups)
             taken.datasets, taken.attributes = tasks.names()
-            taken.crc32 = crc32(tasks.content) if tasks.content is not None else crc32_of(one)
+            taken.xxh3 = (
+                xxh3_64_intdigest(tasks.content) if tasks.content is not None else xxh3_of(one)
+            )
         return taken
 
     def _copy(self, path: Path, left: list[tuple[int, list[str]]]) -> None:

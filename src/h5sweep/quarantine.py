@@ -17,7 +17,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-from zlib import crc32
+
+from xxhash import xxh3_64
 
 from . import durable
 from .errors import DamagedError, StorageError
@@ -51,7 +52,7 @@ class Item:
     path: Path  # where it lies, or lay; absolute
     size_bytes: int
     modified_ns: int
-    crc32: str
+    xxh3: str
     reason: Reason
     why: str
     way: str = ""
@@ -301,13 +302,13 @@ def delete_in_place(items: Iterable[Item]) -> list[Item]:
     return deleted
 
 
-def file_crc32(path: Path) -> str:
-    """The CRC-32 of a whole file, as it stands in manifests and in the audit trail."""
-    value = 0
+def file_xxh3(path: Path) -> str:
+    """The XXH3 of a whole file, as it stands in manifests and in the audit trail."""
+    value = xxh3_64()
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
-            value = crc32(piece, value)
-    return f"{value:08x}"
+            value.update(piece)
+    return value.hexdigest()
 
 
 def remove_remains(output: Path) -> None:
