@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -35,14 +35,14 @@ class AuditInput(NamedTuple):
     modified_ns: int
     xxh3: str | None  # of the whole file, 16 hexadecimal digits; None if it was not taken
     state: str
-    findings: Sequence[str]  # their codes
+    findings: tuple[str, ...]  # their codes
     style: str
     tasks: int
     duplicates: int = 0
-    datasets: Sequence[str] = ()
-    attributes: Sequence[str] = ()
+    datasets: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     rows: Mapping[str, Sequence[int]] = {}  # table → first row, count
-    skipped: Sequence[str] = ()
 
 
 class Refused(NamedTuple):
@@ -161,15 +161,21 @@ def audit_path(output: Path) -> Path:
     return output.with_name(output.name + SUFFIX)
 
 
-def append_entry(output: Path, entry: AuditEntry) -> None:
+def append_entry(output: Path, entry: AuditEntry, *, inputs: str | None = None) -> None:
     """Add a merge to the audit trail of `output`, durably.
 
-    Killed at any moment, the trail has the entry, or not, or a torn line that readers pass over.
+    `inputs` are those of the entry by `inputs_json`, if that was done before. Killed at any moment,
+    the trail has the entry, or not, or a torn line that readers pass over.
     """
     about = replace(entry, inputs=()).as_json()
     del about["inputs"]
-    inputs = ",".join([_input_json(one) for one in entry.inputs])
-    _append(output, f'{_json(about)[:-1]},"inputs":[{inputs}]')
+    inputs = inputs_json(entry.inputs) if inputs is None else inputs
+    _append(output, f'{_json(about)[:-1]},"inputs":{inputs}')
+
+
+def inputs_json(inputs: Iterable[AuditInput]) -> str:
+    """The inputs of an entry, as they stand in the trail."""
+    return f"[{','.join([_input_json(one) for one in inputs])}]"
 
 
 def append_removal(output: Path, event: str, files: Sequence[Mapping[str, Any]]) -> None:
@@ -186,27 +192,19 @@ def _append(output: Path, members: str) -> None:
 
 def _input_json(one: AuditInput) -> str:
     """What json.dumps would make of it, in a quarter of the time: there may be many thousands."""
-    xxh3 = "null" if one.xxh3 is None else f'"{one.xxh3}"'
+    path, size_bytes, modified_ns, xxh3, *about, rows = one
+    checksum = "null" if xxh3 is None else f'"{xxh3}"'
+    places = ",".join([f"{_quoted(table)}:[{first},{n}]" for table, (first, n) in rows.items()])
     return (
-        f'{{"path":{_quoted(one.path)},"size_bytes":{one.size_bytes},'
-        f'"modified_ns":{one.modified_ns},"xxh3":{xxh3},"state":"{one.state}",'
-        f'"findings":{_names_json(tuple(one.findings))},"style":"{one.style}",'
-        f'"tasks":{one.tasks},"duplicates":{one.duplicates},'
-        f'"datasets":{_names_json(tuple(one.datasets))},'
-        f'"attributes":{_names_json(tuple(one.attributes))},'
-        f'"rows":{{{",".join([_rows_json(*it) for it in one.rows.items()])}}},'
-        f'"skipped":{_names_json(tuple(one.skipped))}}}'
+        f'{{"path":{_quoted(path)},"size_bytes":{size_bytes},"modified_ns":{modified_ns},'
+        f'"xxh3":{checksum},{_about_json(*about)},"rows":{{{places}}}}}'
     )
 
 
-def _rows_json(table: str, rows: Sequence[int]) -> str:
-    return f"{_quoted(table)}:[{rows[0]},{rows[1]}]"
-
-
 @lru_cache(256)
-def _names_json(names: tuple[str, ...]) -> str:
-    """Names of datasets are mostly the same in all files of a merge."""
-    return _json(names)
+def _about_json(*about: object) -> str:
+    """What is mostly the same in all files of a merge."""
+    return _json(dict(zip(AuditInput._fields[4:-1], about, strict=True)))[1:-1]
 
 
 def _json(value: object) -> str:

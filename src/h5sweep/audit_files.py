@@ -6,12 +6,11 @@ Apart from `audit`, which a run's merge needs too: it must not load the readers 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .audit import AuditEntry, AuditInput, Conflict, Refused
-from .findings import State
 from .inputs import Input, Taken
 
 
@@ -35,11 +34,17 @@ def entry_of_files(
         duration_s=duration_s,
         key=key,
         policy=policy or {},
-        inputs=[_taken(one, here) for one in taken],
+        inputs=audit_inputs(taken),
         refused=[_refused(one, here) for one in refused],
         conflicts=tuple(conflicts),
         notes=tuple(notes),
     )
+
+
+def audit_inputs(taken: Iterable[Taken]) -> list[AuditInput]:
+    """What went into an output, as the audit trail says it."""
+    here = str(Path.cwd())
+    return [_taken(one, here) for one in taken]
 
 
 def _taken(one: Taken, here: str) -> AuditInput:
@@ -51,15 +56,15 @@ def _taken(one: Taken, here: str) -> AuditInput:
         source.size_bytes,
         source.modified_ns,
         f"{one.xxh3:016x}" if one.xxh3 else None,
-        (source.state if found else State.SOUND).value,
-        [finding.code for finding in found] if found else (),
-        source.style.value,
+        source.state,
+        tuple([finding.code for finding in found]),
+        source.style,
         one.tasks,
         one.duplicates,
         one.datasets,
         one.attributes,
-        one.rows,
         one.skipped,
+        one.rows,
     )
 
 

@@ -29,9 +29,10 @@ _AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of renameat2(2)
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[Path]:
+def replacing(target: Path, *, is_synced: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `target`; on success make it `target`, durably.
 
+    `is_synced` says that the body syncs the file itself, beside other work (see `syncing`).
     Killed at any moment, `target` is the old file or the new one, whole. A temporary file that a
     kill left behind is overwritten by the next attempt.
     """
@@ -39,7 +40,8 @@ def replacing(target: Path) -> Iterator[Path]:
     temporary.unlink(missing_ok=True)
     try:
         yield temporary
-        sync_file(temporary)
+        if not is_synced:
+            sync_file(temporary)
         temporary.replace(target)
         # The folder too: without this the rename itself can be lost.
         sync_folder(target.parent)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 from xxhash import xxh3_64, xxh3_64_intdigest
@@ -82,7 +83,7 @@ class Input:
     @property
     def is_readable(self) -> bool:
         """Whether all that is in it can be read, though it may not have been closed."""
-        return self.contents is not None and not self.reasons
+        return self.contents is not None and not (self.findings and self.reasons)
 
     @property
     def reasons(self) -> list[Finding]:
@@ -99,7 +100,7 @@ class Input:
         return any(finding.state is not State.SOUND for finding in self.findings)
 
 
-@dataclass
+@dataclass(slots=True)
 class Taken:
     """What of one input went where in the output, for the audit trail and for `clean`."""
 
@@ -189,19 +190,23 @@ class Survey:
     def _judge(self, one: Input, descriptor: int) -> None:
         size = one.size_bytes
         content = os.pread(descriptor, size, 0) if size <= SMALL_BYTES else b""
+        if content and len(content) < size:
+            raise changed(one)
+        data = None
         for known in self._sound.get(size, ()):
-            if known.is_like(descriptor, content):
+            data = known.data_in(content) if content else None
+            if data is not None or (not content and known.is_like(descriptor)):
                 one.contents, one.family = known.contents, known.family
                 break
         else:
             source = Source(content) if content else FileSource(descriptor, size)
             known_now = self._judge_anew(one, source)
-            if known_now is None:
-                return
-            known = known_now
-        if content and known.data_bytes <= self._bytes_left:
-            self._bytes_left -= known.data_bytes
-            one.data, one.xxh3 = known.data_of(content), xxh3_64_intdigest(content)
+            if known_now is not None and content:
+                data = known_now.data_in(content)
+        if data and len(data) <= self._bytes_left:
+            require_unchanged(one, descriptor)
+            self._bytes_left -= len(data)
+            one.data, one.xxh3 = data, xxh3_64_intdigest(content)
 
     def _judge_anew(self, one: Input, source: Source) -> _Known | None:
         """Judge a file unlike all before; if it is sound, return by what others are like it."""
@@ -227,9 +232,7 @@ class Survey:
             if family.fixed:
                 one.family = family
                 if not found:
-                    gaps = tuple(family.gaps(one.size_bytes))
-                    data_bytes = sum(end - start for start, end in gaps)
-                    known = _Known(family, one.contents, _last_rows(layout), gaps, data_bytes)
+                    known = _Known(family, one.contents, _last_rows(layout), one.size_bytes)
                     self._sound.setdefault(one.size_bytes, []).append(known)
             else:
                 self._keep_tree(one, family.tree)
@@ -314,7 +317,6 @@ def _data_elsewhere(layout: Layout) -> Iterator[Finding]:
             yield findings.FEATURE.finding(where=path, why="its data are in another file")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Known:
     """A structure in which nothing was wrong, and where to look for rows that were never written.
 
@@ -322,26 +324,36 @@ class _Known:
     `last_rows` has, for each table, the place of one piece of it and what would stand there then.
     """
 
-    family: Family
-    contents: Contents
-    last_rows: tuple[tuple[int, bytes], ...]
-    gaps: tuple[tuple[int, int], ...]  # where the data are that each has for itself
-    data_bytes: int
+    def __init__(
+        self,
+        family: Family,
+        contents: Contents,
+        last_rows: tuple[tuple[int, bytes], ...],
+        size_bytes: int,
+    ) -> None:
+        self.family, self.contents = family, contents
+        self._last_rows = last_rows
+        self._fixed = tuple(family.fixed)
+        # In turn what all have and what each has for itself: a file begins with its superblock.
+        places = sorted([*family.spans, *family.gaps(size_bytes)])
+        self._parts = Struct("".join(f"{end - start}s" for start, end in places))
 
-    def data_of(self, content: bytes) -> bytes:
-        return b"".join([content[start:end] for start, end in self.gaps])
+    def data_in(self, content: bytes) -> bytes | None:
+        """What a file of the same size has for itself; None if it must be looked at closer."""
+        parts = self._parts.unpack(content)
+        if parts[::2] != self._fixed:
+            return None
+        for start, fill in self._last_rows:
+            if content[start : start + len(fill)] == fill:
+                return None
+        return b"".join(parts[1::2])
 
-    def is_like(self, descriptor: int, content: bytes) -> bool:
-        """Whether a file of the same size is as sound as this; if not, look closer."""
-        for (start, end), data in zip(self.family.spans, self.family.fixed, strict=True):
-            found = content[start:end] if content else os.pread(descriptor, end - start, start)
-            if found != data:
+    def is_like(self, descriptor: int) -> bool:
+        """Whether a file of the same size need not be looked at closer."""
+        for (start, end), data in zip(self.family.spans, self._fixed, strict=True):
+            if os.pread(descriptor, end - start, start) != data:
                 return False
-        for start, fill in self.last_rows:
-            end = start + len(fill)
-            if fill == (content[start:end] if content else os.pread(descriptor, len(fill), start)):
-                return False
-        return True
+        return all(os.pread(descriptor, len(fill), at) != fill for at, fill in self._last_rows)
 
 
 def _last_rows(layout: Layout) -> tuple[tuple[int, bytes], ...]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from . import durable
-from .audit import AuditEntry, append_entry, audit_path, read_entries
-from .audit_files import absolute, entry_of_files
+from .audit import AuditEntry, append_entry, audit_path, inputs_json, read_entries
+from .audit_files import absolute, audit_inputs, entry_of_files
 from .contents import Style
 from .errors import ChangedError, DamagedError, StorageError, UsageError
 from .files_report import FilesReport
@@ -123,15 +123,16 @@ class _FilesMerge:
             needed = sum(part.size_bytes for part in parts)
             _require_space(self.output, needed)
             steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
-            with durable.replacing(self.output) as temporary:
+            with durable.replacing(self.output, is_synced=True) as temporary:
                 taken = [one for part in parts for one in part.write(temporary, steps.next())]
                 mark_as_merged(temporary, audit_path(self.output).name, _versions(good))
                 with durable.syncing(temporary):
                     for part in parts:
                         part.verify(temporary, steps.next())
+                    inputs = inputs_json(audit_inputs(taken))
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()
-            return self._conclude(_way_of(parts), taken)
+            return self._conclude(_way_of(parts), taken, inputs)
 
     def _parts(self, good: Sequence[Input]) -> list[JoinedColumns | JoinedGroups]:
         """What goes into the output: columns, groups, or both."""
@@ -310,7 +311,7 @@ class _FilesMerge:
                 durable.move_file(aside, self.output)
             raise
 
-    def _conclude(self, way: str, taken: Sequence[Taken]) -> FilesReport:
+    def _conclude(self, way: str, taken: Sequence[Taken], inputs: str | None = None) -> FilesReport:
         """Write the audit trail's entry; the output is in its place already."""
         report = FilesReport(
             self.given_output,
@@ -325,7 +326,7 @@ class _FilesMerge:
         )
         entry = entry_of_files(
             self.output,
-            report.taken,
+            report.taken if inputs is None else (),
             report.refused,
             way=way,
             duration_s=report.duration_s,
@@ -333,7 +334,7 @@ class _FilesMerge:
             policy=self.policy.as_json(),
             notes=report.notes,
         )
-        append_entry(self.output, entry)
+        append_entry(self.output, entry, inputs=inputs)
         return report
 
 

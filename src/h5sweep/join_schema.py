@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from operator import lt
 from pathlib import Path
 from typing import Any
 
@@ -513,11 +514,7 @@ def _is_alike(first: Dataset, other: Dataset) -> bool:
 def _is_covered(dataset: Dataset) -> bool:
     """Whether every chunk that there can be is there, each once, and none is too large to hold."""
     dims, sides = dataset.space.dims or (), dataset.layout.chunk
-    inside = {
-        chunk.start
-        for chunk in dataset.chunks
-        if all(at < dim for at, dim in zip(chunk.start, dims, strict=True))
-    }
+    inside = {chunk.start for chunk in dataset.chunks if all(map(lt, chunk.start, dims))}
     most = math.prod(-(-dim // side) for dim, side in zip(dims, sides, strict=True))
     return len(inside) == most
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from .errors import UsageError
 
@@ -15,8 +15,7 @@ HDF5_SUFFIXES = {".h5", ".hdf5", ".hdf", ".he5", ".hd5", ".h5part", ".h5ad", ".n
 HDF5_SUFFIXES |= {".mat", ".nxs", ".nwb", ".jld2", ".loom", ".tmp", ".temp", ".part"}
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """One file; `is_named` if it was typed itself and not found in a folder."""
 
     path: str

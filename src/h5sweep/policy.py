@@ -62,8 +62,10 @@ class Policy:
 
 def separate(inputs: Sequence[Input], policy: Policy) -> tuple[list[Input], list[Input]]:
     """Those that can be merged, and those that cannot; DamagedError if that is too many."""
-    good = [one for one in inputs if one.is_readable]
-    bad = [one for one in inputs if not one.is_readable]
+    good: list[Input] = []
+    bad: list[Input] = []
+    for one in inputs:
+        (good if one.is_readable else bad).append(one)
     if bad and policy.on_damaged is OnDamaged.STOP:
         advice = "--on-damaged skip merges the others; salvage, also what is intact in these"
         raise _refusal(bad, len(inputs), advice)

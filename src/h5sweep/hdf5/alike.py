@@ -10,6 +10,7 @@ plain reader would take the same steps. Whatever agrees with no example is left 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from mmap import mmap
 from operator import lt
@@ -23,6 +24,7 @@ from .btrees import GROUP_NODE, read_tree
 from .cursor import Cursor, decoded
 from .errors import Damaged, Unsupported
 from .file import Hdf5File
+from .groups import is_group
 from .headers import Header, Message, read_header
 from .heaps import read_local_heap
 from .messages import Attribute, Storage, read_attribute, read_layout, read_symbol_table
@@ -186,9 +188,19 @@ class AlikeReader:
 
 def _has_many_objects(file: Hdf5File) -> bool:
     """Whether there are more than one group may have; only as much is read of the file."""
-    walk = Walk(Tree(Hdf5File(file.source, file.superblock)))
+    walk = _Glance(Tree(Hdf5File(file.source, file.superblock)))
     walk.visit_some(MOST_OBJECTS)
     return bool(walk.waiting)
+
+
+class _Glance(Walk):
+    """A way through groups alone: their links, and not what these lead to."""
+
+    def visit(self, path: str, address: int) -> None:
+        with suppress(Damaged, Unsupported):
+            header = read_header(self.file, address)
+            if is_group(header):
+                self.take_links(path, header)
 
 
 class _Walk(Walk):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from .cursor import Cursor, bytes_for
+from .cursor import bytes_for
 from .errors import Damaged
 from .file import Hdf5File
 
@@ -15,8 +16,7 @@ _MOST_DEPTH = 64
 _EMPTY_NODE_BYTES = 10  # signature, version, type, checksum
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A child of a leaf of a version-1 tree, and the key before it."""
 
     key: bytes
@@ -40,13 +40,17 @@ def _read_node(
         raise Damaged(f"a tree of another kind at {address:,}")
     if level is not None and own_level != level:
         raise Damaged(f"a tree node of level {own_level} at {address:,} where {level} should be")
-    size = count * (key_bytes + file.widths.offset) + key_bytes
-    cursor = Cursor(file.read(address + 8 + 2 * file.widths.offset, size), file.widths)
+    step = key_bytes + file.widths.offset
+    size = count * step + key_bytes
+    data = file.read(address + 8 + 2 * file.widths.offset, size)
     file.note_structure(address, 8 + 2 * file.widths.offset + size)
-    for _ in range(count):
-        key, child = cursor.take(key_bytes), cursor.needed_address("a tree's child")
+    for start in range(0, count * step, step):
+        field = data[start + key_bytes : start + step]
+        if field.count(0xFF) == len(field):
+            raise Damaged("a tree's child has no address")
+        child = int.from_bytes(field, "little")
         if not own_level:
-            yield Entry(key, child)
+            yield Entry(data[start : start + key_bytes], child)
             continue
         try:
             yield from _read_node(file, child, node_type, key_bytes, own_level - 1, seen)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import mod
+from struct import Struct
 
 from .btrees import CHUNK_NODE, CHUNKS, FILTERED_CHUNKS, read_records, read_tree
 from .cursor import Cursor
@@ -80,15 +82,14 @@ class _Reader:
 
 
 def _read_version_1(reader: _Reader, address: int) -> Iterator[Chunk]:
-    rank = len(reader.layout.chunk)
-    for entry in read_tree(reader.file, address, CHUNK_NODE, 8 + 8 * (rank + 1)):
-        key = Cursor(entry.key, reader.file.widths)
-        size, mask = key.uint(4), key.uint(4)
-        start = tuple(key.uint(8) for _ in range(rank))
-        if any(at % side for at, side in zip(start, reader.layout.chunk, strict=True)):
+    sides = reader.layout.chunk
+    key = Struct(f"<II{len(sides) + 1}Q")
+    for entry in read_tree(reader.file, address, CHUNK_NODE, key.size):
+        size, mask, *start, _ = key.unpack(entry.key)
+        if any(map(mod, start, sides)):
             reader.file.pass_over(Damaged(f"a chunk that begins at {start}, within another"))
             continue
-        yield Chunk(start, entry.child, size, mask)
+        yield Chunk(tuple(start), entry.child, size, mask)
 
 
 def _read_single(reader: _Reader, address: int) -> Iterator[Chunk]:
