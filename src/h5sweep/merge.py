@@ -31,11 +31,12 @@ from .dimensions import Dimensions
 from .errors import DamagedError, StorageError
 from .folder import RunFolder
 from .output import FORMAT, OutputReader, RowChecksums, StoredColumn, rows_hold
-from .output_writer import OutputWriter, key_column
+from .output_writer import OutputWriter, key_column, key_texts
 from .plan import RESERVED_NAMES, key_text
 from .sources import OLD_OUTPUT
 from .state import FolderState, Scanner
 from .stretches import scan_heads, scan_stretches
+from .text_heap import RepeatedTexts
 from .values import Array
 
 Progress = Callable[[int, int], None]
@@ -91,7 +92,7 @@ def _merge_scanned(
     try:
         merge = _Merge(folder, state, old, compress=compress, progress=progress)
         merge.require_space()
-        with durable.replacing(folder.output) as temporary:
+        with durable.replacing(folder.output, is_synced=True) as temporary:
             merge.write(temporary)
             with durable.syncing(temporary):
                 merge.verify(temporary)
@@ -172,7 +173,10 @@ class _Merge:
             writer.allocate()
             with self._dealing_with_blocks(partial(self._write_block, writer), done=0):
                 for name, values in self._generated():
-                    writer.write(name, 0, values)
+                    if isinstance(values, RepeatedTexts):
+                        writer.write_repeated(name, values)
+                    else:
+                        writer.write(name, 0, values)
             writer.write("row_crc32", 0, self.rows.crc32)
             writer.write_failures(self._failures)
             writer.write_provenance(self._provenance)
@@ -203,7 +207,10 @@ class _Merge:
             verify = partial(self._verify_block, reader, stored_columns)
             with self._dealing_with_blocks(verify, done=len(self.rows)):
                 for name, values in self._generated():
-                    _require(_equal(reader.whole(name), values), name)
+                    if isinstance(values, RepeatedTexts):
+                        _require(reader.holds_texts(name, values), name)
+                    else:
+                        _require(_equal(reader.whole(name), values), name)
             _require(_equal(reader.whole("row_crc32"), self.rows.crc32), "row_crc32")
             for name, values in self._failures.items():
                 _require(_equal(reader.whole(f"failures/{name}"), values), f"failures/{name}")
@@ -311,12 +318,13 @@ class _Merge:
         starts = self._starts.get(column.name)
         return int(block.start if starts is None else starts[block.start])
 
-    def _generated(self) -> Iterator[tuple[str, Array]]:
+    def _generated(self) -> Iterator[tuple[str, Array | RepeatedTexts]]:
         """The columns that are not results: numbers, keys, counts, times."""
         rows = self.rows
         yield "task", rows.tasks
         for name in self.plan.names:
-            yield name, key_column(self.plan, name, rows.tasks)
+            texts = key_texts(self.plan, name, rows.tasks)
+            yield name, key_column(self.plan, name, rows.tasks) if texts is None else texts
         yield from self._dimensions.counts.values()
         yield "duration_s", rows.duration_s
         yield "finished_at", rows.finished_at

@@ -22,10 +22,12 @@ from .errors import DamagedError, WrongFolderError
 from .h5 import h5py
 from .linear_crc32 import Words, of_concatenation
 from .sources import BLOCK_BYTES, Part, spans
+from .text_heap import ELEMENT_DTYPE, RepeatedTexts
 from .values import STR, Array
 
 FORMAT = "h5sweep.output/1"
 CHECK_BYTES = 1 << 20  # of rows at a time: what a core has in its own cache is read faster
+TEXTS_READ = 100  # at either end of a column that we laid out ourselves
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
 OWN_GROUPS = ("failures", "provenance")
 OWN_ATTRIBUTES = (
@@ -173,6 +175,30 @@ class OutputReader:
         """All of a dataset; the bytes of a single text."""
         values: Array = self._file[name][()]
         return values
+
+    def holds_texts(self, name: str, texts: RepeatedTexts) -> bool:
+        """Whether a column is laid out as these texts are; its ends are read by the library too."""
+        dataset = self._file[name]
+        elements = np.empty(len(dataset), ELEMENT_DTYPE)
+        if dataset.shape != (len(texts),) or not self._fill(elements, dataset.id.get_offset()):
+            return False
+        address = int(elements["heap"].min())
+        expected, heaps = texts.lay_out(address)
+        stored = np.empty(len(heaps), np.uint8)
+        return (
+            elements.tobytes() == expected.tobytes()
+            and self._fill(stored, address)
+            and stored.tobytes() == heaps
+            and all(
+                dataset[rows].tolist() == [texts.texts[code] for code in texts.codes[rows]]
+                for rows in (slice(0, TEXTS_READ), slice(len(texts) - TEXTS_READ, None))
+            )
+        )
+
+    def _fill(self, target: Array, offset: int | None) -> bool:
+        """Read what lies at `offset` of the file into `target`; False if there is not as much."""
+        size_bytes = target.nbytes
+        return offset is not None and os.preadv(self._raw, [target.data], offset) == size_bytes
 
     def slab(self, name: str, first: int, last: int) -> Array:
         """A stretch of any dataset along its first axis."""

@@ -16,8 +16,11 @@ import numpy as np
 from .columns import NAT, TIME_WORDS, DataColumn, Layout, stored_dtype
 from .dimensions import Dimensions
 from .h5 import h5py
+from .hdf5.source import FileSource
+from .hdf5.superblock import mended, read_superblock
 from .output import BARE_DIMENSION, BOOKKEEPING
 from .plan import Plan
+from .text_heap import RepeatedTexts
 from .values import STR, Array
 
 CHUNK_BYTES = 512 << 10
@@ -42,8 +45,10 @@ class OutputWriter:
             path, "w", libver=("earliest", "v110"), track_order=True, locking=False
         )
         self._raw = os.open(path, os.O_RDWR)
+        self._repeated: dict[str, tuple[Array, bytes]] = {}
         self._dimensions = dimensions
         self._raw_offsets: dict[str, int] = {}
+        self._text_offsets: dict[str, int] = {}
         self._datasets: dict[str, Any] = {}
         self._scales: dict[str, Any] = {}
         self._columns = columns
@@ -53,12 +58,16 @@ class OutputWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        os.close(self._raw)
-        if kind is None:
-            # What h5py writes when it lets go of a dataset may fail without an exception.
-            for dataset in self._datasets.values():
-                dataset.flush()
-        self._file.close()
+        try:
+            if kind is None:
+                # What h5py writes when it lets go of a dataset may fail without an exception.
+                for dataset in self._datasets.values():
+                    dataset.flush()
+            self._file.close()
+            if kind is None and self._repeated:
+                self._append_repeated()
+        finally:
+            os.close(self._raw)
 
     def write_attributes(self, attributes: Mapping[str, str | int]) -> None:
         """Describe the whole output."""
@@ -85,8 +94,10 @@ class OutputWriter:
         os.posix_fallocate(self._raw, 0, max(self._file.id.get_filesize(), 1))
         for name, dataset in self._datasets.items():
             offset = dataset.id.get_offset()
-            if offset is not None and not h5py.check_string_dtype(dataset.dtype):
-                self._raw_offsets[name] = offset
+            if offset is None:
+                continue
+            is_text = h5py.check_string_dtype(dataset.dtype)
+            (self._text_offsets if is_text else self._raw_offsets)[name] = offset
 
     def write_column(self, column: DataColumn, first: int, stored: Array) -> None:
         """Write elements of a data column, from the position `first` along its first axis on."""
@@ -102,9 +113,23 @@ class OutputWriter:
             return
         row_bytes = values.nbytes // len(values)
         data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
-        offset = self._raw_offsets[name] + first * row_bytes
-        for start in range(0, len(data), WRITE_BYTES):
-            _write_all(self._raw, data[start : start + WRITE_BYTES], offset + start)
+        _write_all(self._raw, data, self._raw_offsets[name] + first * row_bytes)
+
+    def write_repeated(self, name: str, texts: RepeatedTexts) -> None:
+        """Write a whole column of texts; its heaps follow when all else is written."""
+        self._repeated[name] = texts.lay_out(0)
+
+    def _append_repeated(self) -> None:
+        """Put the heaps of texts behind all that the library wrote; it has closed the file."""
+        end = os.fstat(self._raw).st_size
+        for name, (elements, heaps) in self._repeated.items():
+            end += -end % 8
+            elements["heap"] += end
+            _write_all(self._raw, elements.view(np.uint8).data, self._text_offsets[name])
+            _write_all(self._raw, memoryview(heaps), end)
+            end += len(heaps)
+        source = FileSource(self._raw, end)
+        _write_all(self._raw, memoryview(mended(source, read_superblock(source, 0))), 0)
 
     def write_failures(self, table: Mapping[str, Array]) -> None:
         """Write the group /failures, one row a failed task."""
@@ -167,21 +192,35 @@ class OutputWriter:
 
 def key_column(plan: Plan, name: str, tasks: Array) -> Array:
     """The stored values of one key column for these tasks; text as bytes objects."""
+    distinct, codes = _key_codes(plan, name, tasks)
+    return distinct[codes]
+
+
+def key_texts(plan: Plan, name: str, tasks: Array) -> RepeatedTexts | None:
+    """The same for a column of texts of which there are few different ones; None for others."""
+    distinct, codes = _key_codes(plan, name, tasks)
+    texts = RepeatedTexts(distinct.tolist(), codes)
+    return texts if distinct.dtype == object and texts.is_worth_it else None
+
+
+def _key_codes(plan: Plan, name: str, tasks: Array) -> tuple[Array, Array]:
+    """The different stored values of a key column, and which of them each task has."""
     column = next(column for column in plan.columns if column.name == name)
     dtype = stored_dtype(_KEY_DTYPES[column.type])
     distinct = np.empty(len(column.values), dtype)
     distinct[:] = [v.encode() if isinstance(v, str) else v for v in column.values]
     codes = np.frombuffer(column.codes, np.uint32) if len(column.codes) else np.empty(0, np.uint32)
-    return distinct[codes[tasks]]
+    return distinct, codes[tasks]
 
 
 def _create_dataset(
     group: Any, name: str, dtype: str, shape: tuple[int, ...], *, compress: bool
 ) -> Any:
-    if dtype == STR:
-        return group.create_dataset(name, shape, h5py.string_dtype())
-    stored = stored_dtype(dtype)
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    if dtype == STR:
+        return group.create_dataset(name, shape, h5py.string_dtype(), dcpl=properties)
+    stored = stored_dtype(dtype)
     fill = stored.type(np.nan) if stored.kind in "fc" else None
     if compress and np.prod(shape):
         return group.create_dataset(
@@ -196,7 +235,6 @@ def _create_dataset(
             fillvalue=fill,
         )
     # Every byte is written by us: filling the space first would write it twice.
-    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     return group.create_dataset(name, shape, stored, dcpl=properties, fillvalue=fill)
 
@@ -255,5 +293,5 @@ def _set_attributes(target: Any, attributes: Mapping[str, Any]) -> None:
 
 def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
     while data:
-        written = os.pwrite(descriptor, data, offset)
+        written = os.pwrite(descriptor, data[:WRITE_BYTES], offset)
         data, offset = data[written:], offset + written
