@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import importlib.metadata
 import platform
 import shlex
 import subprocess
@@ -51,8 +50,10 @@ def _versions() -> dict[str, str]:
         if loaded := getattr(sys.modules.get(name), "__version__", None):
             versions[name] = str(loaded)  # at once; the other way reads folders
             continue
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
+        from importlib import metadata  # which takes as long to load as a tenth of all the rest
+
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return versions
 
 
