@@ -89,22 +89,27 @@ class _SetOfTasks:
         every = np.arange(len(self.groups))
         try:
             if attribute is not None and attribute.space.count == 1:
-                return self._attribute(attribute, every).reshape(len(self.groups))
-            if attribute is None and dataset is not None and dataset.space.count == 1:
-                return self._dataset(f"/{name}", dataset, every).reshape(len(self.groups))
+                values = self._attribute(attribute, every)
+            elif attribute is None and dataset is not None and dataset.space.count == 1:
+                values = self._dataset(f"/{name}", dataset, every)
+            else:
+                return None
         except (Damaged, Unsupported):
             return None
-        return None
+        found = values.get("")
+        return found.reshape(-1) if found is not None and found.size == len(every) else None
 
-    def _attribute(self, attribute: Attribute, chosen: Array) -> Array:
+    def _attribute(self, attribute: Attribute, chosen: Array) -> dict[str, Array]:
+        if attribute.space.dims is None:
+            return {}
         data = self.groups.value_rows(("", attribute.name), chosen).tobytes()
-        shape = (len(chosen), *(attribute.space.dims or ()))
-        return self._file.values.converted_rows(data, attribute.type, shape)
+        shape = (len(chosen), *attribute.space.dims)
+        return self._file.values.decoded(data, attribute.type, shape)
 
-    def _dataset(self, path: str, dataset: Dataset, chosen: Array) -> Array:
+    def _dataset(self, path: str, dataset: Dataset, chosen: Array) -> dict[str, Array]:
         data = self.groups.data_rows(path, chosen).tobytes()
         shape = (len(chosen), *(dataset.space.dims or ()))
-        return self._file.values.converted_rows(data, dataset.type, shape)
+        return self._file.values.decoded(data, dataset.type, shape)
 
     def encoded(self, chosen: Array) -> tuple[bytes, list[bytes]]:
         """The schema that all groups have, and the data of some of them."""
