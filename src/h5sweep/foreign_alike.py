@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 
 from .contents import Layout
-from .foreign_keys import KeyRow, KeyRule
 from .foreign_tasks import (
     ForeignFile,
     GroupTasks,
@@ -26,6 +25,7 @@ from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute
 from .hdf5.tree import Dataset
 from .inputs import Input
+from .key_rule import KeyRow, KeyRule
 from .values import Array
 
 TASKS_AT_ONCE = 4096
@@ -72,7 +72,7 @@ class _SetOfTasks:
         """The key of each group; None if they are not where the first one's is."""
         rule = self._file.rule
         if rule.pattern is not None:
-            found = [key for p in self.groups.paths if (key := rule.of_path(p)) is not None]
+            found = [key for p in self.groups.paths if (key := rule.row_of_path(p)) is not None]
             return found if len(found) == len(self.groups) else None
         lists = []
         for name in rule.names:
@@ -80,7 +80,7 @@ class _SetOfTasks:
             if values is None:
                 return None
             lists.append(values.tolist())
-        return [rule.checked(row) for row in zip(*lists, strict=True)]
+        return [rule.checked_row(row) for row in zip(*lists, strict=True)]
 
     def _single_values(self, name: str) -> Array | None:
         """One value of each group, out of its attributes or of its datasets."""

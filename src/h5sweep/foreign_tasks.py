@@ -17,16 +17,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from .contents import INIT, Layout
+from .contents import INIT, Layout, natural_order
 from .errors import DamagedError, UnmergeableError, UnsupportedValueError, UsageError
-from .foreign_keys import KeyRow, KeyRule, natural_key
 from .foreign_values import MOST_VALUE_BYTES, Values
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute
 from .hdf5.tree import Dataset, Object, ObjectKind
 from .inputs import Input
-from .plan import RESERVED_NAMES
-from .values import Array, ResultEncoder, encode_text
+from .key_rule import KeyRow, KeyRule
+from .values import Array, ResultEncoder, encode_text, value_name
 
 BLOCK_BYTES = 8 << 20
 MOST_NAMED = 5
@@ -82,7 +81,7 @@ def find_tasks(layout: Layout, one: Input, rule: KeyRule, *, skip_unmatched: boo
         if tasks.has_datasets:
             tasks.leave_out_empty()
         return tasks
-    if rule.pattern is not None and (key := rule.of_path(_path_text(one))) is not None:
+    if rule.pattern is not None and (key := rule.row_of_path(_path_text(one))) is not None:
         return _OneTask(file, key)
     if (table := file.table()) is not None:
         return _RowTasks(file, *table)
@@ -151,11 +150,11 @@ class ForeignFile:
                 continue
             if nearest(group.path, found) is None and (key := self._key_of(group)) is not None:
                 found[group.path] = key
-        return dict(sorted(found.items(), key=lambda it: natural_key(it[0]))) or None
+        return dict(sorted(found.items(), key=lambda it: natural_order(it[0]))) or None
 
     def _key_of(self, group: Object) -> KeyRow | None:
         if self.rule.pattern is not None:
-            return self.rule.of_path(group.path)
+            return self.rule.row_of_path(group.path)
         return None if self._is_table(group.path) else self.key_in(group)
 
     def key_in(self, group: Object) -> KeyRow | None:
@@ -243,7 +242,7 @@ class ForeignFile:
     def name(self, path: str) -> str:
         """The name of a result value: an identifier that no column of every output has."""
         if path not in self._names:
-            self._names[path] = name = result_name(path)
+            self._names[path] = name = value_name(path, self.rule.names)
             if name != path:
                 self.about.note(f"{path} is called {name} in the output")
         return self._names[path]
@@ -362,14 +361,6 @@ def nearest(path: str, groups: Container[str], *, itself: bool = False) -> str |
 def _resolved(path: str, target: str | None) -> str:
     """What a soft link names, as a path from the root."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(path), target or "\0"))
-
-
-def result_name(path: str) -> str:
-    """An identifier for a value at `path` below its task."""
-    name = "".join(c if f"_{c}".isidentifier() else "_" for c in path)
-    if not name.isidentifier():
-        name = f"_{name}"
-    return f"{name}_" if name in RESERVED_NAMES else name
 
 
 class NoTasks:
@@ -498,7 +489,7 @@ class _RowTasks:
                 raise self._file.failure(f"{self._group.rstrip('/')}/{name}", error) from error
             lists.append(values.tolist())
         rule = self._file.rule
-        return [rule.checked(row) for row in zip(*lists, strict=True)]
+        return [rule.checked_row(row) for row in zip(*lists, strict=True)]
 
     def place(self, number: int) -> str:
         return f"row {number} of {self._group}"
