@@ -213,6 +213,18 @@ def test_every_kind_of_value(merge: Merge) -> None:
     assert any("odd name is called odd_name" in note for note in taken.notes)
 
 
+@pytest.mark.parametrize("count", [3, 40])
+def test_an_attribute_that_holds_nothing_is_left_out(merge: Merge, count: int) -> None:
+    """It is no value of a task, in a few groups and in many that are alike."""
+    write_groups(merge.inputs / "a.h5", range(count))
+    with h5py.File(merge.inputs / "a.h5", "a") as file:
+        for group in file.values():
+            group.attrs["nothing"] = h5py.Empty("f8")
+    taken = merge.take()
+    assert any("the attribute nothing is left out" in note for note in taken.notes)
+    assert "nothing" not in merge.columns() and len(merge.columns()["layout"]) == count
+
+
 def test_links_within_the_file_are_followed(merge: Merge) -> None:
     """A dataset under a second name, and one behind a soft link, are values like others."""
     with h5py.File(merge.inputs / "a.h5", "w") as file:

@@ -20,11 +20,11 @@ from .findings import Finding, State, by_weight, state_of
 from .hdf5.file import Hdf5File
 from .hdf5.source import FileSource, Source
 from .hdf5.tree import Tree, data_extents
-from .keys import Comparison, KeyPattern, KeyValue
+from .keys import Comparison, KeyPattern
 from .library import Library, Limits, Request
 from .live import files_being_written, identity_of, is_locked
 from .places import PLAN_NAME, RUN_SUFFIX, Place, find_places
-from .plan import Plan
+from .plan import Plan, Value
 from .reading import own_tree, source_of, structure_findings
 from .siblings import Family, Siblings
 from .triage import RECORDS_MAGIC, Triage
@@ -107,7 +107,7 @@ class _Check:
         self.others = 0
         plan = settings.expected
         self.comparison = None if plan is None else Comparison(plan)
-        self.keys: set[tuple[KeyValue, ...]] = set()
+        self.keys: set[tuple[Value, ...]] = set()
 
     def run(self, places: list[Place]) -> CheckReport:
         written = files_being_written()
@@ -246,7 +246,7 @@ class _Check:
         pattern, plan = self.settings.pattern, self.settings.expected
         return plan.names if plan is not None else pattern.names if pattern is not None else ()
 
-    def take_keys(self, keys: Iterable[Mapping[str, KeyValue] | None]) -> None:
+    def take_keys(self, keys: Iterable[Mapping[str, Value] | None]) -> None:
         names = self.key_names
         for key in keys:
             if self.comparison is not None:

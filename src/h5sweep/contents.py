@@ -21,8 +21,8 @@ from .hdf5.data import is_fill, read_column, read_members, read_row, rows_of_fil
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Storage
 from .hdf5.tree import Dataset, Object, Tree, data_extents
-from .keys import KeyPattern, KeyValue
-from .plan import key_text
+from .keys import KeyPattern
+from .plan import Value, key_text
 from .units import size_text
 
 INIT = "init"  # the dataset that a worker writes first, to show that it could
@@ -235,7 +235,7 @@ class Layout:
             ends.append(key_text(key))
         return ends[0], ends[1]
 
-    def keys(self, names: Sequence[str]) -> Iterator[Mapping[str, KeyValue] | None]:
+    def keys(self, names: Sequence[str]) -> Iterator[Mapping[str, Value] | None]:
         """The key of every task in the file; None where it cannot be read."""
         if self.style in (Style.GROUPS, Style.DATASETS):
             for group in self.task_groups():
@@ -245,7 +245,7 @@ class Layout:
         elif self.style is Style.ONE:
             yield self._key_of(self.tree.root, self.file_stem, names)
 
-    def _all_row_keys(self, names: Sequence[str]) -> Iterator[Mapping[str, KeyValue] | None]:
+    def _all_row_keys(self, names: Sequence[str]) -> Iterator[Mapping[str, Value] | None]:
         tables = self._tables_with(names)
         compounds = [d for _, d in self.tree.datasets if set(names) <= d.type.member_names]
         for table in tables:
@@ -264,18 +264,18 @@ class Layout:
 
     def _key_of(
         self, found: Object | None, name: str, names: Sequence[str]
-    ) -> Mapping[str, KeyValue] | None:
+    ) -> Mapping[str, Value] | None:
         """The key in a name, or in what the object holds."""
         if self.pattern is not None and (key := self.pattern.key_of(name)) is not None:
             return key
         return None if found is None else self._scalars(names, found)
 
-    def _scalars(self, names: Sequence[str], group: Object) -> dict[str, KeyValue] | None:
+    def _scalars(self, names: Sequence[str], group: Object) -> dict[str, Value] | None:
         """A key out of a group's attributes, or of single values in it."""
-        found: dict[str, KeyValue] = {}
+        found: dict[str, Value] = {}
         datasets = self.by_group.get(group.path, {})
         for name in names:
-            value: KeyValue | None = None
+            value: Value | None = None
             try:
                 if name in group.attributes:
                     attribute = group.attributes[name]
@@ -293,14 +293,14 @@ class Layout:
 
     def _row_keys(
         self, names: Sequence[str], columns: list[Dataset] | Dataset, count: int
-    ) -> Iterator[Mapping[str, KeyValue] | None]:
+    ) -> Iterator[Mapping[str, Value] | None]:
         """The keys in some columns, or in the members of one."""
         file, rows = self.tree.file, range(count)
         try:
             if count > MOST_KEY_ROWS:
                 raise Unsupported(f"keys of {count:,} rows")
             if isinstance(columns, Dataset):
-                found: Iterable[tuple[KeyValue, ...]] = read_members(file, columns, names, rows)
+                found: Iterable[tuple[Value, ...]] = read_members(file, columns, names, rows)
             else:
                 found = zip(*(read_column(file, column, rows) for column in columns), strict=True)
             yield from (dict(zip(names, values, strict=True)) for values in found)

@@ -1,70 +1,201 @@
-"""Elements of HDF5 datasets and attributes as NumPy arrays, from their bytes and datatype."""
+"""Elements of HDF5 datasets and attributes as NumPy arrays, from their bytes and datatype.
+
+Numbers come in the byte order of this machine, texts of either kind as `str`, h5py's truth values
+as bool, a pair (r, i) as complex. What our results cannot hold is `Unsupported`, with the reason;
+damage is `Damaged`.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from .hdf5.cursor import Cursor
-from .hdf5.data import value_of
 from .hdf5.datatypes import Class, Datatype
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
-from .hdf5.heaps import read_global_heap_object
+from .hdf5.heaps import read_global_heap
 from .values import Array
 
-_NUMBERS = {Class.INTEGER: "iu", Class.ENUM: "iu", Class.FLOAT: "ff"}
-_TRUTHS = {("FALSE", "TRUE"), ("TRUE", "FALSE")}
+_MOST_HEAPS = 64
+_NUMBERS = {
+    Class.INTEGER: (1, 2, 4, 8),
+    Class.ENUM: (1, 2, 4, 8),
+    Class.FLOAT: (2, 4, 8),
+    Class.COMPLEX: (8, 16),
+}
 
 
 def decode_elements(
     file: Hdf5File, datatype: Datatype, data: bytes, shape: tuple[int, ...]
 ) -> dict[str, Array]:
-    """The elements as arrays of `shape`, by the names of a compound's members; else by "".
-
-    Text becomes str, h5py's truth values bool, a pair (r, i) complex. Unsupported for what no
-    result can hold.
-    """
-    if datatype.type is Class.COMPOUND and not _is_complex(datatype):
-        return dict(_members(file, datatype, data, shape))
-    return {"": _decode(file, datatype, data, shape)}
+    """The elements of a damaged file: a text that nobody can have meant is Damaged."""
+    return _DoubtfulElements(file).decode(datatype, data, shape)
 
 
-def _members(
-    file: Hdf5File, datatype: Datatype, data: bytes, shape: tuple[int, ...]
-) -> Iterator[tuple[str, Array]]:
-    rows = np.frombuffer(data, np.uint8).reshape(-1, datatype.size)
-    for member in datatype.members:
-        part = rows[:, member.offset : member.offset + member.type.size].tobytes()
-        for name, array in decode_elements(file, member.type, part, shape).items():
-            yield f"{member.name}_{name}" if name else member.name, array
+class Elements:
+    """The elements of one file, with the heaps that its texts lie in."""
+
+    def __init__(self, file: Hdf5File) -> None:
+        self._file = file
+        self._heaps: OrderedDict[int, dict[int, bytes]] = OrderedDict()
+
+    def decode(self, datatype: Datatype, data: bytes, shape: tuple[int, ...]) -> dict[str, Array]:
+        """The elements as arrays of `shape`, by the names of a compound's members; else by ""."""
+        if len(data) != math.prod(shape) * datatype.size:
+            raise Damaged(f"{len(data):,} bytes for elements of {datatype.size:,} bytes")
+        base = datatype.base
+        if datatype.type is Class.ARRAY and base is not None:
+            return self.decode(base, data, (*shape, *datatype.dims))
+        if datatype.type is Class.COMPOUND and not _is_complex(datatype):
+            return self._members(datatype, data, shape)
+        if datatype.is_text:
+            return {"": self._texts(datatype, data, shape)}
+        if datatype.type is Class.VARIABLE and shape == () and base is not None:
+            ((length, found),) = self.lists(datatype, data)
+            return self.decode(base, found, (length,))
+        values = np.frombuffer(data, _number_dtype(datatype)).reshape(shape)
+        if _is_truth(datatype):
+            return {"": _truths(values)}
+        return {"": values.astype(values.dtype.newbyteorder("="), copy=False)}
+
+    def lists(self, datatype: Datatype, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """The length and the bytes of each text or list that `data` points to."""
+        assert datatype.base is not None
+        element_bytes = 1 if datatype.is_text else datatype.base.size
+        for length, address, number in self._pointers(datatype, data):
+            if not length or not address:
+                yield 0, b""
+                continue
+            found = self._heap(address).get(number)
+            if found is None:
+                raise Damaged(f"no object {number} in the global heap at {address:,}")
+            if length * element_bytes > len(found):
+                raise Damaged(f"a list of {length:,} elements in {len(found):,} bytes")
+            yield length, found[: length * element_bytes]
+
+    def text(self, data: bytes) -> str:
+        """The text in some bytes."""
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise Unsupported(f"a text that is no UTF-8 ({error})") from error
+
+    def _members(self, datatype: Datatype, data: bytes, shape: tuple[int, ...]) -> dict[str, Array]:
+        found: dict[str, Array] = {}
+        rows = np.frombuffer(data, np.uint8).reshape(-1, datatype.size)
+        for member in datatype.members:
+            part = rows[:, member.offset : member.offset + member.type.size].tobytes()
+            for name, array in self.decode(member.type, part, shape).items():
+                full = f"{member.name}_{name}" if name else member.name
+                if full in found:
+                    raise Unsupported(f"two members that would be called {full}")
+                found[full] = array
+        return found
+
+    def _texts(self, datatype: Datatype, data: bytes, shape: tuple[int, ...]) -> Array:
+        texts = np.empty(math.prod(shape), object)
+        for place, found in enumerate(self._stored_texts(datatype, data, len(texts))):
+            texts[place] = self.text(found)
+        return texts.astype(str).reshape(shape)
+
+    def _stored_texts(self, datatype: Datatype, data: bytes, count: int) -> Iterator[bytes]:
+        """The bytes of each text, without what ends it or fills its room."""
+        if datatype.type is Class.VARIABLE:
+            yield from (found.partition(b"\0")[0] for _, found in self.lists(datatype, data))
+            return
+        size, padding = datatype.size, datatype.bits & 0xF
+        for place in range(count):
+            found = data[place * size : (place + 1) * size]
+            if padding:
+                yield found.rstrip(b"\0" if padding == 1 else b" ")
+            else:
+                yield found.partition(b"\0")[0]
+
+    def _pointers(self, datatype: Datatype, data: bytes) -> Iterator[tuple[int, int, int]]:
+        """The length, the heap's address and the number there of each text or list; or no address.
+
+        Undefined addresses have all bits set.
+        """
+        width = self._file.widths.offset
+        if datatype.size < 8 + width:
+            raise Damaged(f"a list of any length in {datatype.size} bytes")
+        for start in range(0, len(data), datatype.size):
+            middle, end = start + 4, start + 4 + width
+            address = int.from_bytes(data[middle:end], "little")
+            is_defined = address != (1 << 8 * width) - 1
+            yield (
+                int.from_bytes(data[start:middle], "little"),
+                address if is_defined else 0,
+                int.from_bytes(data[end : end + 4], "little"),
+            )
+
+    def _heap(self, address: int) -> dict[int, bytes]:
+        heap = self._heaps.get(address)
+        if heap is None:
+            heap = self._heaps[address] = read_global_heap(self._file, address)
+            if len(self._heaps) > _MOST_HEAPS:
+                self._heaps.popitem(last=False)
+        return heap
 
 
-def _decode(file: Hdf5File, datatype: Datatype, data: bytes, shape: tuple[int, ...]) -> Array:
-    if datatype.type is Class.ARRAY and datatype.base is not None:
-        return _decode(file, datatype.base, data, (*shape, *datatype.dims))
-    if datatype.is_text:
-        return _decode_texts(file, datatype, data, shape)
-    if datatype.type is Class.VARIABLE and shape == () and datatype.base is not None:
-        return _decode_sequence(file, datatype.base, data)
-    values = np.frombuffer(data, _dtype(datatype)).reshape(shape)
-    if datatype.type is Class.ENUM and datatype.size == 1 and datatype.labels in _TRUTHS:
-        if values.size and values.max(initial=0) > 1:
-            raise Damaged("a truth value that is neither true nor false")
-        return values.astype(bool)
-    return values.astype(values.dtype.newbyteorder("="), copy=False)
+class _DoubtfulElements(Elements):
+    """The same of a damaged file, where any bytes may stand in a text's place."""
+
+    def text(self, data: bytes) -> str:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise Damaged("a text of other characters") from error
+        if not all(letter.isprintable() or letter in "\r\n\t" for letter in text):
+            raise Damaged("a text of other characters")
+        return text
 
 
-def _dtype(datatype: Datatype) -> np.dtype[np.generic]:
-    order = ">" if datatype.is_big_endian else "<"
+def points_simply(datatype: Datatype) -> bool:
+    """Whether it is a text or list of any length, of elements that point nowhere."""
+    base = datatype.base
+    return datatype.type is Class.VARIABLE and base is not None and not base.points_elsewhere
+
+
+def require_no_lists(datatype: Datatype) -> None:
+    """Raise Unsupported if elements are or hold lists of any length: these are no rows."""
+    if datatype.type is Class.VARIABLE and not datatype.is_text:
+        raise _unsupported(datatype)
+    for part in (*(member.type for member in datatype.members), datatype.base):
+        if part is not None:
+            require_no_lists(part)
+
+
+def _number_dtype(datatype: Datatype) -> np.dtype[Any]:
+    """The dtype of a number as it lies in the file; Unsupported if NumPy has none for it."""
     if _is_complex(datatype):
-        order = ">" if datatype.members[0].type.is_big_endian else "<"
+        order = _order(datatype.members[0].type)
         return np.dtype(f"{order}c{datatype.size}")
-    if datatype.type not in _NUMBERS or not datatype.is_usual or datatype.size > 8:
-        raise Unsupported(f"values of the class {datatype.type.name.lower()}")
-    kind = _NUMBERS[datatype.type][0 if datatype.is_signed or datatype.type is Class.FLOAT else 1]
-    return np.dtype(f"{order}{kind}{datatype.size}")
+    if datatype.size not in _NUMBERS.get(datatype.type, ()) or not datatype.is_usual:
+        raise _unsupported(datatype)
+    if datatype.type is Class.COMPLEX:
+        real = datatype.base
+        is_pair = real is not None and real.type is Class.FLOAT and real.is_usual
+        if real is None or not is_pair or 2 * real.size != datatype.size:
+            raise _unsupported(datatype)
+        return np.dtype(f"{_order(real)}c{datatype.size}")
+    kind = "f" if datatype.type is Class.FLOAT else "i" if datatype.is_signed else "u"
+    return np.dtype(f"{_order(datatype)}{kind}{datatype.size}")
+
+
+def _order(datatype: Datatype) -> str:
+    return ">" if datatype.is_big_endian else "<"
+
+
+def _unsupported(datatype: Datatype) -> Unsupported:
+    words = f"{datatype.type.name.lower()} of {datatype.size} bytes"
+    words += "" if datatype.is_usual else ", of unusual bits"
+    words = "lists of any length" if datatype.type is Class.VARIABLE else words
+    return Unsupported(f"values of a kind that results cannot have ({words})")
 
 
 def _is_complex(datatype: Datatype) -> bool:
@@ -72,35 +203,20 @@ def _is_complex(datatype: Datatype) -> bool:
     if datatype.type is not Class.COMPOUND or len(datatype.members) != 2:
         return False
     first, second = datatype.members
-    are_floats = {first.type.type, second.type.type} == {Class.FLOAT}
-    half = datatype.size // 2
+    real, half = first.type, datatype.size // 2
+    is_float = real.type is Class.FLOAT and real.is_usual and real.size in (4, 8)
     places = (first.name, first.offset, second.name, second.offset)
-    return are_floats and first.type == second.type and places == ("r", 0, "i", half)
+    is_pair = real == second.type and places == ("r", 0, "i", half)
+    return is_float and is_pair and 2 * real.size == datatype.size
 
 
-def _decode_texts(file: Hdf5File, datatype: Datatype, data: bytes, shape: tuple[int, ...]) -> Array:
-    size = datatype.size
-    texts = np.empty(len(data) // max(size, 1), object)
-    for place in range(len(texts)):
-        text = value_of(file, datatype, data[place * size : (place + 1) * size])
-        if not isinstance(text, str) or not _is_text(text):
-            raise Damaged("a text of other characters")
-        texts[place] = text
-    return texts.astype(str).reshape(shape)
+def _is_truth(datatype: Datatype) -> bool:
+    """Whether it is what h5py makes of a bool: an enumeration of FALSE and TRUE."""
+    names = [(member.name, member.offset) for member in datatype.members]
+    return datatype.type is Class.ENUM and sorted(names) == [("FALSE", 0), ("TRUE", 1)]
 
 
-def _is_text(text: str) -> bool:
-    """Whether somebody can have meant it; bytes that are no UTF-8 show as backslashes."""
-    return "\\x" not in text and all(letter.isprintable() or letter in "\r\n\t" for letter in text)
-
-
-def _decode_sequence(file: Hdf5File, base: Datatype, data: bytes) -> Array:
-    """One sequence of any length, which lies in a global heap."""
-    cursor = Cursor(data, file.widths)
-    length, address, number = cursor.uint(4), cursor.address(), cursor.uint(4)
-    if not length or not address:
-        return np.empty(0, _dtype(base))
-    found = read_global_heap_object(file, address, number)
-    if length * base.size > len(found):
-        raise Damaged(f"a sequence of {length:,} elements in {len(found):,} bytes")
-    return _decode(file, base, found[: length * base.size], (length,))
+def _truths(values: Array) -> Array:
+    if not np.isin(values, (0, 1)).all():
+        raise Damaged("a truth value that is neither true nor false")
+    return values.astype(bool)

@@ -27,7 +27,7 @@ from .contents import Style
 from .errors import ConflictError, UsageError
 from .folder import RunFolder
 from .foreign_alike import find_alike_tasks
-from .foreign_keys import KeyRow, KeyRule, PlanKeys, as_type
+from .foreign_keys import PlanKeys
 from .foreign_ours import (
     Cells,
     OutputTasks,
@@ -38,6 +38,8 @@ from .foreign_ours import (
 )
 from .foreign_tasks import Result, TasksOfFile, find_tasks
 from .inputs import Input, OnConflict, Survey, Taken, xxh3_of
+from .key_rule import KeyRow, KeyRule
+from .keys import as_type
 from .output import OutputReader
 from .plan import Plan, Value, key_text, value_json
 from .processes import this_process

@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 
 from .contents import Layout
-from .foreign_keys import KeyRow, KeyRule
 from .foreign_tasks import (
     ForeignFile,
     GroupTasks,
@@ -26,6 +25,7 @@ from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute
 from .hdf5.tree import Dataset
 from .inputs import Input
+from .key_rule import KeyRow, KeyRule
 from .values import Array
 
 TASKS_AT_ONCE = 4096
@@ -72,7 +72,7 @@ class _SetOfTasks:
         """The key of each group; None if they are not where the first one's is."""
         rule = self._file.rule
         if rule.pattern is not None:
-            found = [key for p in self.groups.paths if (key := rule.of_path(p)) is not None]
+            found = [key for p in self.groups.paths if (key := rule.row_of_path(p)) is not None]
             return found if len(found) == len(self.groups) else None
         lists = []
         for name in rule.names:
@@ -80,7 +80,7 @@ class _SetOfTasks:
             if values is None:
                 return None
             lists.append(values.tolist())
-        return [rule.checked(row) for row in zip(*lists, strict=True)]
+        return [rule.checked_row(row) for row in zip(*lists, strict=True)]
 
     def _single_values(self, name: str) -> Array | None:
         """One value of each group, out of its attributes or of its datasets."""
@@ -89,22 +89,27 @@ class _SetOfTasks:
         every = np.arange(len(self.groups))
         try:
             if attribute is not None and attribute.space.count == 1:
-                return self._attribute(attribute, every).reshape(len(self.groups))
-            if attribute is None and dataset is not None and dataset.space.count == 1:
-                return self._dataset(f"/{name}", dataset, every).reshape(len(self.groups))
+                values = self._attribute(attribute, every)
+            elif attribute is None and dataset is not None and dataset.space.count == 1:
+                values = self._dataset(f"/{name}", dataset, every)
+            else:
+                return None
         except (Damaged, Unsupported):
             return None
-        return None
+        found = values.get("")
+        return found.reshape(-1) if found is not None and found.size == len(every) else None
 
-    def _attribute(self, attribute: Attribute, chosen: Array) -> Array:
+    def _attribute(self, attribute: Attribute, chosen: Array) -> dict[str, Array]:
+        if attribute.space.dims is None:
+            return {}
         data = self.groups.value_rows(("", attribute.name), chosen).tobytes()
-        shape = (len(chosen), *(attribute.space.dims or ()))
-        return self._file.values.converted_rows(data, attribute.type, shape)
+        shape = (len(chosen), *attribute.space.dims)
+        return self._file.values.decoded(data, attribute.type, shape)
 
-    def _dataset(self, path: str, dataset: Dataset, chosen: Array) -> Array:
+    def _dataset(self, path: str, dataset: Dataset, chosen: Array) -> dict[str, Array]:
         data = self.groups.data_rows(path, chosen).tobytes()
         shape = (len(chosen), *(dataset.space.dims or ()))
-        return self._file.values.converted_rows(data, dataset.type, shape)
+        return self._file.values.decoded(data, dataset.type, shape)
 
     def encoded(self, chosen: Array) -> tuple[bytes, list[bytes]]:
         """The schema that all groups have, and the data of some of them."""

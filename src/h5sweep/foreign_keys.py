@@ -1,66 +1,14 @@
-"""How a merge is told what the key of a task is: a pattern for names, or names of values."""
+"""Numbers for the keys of tasks that a merge takes in."""
 
 from __future__ import annotations
 
-import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
 from .errors import UsageError
-from .keys import KeyPattern
-from .plan import CODES, Column, Plan, Value, check_names, checked_value
-
-KeyRow = tuple[Value, ...]
-_MOST = 2**63
-_DIGITS = re.compile(r"(\d+)", re.ASCII)
-
-
-@dataclass
-class KeyRule:
-    """Names of a key in their order and, if keys stand in names of groups or files, how."""
-
-    names: tuple[str, ...]
-    pattern: KeyPattern | None = None
-    _known: dict[tuple[str, type, object], Value] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, text: str) -> KeyRule:
-        """`farm{farm_id:d}_s{seed:d}` is a pattern, `farm_id,seed` are names."""
-        pattern = KeyPattern.parse(text) if "{" in text or "}" in text else None
-        names = pattern.names if pattern else tuple(n.strip() for n in text.split(",") if n.strip())
-        if not names:
-            raise UsageError("--key names nothing: write it like farm_id,farm_type,seed")
-        check_names(names)
-        return cls(tuple(names), pattern)
-
-    def of_path(self, path: str) -> KeyRow | None:
-        """The key in a group's path or a file's name, if the pattern fits its end."""
-        values = self.pattern.values_of(path) if self.pattern else None
-        return None if values is None else self.checked(values)
-
-    def row(self, key: Mapping[str, object]) -> KeyRow:
-        """The values in the order of the names; UsageError for one that no key may have."""
-        return self.checked([key[name] for name in self.names])
-
-    def checked(self, values: Iterable[object]) -> KeyRow:
-        """The same for values that are in that order already."""
-        return tuple(
-            value if type(value) is int and -_MOST <= value < _MOST else self._value(name, value)
-            for name, value in zip(self.names, values, strict=True)
-        )
-
-    def _value(self, name: str, value: object) -> Value:
-        known = (name, type(value), value)
-        found = self._known.get(known)
-        if found is None:
-            if len(self._known) > 100_000:
-                self._known.clear()
-            found = self._known[known] = checked_value(name, value)
-        return found
-
-    def key(self, row: KeyRow) -> dict[str, Value]:
-        return dict(zip(self.names, row, strict=True))
+from .key_rule import KeyRow
+from .keys import CONVERTERS, as_type
+from .plan import CODES, Column, Plan, Value
 
 
 def require_same_names(names: Sequence[str], others: Iterable[str], where: object) -> None:
@@ -123,30 +71,9 @@ class PlanKeys:
         old = next((c for c in self._plan.columns if c.name == name), None)
         known = {value: code for code, value in enumerate(old.values)} if old else {}
         codes = array(CODES, old.codes if old else [])
-        convert = _CONVERT[kind]
+        convert = CONVERTERS[kind]
         codes.extend([known.setdefault(convert(v), len(known)) for v in values])
         return Column(name, kind, tuple(known), codes)
-
-
-def as_type(value: Value, kind: str) -> Value | None:
-    """The same value as another type, where nothing is lost; None where it cannot be."""
-    if type(value).__name__ == kind:
-        return value
-    if kind == "float" and isinstance(value, int):
-        return float(value)
-    if kind == "int" and isinstance(value, bool | float) and value == int(value):
-        return int(value)
-    if kind == "int" and isinstance(value, str) and _is_int(value):
-        return int(value)
-    if kind == "str" and type(value) is int:
-        return str(value)
-    if kind == "bool" and value in (0, 1) and not isinstance(value, str):
-        return bool(value)
-    return None
-
-
-def _is_int(text: str) -> bool:
-    return re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", text) is not None
 
 
 def _common_type(name: str, values: Sequence[Value]) -> str:
@@ -160,16 +87,3 @@ def _common_type(name: str, values: Sequence[Value]) -> str:
     examples = {type(value).__name__: value for value in values}
     words = " and ".join(f"{value!r} ({kind})" for kind, value in sorted(examples.items()))
     raise UsageError(f"{name} has values of different kinds, such as {words}: correct --key")
-
-
-_CONVERT = {"int": int, "float": float, "str": str, "bool": bool}
-
-
-def natural_key(text: str) -> list[tuple[int, str]]:
-    """Sorts `s9` before `s10`, as `contents.natural_order` does, for very many names."""
-    parts = _DIGITS.split(text)
-    found: list[tuple[int, str]] = []
-    for place, part in enumerate(parts):
-        digits = part.lstrip("0") if place % 2 else part
-        found.append((len(digits) if place % 2 else 0, digits))
-    return found

@@ -10,8 +10,9 @@ import numpy as np
 
 from .errors import DamagedError, SweepError
 from .folder import RunFolder
-from .foreign_keys import KeyRow, KeyRule, require_same_names
+from .foreign_keys import require_same_names
 from .foreign_tasks import About, Result
+from .key_rule import KeyRow, KeyRule
 from .output import OutputReader, OutputSource, damaged_rows
 from .plan import Plan, key_text
 from .records import FRAME, Kind, RecordFile, Scan, record_of

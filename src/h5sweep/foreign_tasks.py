@@ -17,16 +17,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from .contents import INIT, Layout
+from .contents import INIT, Layout, natural_order
 from .errors import DamagedError, UnmergeableError, UnsupportedValueError, UsageError
-from .foreign_keys import KeyRow, KeyRule, natural_key
-from .foreign_values import MOST_VALUE_BYTES, Values, fields_of
+from .foreign_values import MOST_VALUE_BYTES, Values
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute
 from .hdf5.tree import Dataset, Object, ObjectKind
 from .inputs import Input
-from .plan import RESERVED_NAMES
-from .values import Array, ResultEncoder, encode_text
+from .key_rule import KeyRow, KeyRule
+from .values import Array, ResultEncoder, encode_text, value_name
 
 BLOCK_BYTES = 8 << 20
 MOST_NAMED = 5
@@ -82,7 +81,7 @@ def find_tasks(layout: Layout, one: Input, rule: KeyRule, *, skip_unmatched: boo
         if tasks.has_datasets:
             tasks.leave_out_empty()
         return tasks
-    if rule.pattern is not None and (key := rule.of_path(_path_text(one))) is not None:
+    if rule.pattern is not None and (key := rule.row_of_path(_path_text(one))) is not None:
         return _OneTask(file, key)
     if (table := file.table()) is not None:
         return _RowTasks(file, *table)
@@ -151,11 +150,11 @@ class ForeignFile:
                 continue
             if nearest(group.path, found) is None and (key := self._key_of(group)) is not None:
                 found[group.path] = key
-        return dict(sorted(found.items(), key=lambda it: natural_key(it[0]))) or None
+        return dict(sorted(found.items(), key=lambda it: natural_order(it[0]))) or None
 
     def _key_of(self, group: Object) -> KeyRow | None:
         if self.rule.pattern is not None:
-            return self.rule.of_path(group.path)
+            return self.rule.row_of_path(group.path)
         return None if self._is_table(group.path) else self.key_in(group)
 
     def key_in(self, group: Object) -> KeyRow | None:
@@ -178,10 +177,10 @@ class ForeignFile:
             key[name] = value
         return self.rule.row(key)
 
-    def _single(self, count: int, read: Callable[[], Array | None]) -> object | None:
+    def _single(self, count: int, read: Callable[[], dict[str, Array]]) -> object | None:
         """A value that is the only one of its dataset or attribute."""
         try:
-            values = read() if count == 1 else None
+            values = read().get("") if count == 1 else None
         except (Damaged, Unsupported):
             return None
         return None if values is None or values.size != 1 else values.reshape(-1)[0]
@@ -243,7 +242,7 @@ class ForeignFile:
     def name(self, path: str) -> str:
         """The name of a result value: an identifier that no column of every output has."""
         if path not in self._names:
-            self._names[path] = name = result_name(path)
+            self._names[path] = name = value_name(path, self.rule.names)
             if name != path:
                 self.about.note(f"{path} is called {name} in the output")
         return self._names[path]
@@ -279,11 +278,14 @@ class ForeignFile:
         self.take_attributes(found, group, self.values.of_attribute)
         return found
 
-    def take(self, found: dict[str, Array], relative: str, values: Array | None, path: str) -> None:
-        if values is None:
+    def take(
+        self, found: dict[str, Array], relative: str, values: dict[str, Array], path: str
+    ) -> None:
+        """Add the values of a dataset, those of a compound's members under `relative_member`."""
+        if not values:
             self.about.note(f"{relative} holds nothing at {path} and is left out")
-            return
-        for field_name, part in fields_of(relative, values):
+        for member, part in values.items():
+            field_name = f"{relative}_{member}" if member else relative
             if field_name in self.rule.names:
                 continue
             name = self.name(field_name)
@@ -292,10 +294,10 @@ class ForeignFile:
                     f"{self.one.path}: {path}: two values would be called {name}: rename one"
                 )
             self.about.datasets.setdefault(name)
-            found[name] = text_array(part) if part.dtype.kind in "SO" else part
+            found[name] = part
 
     def take_attributes(
-        self, found: dict[str, Array], group: Object, read: Callable[[Attribute], Array | None]
+        self, found: dict[str, Array], group: Object, read: Callable[[Attribute], dict[str, Array]]
     ) -> None:
         """Add the attributes of a task's group to its values, as far as these can be results."""
         for name, attribute in group.attributes.items():
@@ -305,27 +307,27 @@ class ForeignFile:
                 self.about.note(f"the attribute {name} has the name of a dataset and is left out")
                 continue
             try:
-                values = read(attribute)
+                values = read(attribute).get("")
             except Unsupported as error:
                 self.about.note(f"the attribute {name} is left out: {error}")
                 continue
             except Damaged as error:
                 raise self.failure(f"{group.path}, attribute {name}", error) from error
-            if values is None or values.dtype.names:
+            if values is None:
                 self.about.note(f"the attribute {name} is left out: it is no number and no text")
                 continue
             self.about.attributes.setdefault(name)
-            found[self.name(name)] = text_array(values) if values.dtype.kind in "SO" else values
+            found[self.name(name)] = values
 
     def take_attributes_of(self, relative: str, holder: Object) -> None:
         """Keep the units; of the rest say that it is not kept."""
         for name, attribute in holder.attributes.items():
             if name == "units":
                 try:
-                    values = self.values.of_attribute(attribute)
+                    values = self.values.of_attribute(attribute).get("")
                 except (Damaged, Unsupported):
                     values = None
-                if values is not None and values.size == 1 and values.dtype.kind == "O":
+                if values is not None and values.size == 1 and values.dtype.kind == "U":
                     self.about.units.setdefault(self.name(relative), str(values.reshape(-1)[0]))
                     continue
             self.about.note(f"the attribute {name} of {relative} is not kept")
@@ -359,22 +361,6 @@ def nearest(path: str, groups: Container[str], *, itself: bool = False) -> str |
 def _resolved(path: str, target: str | None) -> str:
     """What a soft link names, as a path from the root."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(path), target or "\0"))
-
-
-def result_name(path: str) -> str:
-    """An identifier for a value at `path` below its task."""
-    name = "".join(c if f"_{c}".isidentifier() else "_" for c in path)
-    if not name.isidentifier():
-        name = f"_{name}"
-    return f"{name}_" if name in RESERVED_NAMES else name
-
-
-def text_array(values: Array) -> Array:
-    """Texts as NumPy's own; bytes out of compounds are decoded."""
-    if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8", "strict") if values.size else values.astype(str)
-    found: Array = values.astype(str)
-    return found
 
 
 class NoTasks:
@@ -496,12 +482,14 @@ class _RowTasks:
         lists = []
         for name in self._file.rule.names:
             try:
-                values = self._file.values.of_rows(columns[name], 0, self.rows)
+                values = self._file.values.of_rows(columns[name], 0, self.rows).get("")
+                if values is None:
+                    raise Unsupported("a key of several members")
             except (Damaged, Unsupported) as error:
                 raise self._file.failure(f"{self._group.rstrip('/')}/{name}", error) from error
             lists.append(values.tolist())
         rule = self._file.rule
-        return [rule.checked(row) for row in zip(*lists, strict=True)]
+        return [rule.checked_row(row) for row in zip(*lists, strict=True)]
 
     def place(self, number: int) -> str:
         return f"row {number} of {self._group}"

@@ -17,7 +17,8 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from .foreign_values import Values, points_simply
+from .elements import points_simply
+from .foreign_values import Values
 from .hdf5.alike import AlikeGroups, Bytes, Example, Places, lookup3_rows
 from .hdf5.datatypes import Datatype
 from .hdf5.superblock import SIGNATURE, Superblock

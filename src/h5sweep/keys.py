@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .errors import UsageError
-from .plan import Plan, plan_list, plan_product
+from .plan import Plan, Value, plan_list, plan_product
 
-KeyValue = int | float | str
 MOST_COMBINATIONS = 10_000_000
 _FIELD = re.compile(r"\{([^\W\d]\w*)(?::([dfgs]))?\}")
-_SHAPES: dict[str, tuple[str, Callable[[str], KeyValue]]] = {
+_SHAPES: dict[str, tuple[str, Callable[[str], Value]]] = {
     "d": (r"[-+]?[0-9]{1,18}", int),
     "f": (r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?", float),
     "g": (r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?", float),
@@ -28,7 +27,7 @@ class KeyPattern:
     text: str
     names: tuple[str, ...]
     _expression: re.Pattern[str]
-    _types: tuple[Callable[[str], KeyValue], ...]
+    _types: tuple[Callable[[str], Value], ...]
 
     @classmethod
     def parse(cls, text: str) -> KeyPattern:
@@ -55,12 +54,12 @@ class KeyPattern:
         kinds = zip(self.names, self._types, strict=True)
         return all(type(key[name]) is kind for name, kind in kinds)
 
-    def key_of(self, path: str) -> dict[str, KeyValue] | None:
+    def key_of(self, path: str) -> dict[str, Value] | None:
         """The key in a group's path or a file's name: in all of it, or in its end."""
         values = self.values_of(path)
         return None if values is None else dict(zip(self.names, values, strict=True))
 
-    def values_of(self, path: str) -> tuple[KeyValue, ...] | None:
+    def values_of(self, path: str) -> tuple[Value, ...] | None:
         """The same without the names, in their order."""
         whole, start = path.strip("/"), 0
         while True:
@@ -87,7 +86,7 @@ class Comparison:
         self.done = bytearray(len(self.plan))
 
     @classmethod
-    def of_seen(cls, names: Sequence[str], keys: Iterable[tuple[KeyValue, ...]]) -> Comparison:
+    def of_seen(cls, names: Sequence[str], keys: Iterable[tuple[Value, ...]]) -> Comparison:
         """Compare keys with every combination of their own values, where no plan is known."""
         rows = sorted(keys)
         values = {name: sorted(set(column)) for name, column in _columns(names, rows)}
@@ -102,9 +101,9 @@ class Comparison:
             found.take(dict(zip(names, row, strict=True)))
         return found
 
-    def take(self, key: Mapping[str, KeyValue] | None) -> None:
+    def take(self, key: Mapping[str, Value] | None) -> None:
         """Count one task that was found."""
-        number = None if key is None else self._number(key)
+        number = None if key is None else number_in(self.plan, key)
         if key is None:
             self.keyless += 1
         elif number is None:
@@ -114,14 +113,11 @@ class Comparison:
         else:
             self.done[number] = 1
 
-    def _number(self, key: Mapping[str, KeyValue]) -> int | None:
-        return number_in(self.plan, key)
-
     @property
     def tasks_done(self) -> int:
         return sum(self.done)
 
-    def counts(self) -> dict[str, list[tuple[KeyValue, int, int]]]:
+    def counts(self) -> dict[str, list[tuple[Value, int, int]]]:
         """For each key column, each value with its number of finished and of all tasks."""
         found = {}
         for column in self.plan.columns:
@@ -133,28 +129,40 @@ class Comparison:
         return found
 
 
-def number_in(plan: Plan, key: Mapping[str, KeyValue]) -> int | None:
+def number_in(plan: Plan, key: Mapping[str, Value]) -> int | None:
     """The plan's number; a value may stand in a file as another type than in the plan."""
     if not set(plan.names) <= set(key):
         return None
     key = {name: key[name] for name in plan.names}  # a name may tell more than the key
     if (found := plan.number(key)) is not None:
         return found
+    wanted: dict[str, Value] = {}
+    for column in plan.columns:
+        typed = as_type(key[column.name], column.type)
+        if typed is None:
+            return None
+        wanted[column.name] = typed
+    return plan.number(wanted)
+
+
+def as_type(value: Value, kind: str) -> Value | None:
+    """The same value as another type, where nothing is lost; None where it cannot be."""
+    if type(value).__name__ == kind:
+        return value
     try:
-        wanted = {c.name: _CONVERTERS[c.type](key[c.name]) for c in plan.columns}
-    except (ValueError, KeyError, OverflowError):
+        typed = CONVERTERS[kind](value)
+    except (ValueError, OverflowError):
         return None
-    is_same = all(v == key[n] or str(v) == str(key[n]) for n, v in wanted.items())
-    return plan.number(wanted) if is_same else None
+    return typed if typed == value or str(typed) == str(value) else None
 
 
 def _columns(
-    names: Sequence[str], rows: list[tuple[KeyValue, ...]]
-) -> Iterator[tuple[str, tuple[KeyValue, ...]]]:
+    names: Sequence[str], rows: list[tuple[Value, ...]]
+) -> Iterator[tuple[str, tuple[Value, ...]]]:
     return zip(names, zip(*rows, strict=True), strict=True) if rows else iter(())
 
 
-_CONVERTERS: dict[str, Callable[[KeyValue], KeyValue]] = {
+CONVERTERS: dict[str, Callable[[Value], Value]] = {
     "int": int,
     "float": float,
     "str": str,

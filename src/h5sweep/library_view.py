@@ -22,9 +22,10 @@ import numpy as np
 from .errors import UnsupportedValueError
 from .h5 import h5py
 from .hdf5.errors import Unsupported
+from .key_rule import KeyRule
 from .keys import KeyPattern
 from .library_child import confine
-from .tasks import Cell, Failures, Found, Group, KeyRule, find_tasks
+from .tasks import Cell, Failures, Found, Group, find_tasks
 from .values import Array, ResultEncoder
 
 FRAME = struct.Struct("<IQ")
@@ -95,7 +96,7 @@ class Overlaid(io.RawIOBase):
 def _answer(request: dict[str, Any]) -> list[str]:
     """Send every task of the file; return what could not be listed."""
     pattern = KeyPattern.parse(request["pattern"]) if request["pattern"] else None
-    rule = KeyRule(pattern, tuple(request["names"]))
+    rule = KeyRule(tuple(request["names"]), pattern)
     source: Any = request["path"]
     settings = {"swmr": True} if request["how"] == "swmr" else {"locking": False}
     if request["how"] == "overlaid":
@@ -106,11 +107,11 @@ def _answer(request: dict[str, Any]) -> list[str]:
         listing.walk()
         listing.ask(request["wanted"])
         for found in find_tasks(listing.groups, rule, os.path.basename(request["path"])):  # noqa: PTH119
-            _send_found(found, rule)
+            _send_found(found)
     return listing.errors
 
 
-def _send_found(found: Found, rule: KeyRule) -> None:
+def _send_found(found: Found) -> None:
     header: dict[str, Any] = {"place": found.place, "key": found.key, "lost": found.lost}
     if found.key is None or found.lost or not found.cells:
         _send(header)

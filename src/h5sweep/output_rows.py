@@ -12,7 +12,8 @@ import numpy as np
 
 from .carved import CarvedVariable
 from .hdf5.errors import Damaged
-from .tasks import NO_KEY, Cell, Failures, Found, Group, KeyRule, Proof
+from .key_rule import KeyRule
+from .tasks import NO_KEY, Cell, Failures, Found, Group, Proof
 from .values import Array
 
 FORMAT = "h5sweep.output/1"

@@ -25,6 +25,7 @@ from .folder import RECORDS_SUFFIX, RunFolder
 from .hdf5.carve import Carving, carve
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.source import OpenSource, Source
+from .key_rule import KeyRule
 from .library import Limits
 from .live import files_being_written, identity_of
 from .output_rows import find_rows, is_output
@@ -43,7 +44,7 @@ from .salvage_report import Conflict, FileSalvage, Loss, SalvageReport
 from .second_reader import SecondReader, question_of
 from .staging import Stage, digest_of, form_of, schema_of
 from .streams import settle_streams
-from .tasks import NEVER_WRITTEN, NO_KEY, Found, Group, KeyRule, Proof, find_tasks, guess_rule
+from .tasks import NEVER_WRITTEN, NO_KEY, Found, Group, Proof, find_tasks, guess_rule
 from .triage import RECORDS_MAGIC, judge_bytes
 
 MOST_WANTED = 100_000

@@ -11,8 +11,9 @@ from typing import IO
 
 from .errors import UnsupportedValueError
 from .evidence import Candidate, Form, Way, proof_of
+from .key_rule import KeyRule
 from .plan import key_json
-from .tasks import Found, KeyRule, Proof
+from .tasks import Found, Proof
 from .values import ResultEncoder, result_header
 
 

@@ -21,7 +21,8 @@ from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import DEFLATE
 from .hdf5.rescue import Stored, chunk_bytes, find_streams, read_stored, unpack_stream
 from .hdf5.tree import data_extents
-from .tasks import Group, KeyRule, columns_of
+from .key_rule import KeyRule
+from .tasks import Group, columns_of
 from .values import Array
 
 MOST_FREE = 24  # chunks that are looked for at a time

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from .contents import INIT, Layout, Style
+from .elements import points_simply
 from .errors import DamagedError, UnmergeableError
 from .foreign_tasks import nearest
-from .foreign_values import Values, points_simply
+from .foreign_values import Values
 from .group_writer import GroupWriter, can_be_moved
 from .hdf5.alike import AlikeFile, AlikeGroups, Example
 from .hdf5.datatypes import Class, Datatype

@@ -6,18 +6,16 @@ task is a group with a key, a row of columns, or the whole file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from .errors import UsageError
 from .hdf5.errors import Damaged, Unsupported
-from .keys import KeyPattern, number_in
-from .plan import RESERVED_NAMES, Key, Plan, checked_value
-from .values import Array
+from .key_rule import KeyRule
+from .plan import RESERVED_NAMES, Key
+from .values import Array, value_name
 
 NEVER_WRITTEN = "nothing was written there"
 NO_KEY = "it has no key"
@@ -75,49 +73,6 @@ class Group:
     @property
     def lengths(self) -> set[int]:
         return {v.shape[0] for v in self.variables.values() if v.shape}
-
-
-@dataclass(frozen=True)
-class KeyRule:
-    """How the key of a task is known: by names, by attributes or columns, by a plan."""
-
-    pattern: KeyPattern | None = None
-    names: tuple[str, ...] = ()
-    expected: Plan | None = None
-    is_guess: bool = False
-
-    @classmethod
-    def parse(cls, key: str | None, expected: Plan | None = None) -> KeyRule:
-        """`farm{farm_id:d}_s{seed:d}`, or `farm_id,seed`; else the names of the plan."""
-        if key and "{" in key:
-            pattern = KeyPattern.parse(key)
-            return cls(pattern, pattern.names, expected)
-        names = tuple(filter(None, (name.strip() for name in (key or "").split(","))))
-        if expected is not None and names and set(names) != set(expected.names):
-            mine, theirs = ", ".join(names), ", ".join(expected.names)
-            raise UsageError(f"the key is over {mine}, the expected tasks are over {theirs}")
-        return cls(None, names or (expected.names if expected is not None else ()), expected)
-
-    @property
-    def text(self) -> str:
-        """The rule as a report says it."""
-        if self.pattern is not None:
-            return f"names like {self.pattern.text}"
-        return ", ".join(self.names) + (" (guessed from attributes)" if self.is_guess else "")
-
-    def checked(self, key: Mapping[str, object] | None) -> Key | None:
-        """A key as it may stand in a record, with the types of the plan; None if it cannot be."""
-        try:
-            plain = {name: checked_value(name, value) for name, value in (key or {}).items()}
-        except UsageError:
-            return None
-        if self.expected is None or not plain:
-            return plain or None
-        number = number_in(self.expected, plain)
-        return plain if number is None else self.expected.key(number)
-
-    def is_expected(self, key: Key) -> bool:
-        return self.expected is None or self.expected.number(key) is not None
 
 
 @dataclass
@@ -252,7 +207,7 @@ def _take_attributes(found: Found, group: Group, rule: KeyRule) -> None:
     """Attributes that are not the key are values too."""
     for name, cell in group.attributes.items():
         if name not in rule.names and cell.value.dtype.kind in "biufcU":
-            found.cells[usable_name(name, rule.names)] = cell
+            found.cells[value_name(name, rule.names)] = cell
 
 
 def _take_variables(found: Found, group: Group, prefix: str, rule: KeyRule) -> None:
@@ -267,20 +222,13 @@ def _take_cells(
     try:
         for member, cell in variable.read(row).items():
             full = f"{name}_{member}" if member else name
-            found.cells[usable_name(full, rule.names)] = cell
+            found.cells[value_name(full, rule.names)] = cell
     except MemoryError:
         found.lost[name] = "it is larger than the memory"
     except Failures as error:
         found.lost[name] = str(error)
         found.is_unsupported |= isinstance(error, Unsupported)
         found.extents += variable.place(row)
-
-
-def usable_name(name: str, key_names: Sequence[str]) -> str:
-    """A name that a value of a result may have."""
-    name = re.sub(r"\W", "_", name) or "value"
-    name = f"_{name}" if not name.isidentifier() else name
-    return f"{name}_" if name in RESERVED_NAMES or name in key_names else name
 
 
 def columns_of(group: Group, rule: KeyRule) -> dict[str, Variable]:

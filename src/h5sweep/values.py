@@ -16,7 +16,7 @@ from __future__ import annotations
 import datetime
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,6 +86,13 @@ class ResultEncoder:
                 f"the result {name!r} has the name of a key or of a column that every output has; "
                 "give it another name"
             )
+
+
+def value_name(text: str, key_names: Container[str] = ()) -> str:
+    """The name in a result for what another program calls `text`."""
+    name = "".join(c if f"_{c}".isidentifier() else "_" for c in text) or "value"
+    name = name if name.isidentifier() else f"_{name}"
+    return f"{name}_" if name in RESERVED_NAMES or name in key_names else name
 
 
 def schema_bytes(cells: Iterable[tuple[str, str, tuple[int, ...]]]) -> bytes:

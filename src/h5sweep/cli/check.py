@@ -1,0 +1,86 @@
+"""h5sweep check: what is wrong with files, and what to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+from .options import expecting, limiting_library
+from .terminal import print_texts, showing_progress, terminal_width
+
+
+@click.command("check")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--quick", is_flag=True, help="First bytes and headers only, without HDF5.")
+@click.option("--deep", is_flag=True, help="Read every byte; verify filters and checksums.")
+@click.option(
+    "--require", metavar="NAMES", help="Datasets that must be there, of equal length: a,b,c."
+)
+@expecting
+@click.option(
+    "--key", metavar="PATTERN", help="How names tell the task: farm{farm_id:d}_s{seed:d}."
+)
+@click.option(
+    "-j",
+    "--processes",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="How many processes ask the HDF5 library.",
+)
+@limiting_library(memory_help="Most memory that it may take.")
+@click.option("--all", "show_all", is_flag=True, help="Show every file, however many there are.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option("--csv", "as_csv", is_flag=True, help="CSV: a line a file.")
+def check_command(
+    paths: tuple[str, ...],
+    quick: bool,
+    deep: bool,
+    require: str | None,
+    expect: Path | None,
+    name: str | None,
+    key: str | None,
+    processes: int,
+    timeout: float,
+    memory: int,
+    show_all: bool,
+    as_json: bool,
+    as_csv: bool,
+) -> int:
+    """Say what is wrong with each HDF5 file, what is inside, and what to do next.
+
+    PATH is a file, a folder or a glob: worker files of any program, record files, outputs. Nothing
+    is ever written, and a file that somebody is writing is not touched. Exit code 0 if all are
+    sound, 3 if not.
+
+    \b
+    h5sweep check layouts.h5_temp
+    """
+    if (quick and deep) or (as_json and as_csv):
+        raise UsageError("--quick and --deep, or --json and --csv, exclude each other")
+    from ..check import check_files
+    from ..check_report import report_csv, report_json, report_text
+    from ..expected import load_expected
+
+    expected = load_expected(expect, name) if expect else None
+    with showing_progress() as display:
+        report = check_files(
+            paths,
+            depth="quick" if quick else "deep" if deep else "structure",
+            require=tuple(filter(None, (require or "").split(","))),
+            expected=expected,
+            key=key,
+            processes=processes,
+            timeout_s=timeout,
+            memory_bytes=memory,
+            progress=display.checking,
+        )
+    if as_json:
+        print_texts([report_json(report)])
+    elif as_csv:
+        print_texts(report_csv(report))
+    else:
+        print_texts([report_text(report, width=terminal_width(), show_all=show_all)])
+    return report.exit_code

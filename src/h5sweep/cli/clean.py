@@ -1,0 +1,116 @@
+"""h5sweep clean: what is safe to remove; to quarantine, back, or gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+from ..units import count_text, size_text
+from .options import reading_options
+from .terminal import print_json, print_texts, showing_progress, tell
+
+
+@click.command("clean")
+@reading_options
+@click.option("--yes", is_flag=True, help="Move what is safe to remove to quarantine.")
+@click.option(
+    "--also",
+    metavar="FILE",
+    multiple=True,
+    help="This one too, though it was not merged: damaged or empty.",
+)
+@click.option(
+    "--restore",
+    metavar="[NAME]",
+    is_flag=False,
+    flag_value="",
+    help="Put a quarantine back where it was; without NAME, all.",
+)
+@click.option(
+    "--purge", metavar="NAME", help="Delete a quarantine for good, after proving it again."
+)
+@click.option("--all", "show_all", is_flag=True, help="Show every file, however many there are.")
+def clean_command(
+    output: Path,
+    as_json: bool,
+    yes: bool,
+    also: tuple[str, ...],
+    restore: str | None,
+    purge: str | None,
+    show_all: bool,
+) -> int:
+    """List the worker and record files that are safe to remove now that OUTPUT is made.
+
+    A file is safe if every result in it was read back from OUTPUT, now, and is equal. All others
+    are kept, with the reason. Nothing changes without --yes, which moves files to
+    OUTPUT.quarantine/DATE; nothing is deleted without --purge.
+
+    \b
+    h5sweep clean layouts.h5
+    """
+    if sum([yes or bool(also), restore is not None, purge is not None]) > 1:
+        raise UsageError("--yes (with --also), --restore and --purge exclude each other")
+    if restore is not None:
+        return _restore(output, restore or None, as_json)
+    if purge is not None:
+        return _purge(output, purge, as_json)
+    return _clean(output, as_json, also if yes or also else None, yes, show_all)
+
+
+def _clean(
+    output: Path, as_json: bool, also: tuple[str, ...] | None, yes: bool, show_all: bool
+) -> int:
+    from ..clean import find_removable, locked, move_to_quarantine
+    from ..clean_report import clean_text, next_text, quarantine_text, report_json
+
+    moved = None
+    with showing_progress() as display:
+        if yes:
+            with locked(output, tell=display.say):
+                report = find_removable(output, progress=display.checking)
+                moved = move_to_quarantine(report, also=also or ())
+        else:
+            report = find_removable(output, progress=display.checking)
+    made = None if moved is None else moved.quarantine
+    print_texts([report_json(report, made) if as_json else clean_text(report, show_all=show_all)])
+    for path in () if moved is None else moved.changed:
+        tell(f"{path} changed meanwhile and stays where it is")
+    if made is not None:
+        tell(f"{quarantine_text(made)}; next: h5sweep clean {output} --purge {made.name}")
+    elif also and not yes:
+        tell(f"nothing was changed; next: the same with --yes moves {', '.join(also)} as well")
+    else:
+        tell("nothing to move" if yes else next_text(report))
+    return 0
+
+
+def _restore(output: Path, name: str | None, as_json: bool) -> int:
+    from ..clean import locked, restore
+
+    with locked(output, tell=tell):
+        restored = restore(output, name)
+    put_back = [str(path) for one in restored for path in one.put_back]
+    in_the_way = [str(path) for one in restored for path in one.in_the_way]
+    if as_json:
+        print_json({"schema": "h5sweep.restore/1", "put_back": put_back, "left": in_the_way})
+    for path in in_the_way:
+        tell(f"{path} is another file now: what was there stays in quarantine")
+    tell(f"{count_text(len(put_back), 'file')} put back")
+    return 1 if in_the_way else 0
+
+
+def _purge(output: Path, name: str, as_json: bool) -> int:
+    from ..clean import locked, purge
+
+    with showing_progress() as display, locked(output, tell=display.say):
+        purged = purge(output, name, progress=display.checking)
+    left = [str(item.path) for item in purged.left]
+    if as_json:
+        facts = {"files": purged.files, "freed_bytes": purged.freed_bytes, "left": left}
+        print_json({"schema": "h5sweep.purge/1", "name": name, **facts})
+    for path in left:
+        tell(f"{path} was not merged, so it stays in quarantine: remove it by hand")
+    tell(f"{count_text(purged.files, 'file')} deleted, {size_text(purged.freed_bytes)} free")
+    return 0

@@ -1,0 +1,119 @@
+"""The command line as a whole: its commands, and with which code it exits."""
+
+from __future__ import annotations
+
+import errno
+import io
+import signal
+import sys
+from contextlib import suppress
+
+import click
+
+from ..errors import InterruptedRunError, SweepError
+from .check import check_command
+from .clean import clean_command
+from .merge import merge_command
+from .missing import missing_command
+from .run import run_command
+from .salvage import salvage_command
+from .status import status_command
+from .terminal import give_up_stdout, open_closed_streams, refused_text, tell
+
+INTERNAL_ERROR = 70
+STOPPED = (
+    "stopped; nothing finished is lost, and an output that was there is as it was: give the same "
+    "command again"
+)
+
+
+class Commands(click.Group):
+    """The commands in the order in which they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="h5sweep")
+def cli() -> None:
+    """Run thousands of tasks in parallel, keep every finished result, get one HDF5 file.
+
+    \b
+    h5sweep run study.py -o layouts.h5     run what is missing, then merge
+    h5sweep status layouts.h5              from any other terminal
+    h5sweep check layouts.h5_temp          what is wrong with files of any program
+    h5sweep salvage layouts.h5_temp        get the results out of damaged ones
+    h5sweep clean layouts.h5               what is safe to remove
+    """
+
+
+for command in (
+    run_command,
+    status_command,
+    missing_command,
+    merge_command,
+    check_command,
+    salvage_command,
+    clean_command,
+):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command line and exit with the code that DESIGN and `errors` promise."""
+    open_closed_streams()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # else somebody said to ignore it: nohup
+            signal.signal(number, _stop)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    code = _run_command()
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        give_up_stdout()
+        if not isinstance(error, BrokenPipeError):
+            tell(f"h5sweep: {refused_text(error)}")
+            code = code or 1
+    sys.exit(code)
+
+
+def _stop(number: int, _: object) -> None:
+    """End as after Ctrl-C, so that no half-written file stays; a run has its own way."""
+    raise InterruptedRunError(STOPPED, number)
+
+
+def _run_command() -> int:
+    try:
+        return cli(standalone_mode=False, prog_name="h5sweep") or 0
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        with suppress(OSError):
+            error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        tell(f"h5sweep: {STOPPED}")
+        return 130
+    except SweepError as error:
+        tell(f"h5sweep: {error}")
+        return error.exit_code
+    except PermissionError as error:
+        tell(f"h5sweep: cannot read {error.filename}: {error.strerror}; ask its owner")
+        return 1
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            tell(f"h5sweep: {refused_text(error)}")
+            return 1
+        return _say_bug()
+    except Exception:
+        return _say_bug()
+
+
+def _say_bug() -> int:
+    import traceback
+
+    tell(traceback.format_exc() + "h5sweep: this is a bug in h5sweep; nothing finished is lost.")
+    return INTERNAL_ERROR

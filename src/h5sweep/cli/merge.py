@@ -1,0 +1,151 @@
+"""h5sweep merge: one file of worker files, or of a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import UsageError
+from ..folder import SUFFIX
+from ..units import count_text, size_text
+from .run_folder import existing_folder
+from .terminal import print_texts, showing_progress, tell
+
+if TYPE_CHECKING:
+    from ..merge import MergeReport
+
+
+@click.command("merge")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Where to merge files of other programs to.",
+)
+@click.option(
+    "--key",
+    metavar="PATTERN|NAMES",
+    help="How files tell the task, which makes rows of tasks: farm{farm_id:d}_s{seed:d} for names "
+    "of groups or files; farm_id,seed for attributes or columns.",
+)
+@click.option(
+    "--on-damaged",
+    type=click.Choice(["stop", "skip", "salvage"]),
+    default="stop",
+    show_default=True,
+    help="What to do about files that cannot be read as they are.",
+)
+@click.option("--max-damaged", metavar="N|N%", help="Stop after all if more files are damaged.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["stop", "first", "last", "newest"]),
+    default="stop",
+    show_default=True,
+    help="Which of two different results for one task to take.",
+)
+@click.option("--force", is_flag=True, help="Replace an output that is not ours; keep a backup.")
+@click.option("--compress", is_flag=True, help="gzip the output (with --key, or of a run).")
+@click.option(
+    "--remove-merged", is_flag=True, help="Remove files that the output was proven to hold."
+)
+@click.option("--audit-text", is_flag=True, help="Print what was taken from where.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def merge_command(paths: tuple[str, ...], output: Path | None, **options: Any) -> int:
+    """Make one HDF5 file of worker files, or an OUTPUT from its run folder.
+
+    With -o, PATH is a file, a folder or a glob: worker files of any program, run folders, record
+    files, earlier outputs. Groups stay groups and columns stay columns; with --key they become
+    rows of tasks, and `h5sweep run STUDY -o OUTPUT` computes what is missing. Without -o, PATH is
+    the output of a run. What was there stays until the new file is written, read back and compared.
+
+    \b
+    h5sweep merge layouts.h5
+    h5sweep merge layouts.h5_temp -o layouts.h5
+    h5sweep merge layouts.h5_temp -o layouts.h5 --key farm_id,farm_type,seed
+    """
+    if output is not None:
+        return _merge_files(paths, output, **options)
+    wrong = [n for n, v in options.items() if v not in (False, None, "stop") and n != "compress"]
+    if len(paths) > 1 or wrong:
+        raise UsageError("say where the merged file goes: -o layouts.h5")
+    return _merge_run(Path(paths[0]), compress=options["compress"])
+
+
+def _merge_run(output: Path, *, compress: bool) -> int:
+    from ..lock import holding
+    from ..merge import merge_run
+
+    if output.is_dir() and not output.name.endswith(SUFFIX):
+        raise UsageError(f"{output} is a folder: say where the merged file goes: -o layouts.h5")
+    folder = existing_folder(output)
+    with showing_progress() as display, holding(folder.lock_path, tell=display.say):
+        report = merge_run(folder, compress=compress, progress=display.merging)
+    say_notes(report)
+    say_wrote(report)
+    return 1 if report.tasks_left_out else 0
+
+
+def _merge_files(
+    paths: tuple[str, ...],
+    output: Path,
+    *,
+    key: str | None,
+    on_damaged: str,
+    max_damaged: str | None,
+    on_conflict: str,
+    force: bool,
+    compress: bool,
+    remove_merged: bool,
+    audit_text: bool,
+    as_json: bool,
+) -> int:
+    from ..files_report import closing_lines, report_json
+    from ..inputs import OnConflict
+    from ..join import merge_files
+    from ..policy import OnDamaged, Policy, Threshold
+
+    limit = None if max_damaged is None else Threshold.parse(max_damaged)
+    with showing_progress() as display:
+        report = merge_files(
+            paths,
+            output,
+            key=key,
+            policy=Policy(OnDamaged(on_damaged), limit, OnConflict(on_conflict)),
+            force=force,
+            compress=compress,
+            progress=display.copying,
+            tell=display.say,
+        )
+    if as_json:
+        print_texts([report_json(report)])
+    if audit_text:
+        from .. import audit
+
+        print_texts([audit.audit_text(audit.read_entries(report.output)[-1])])
+    for line in closing_lines(report):
+        tell(line)
+    if remove_merged:
+        _remove_merged(report.output)
+    return 0
+
+
+def _remove_merged(output: Path) -> None:
+    from ..clean import locked, remove_merged
+
+    with showing_progress() as display, locked(output, tell=display.say):
+        purged, _ = remove_merged(output, progress=display.checking)
+    size = size_text(purged.freed_bytes)
+    tell(f"removed {count_text(purged.files, 'file')} that {output.name} holds, {size}")
+
+
+def say_notes(report: MergeReport | None) -> None:
+    for note in report.notes if report is not None else ():
+        tell(f"note: {note}")
+
+
+def say_wrote(report: MergeReport) -> None:
+    size = size_text(report.output.stat().st_size)
+    tell(f"wrote {report.output} ({count_text(report.tasks_merged, 'task')}, {size})")

@@ -1,0 +1,64 @@
+"""h5sweep missing: which tasks have no result and why, without NumPy and HDF5."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import expecting, reading_options
+from .run_folder import existing_folder
+from .terminal import print_texts, tell
+
+if TYPE_CHECKING:
+    from ..state import Missing
+
+
+@click.command("missing")
+@reading_options
+@click.option("--csv", "as_csv", is_flag=True, help="CSV: the key columns, reason, detail.")
+@expecting
+def missing_command(
+    output: Path, as_json: bool, as_csv: bool, expect: Path | None, name: str | None
+) -> int:
+    """List every task of OUTPUT without a result, and why.
+
+    Never started, running, failed (how), lost with a damaged record, interrupted. Exit code 0 if
+    nothing is missing, else 1. Where only a Recorder has written, nobody has said which tasks there
+    should be: say it with --expect, or the exit code is 2.
+
+    \b
+    h5sweep missing layouts.h5 --csv > todo.csv
+    """
+    from ..expected import find_missing, load_expected
+    from ..report import missing_json, missing_lines
+
+    expected = load_expected(expect, name) if expect else None
+    folder = existing_folder(output)
+    state, tasks = find_missing(folder, expected)
+    if as_json:
+        print_texts([missing_json(state.missing_of(tasks), str(folder.output))])
+    elif as_csv:
+        print_texts(_csv_lines(state.plan.names, state.missing_of(tasks)))
+    else:
+        print_texts(missing_lines(state.missing_of(tasks)))
+    total = state.tasks_total if expected is None else len(expected)
+    tell(f"{len(tasks):,} of {total:,} missing" if tasks else "nothing is missing")
+    return 1 if tasks else 0
+
+
+def _csv_lines(names: Iterable[str], missing: Iterable[Missing]) -> Iterator[str]:
+    import csv
+
+    line = io.StringIO()
+    writer = csv.writer(line, lineterminator="\n")
+    writer.writerow([*names, "reason", "detail"])
+    for task in missing:
+        writer.writerow([*task.key.values(), task.reason.value, task.detail])
+        yield line.getvalue()
+        line.seek(0)
+        line.truncate()
+    yield line.getvalue()

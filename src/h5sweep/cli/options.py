@@ -1,0 +1,85 @@
+"""Options that several commands take, and how their texts become values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import UsageError
+from ..units import parse_duration, parse_size
+
+
+def parsed_by(parse: Callable[[str], Any]) -> Callable[..., Any]:
+    """A click callback that turns an option's text into a value, or into a usage error."""
+
+    def callback(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
+        try:
+            return None if text is None else parse(text)
+        except UsageError as error:
+            raise click.BadParameter(str(error), ctx, param) from error
+
+    return callback
+
+
+def parse_limit(parse: Callable[[str], float]) -> Callable[[str], float]:
+    """The same parser for a limit, which must leave something to use."""
+
+    def parse_above_zero(text: str) -> float:
+        value = parse(text)
+        if value <= 0:
+            raise UsageError(f"{text!r} leaves a task nothing: give more than 0, or no limit")
+        return value
+
+    return parse_above_zero
+
+
+def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What every command that reads a run folder takes."""
+
+    @click.argument("output", type=click.Path(path_type=Path))
+    @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return command(*args, **kwargs)
+
+    return wrapped
+
+
+def expecting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What every command takes that can compare with the tasks there should be."""
+    command = click.option(
+        "--sweep", "name", metavar="NAME", help="Which sweep, if the study has several."
+    )(command)
+    return click.option(
+        "--expect",
+        type=click.Path(path_type=Path),
+        help="A study or CSV that says which tasks there should be.",
+    )(command)
+
+
+def limiting_library(*, memory_help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What every command takes that asks the HDF5 library about files it may not survive."""
+
+    def add_options(command: Callable[..., Any]) -> Callable[..., Any]:
+        command = click.option(
+            "--memory",
+            metavar="SIZE",
+            callback=parsed_by(parse_limit(parse_size)),
+            default="1GiB",
+            show_default=True,
+            help=memory_help,
+        )(command)
+        return click.option(
+            "--timeout",
+            metavar="DURATION",
+            callback=parsed_by(parse_limit(parse_duration)),
+            default="20s",
+            show_default=True,
+            help="Longest time that the HDF5 library may take for one file.",
+        )(command)
+
+    return add_options

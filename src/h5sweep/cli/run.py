@@ -1,0 +1,168 @@
+"""h5sweep run: what is missing, then the output; and --try."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..settings import START_METHODS, PoolSettings, Retries, parse_retries
+from ..units import parse_duration, parse_size
+from .merge import say_notes, say_wrote
+from .options import parse_limit, parsed_by
+from .run_folder import load_state
+from .terminal import tell
+
+if TYPE_CHECKING:
+    from ..run import RunReport
+    from ..study import Declaration
+
+
+@click.command("run")
+@click.argument("study", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The output; default: STUDY.h5."
+)
+@click.option("--sweep", "name", metavar="NAME", help="Which sweep, if the study has several.")
+@click.option(
+    "-j", "--workers", type=click.IntRange(1), help="Worker processes; default: all cores."
+)
+@click.option(
+    "--timeout",
+    metavar="DURATION",
+    callback=parsed_by(parse_limit(parse_duration)),
+    help="Longest time for one task, e.g. 20min.",
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    callback=parsed_by(parse_limit(parse_size)),
+    help="Most memory for one task, e.g. 2GB.",
+)
+@click.option(
+    "--retries",
+    metavar="COUNTS",
+    callback=parsed_by(parse_retries),
+    default="died=2",
+    show_default=True,
+    help="Tries again in this run: 2, or died=3,timed-out=1,raised=0.",
+)
+@click.option(
+    "--backoff",
+    metavar="DURATION",
+    callback=parsed_by(parse_duration),
+    default="1s",
+    show_default=True,
+    help="Pause before the first retry; it doubles each time.",
+)
+@click.option(
+    "--tasks-per-worker",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Replace a worker after so many tasks.",
+)
+@click.option(
+    "--start",
+    type=click.Choice(START_METHODS),
+    default="spawn",
+    show_default=True,
+    help="How workers start; forkserver imports the study once.",
+)
+@click.option(
+    "--grace",
+    metavar="DURATION",
+    callback=parsed_by(parse_duration),
+    default="20s",
+    show_default=True,
+    help="How long running tasks may go on after SIGTERM.",
+)
+@click.option("--merge/--no-merge", default=True, help="Make the output at the end, or leave it.")
+@click.option("--compress", is_flag=True, help="gzip the output.")
+@click.option("--try", "try_count", type=click.IntRange(1), metavar="N", help="Run N tasks here.")
+def run_command(
+    study: Path,
+    output: Path | None,
+    name: str | None,
+    workers: int | None,
+    timeout: float | None,
+    memory: int | None,
+    retries: Retries,
+    backoff: float,
+    tasks_per_worker: int | None,
+    start: str,
+    grace: float,
+    merge: bool,
+    compress: bool,
+    try_count: int | None,
+) -> int:
+    """Run every task of STUDY that has no result yet, then merge.
+
+    Killed at any moment, the same command again runs the rest. --try N runs N tasks in this
+    process, writes nothing, shows full tracebacks and says how long the whole will take.
+
+    \b
+    h5sweep run study.py -o layouts.h5 --workers 8 --timeout 20min --retries 2
+    """
+    # All of it before the study: one called signal.py must not hide Python's own from us.
+    from ..api import default_workers
+    from ..progress import choose_display
+    from ..run import run_sweep
+    from ..study import load_study
+
+    here = Path.cwd()
+    declaration = load_study(study, name)
+    if try_count is not None:
+        return _try(declaration, try_count, workers)
+    # A study may change the folder when it is imported; the output was named from here.
+    os.chdir(here)
+    output = output or Path(study.stem + ".h5")
+    settings = PoolSettings(
+        workers=workers or default_workers(),
+        timeout_s=timeout,
+        memory_bytes=memory,
+        retries=retries,
+        backoff_s=backoff,
+        tasks_per_worker=tasks_per_worker,
+        start=start,
+    )
+    report = run_sweep(
+        declaration,
+        output,
+        settings,
+        choose_display(),
+        merge=merge,
+        compress=compress,
+        grace_s=grace,
+    )
+    return _conclude_run(report, merge=merge)
+
+
+def _try(declaration: Declaration, count: int, workers: int | None) -> int:
+    from ..api import default_workers
+    from ..trial import try_tasks
+
+    return try_tasks(declaration, count, workers or default_workers(), tell)
+
+
+def _conclude_run(report: RunReport, *, merge: bool) -> int:
+    say_notes(report.merge)
+    if report.tasks_failed:
+        _say_failures(report.output)
+    tell(f"{report.tasks_done:,} of {report.tasks_total:,} done, {report.tasks_failed:,} failed")
+    if report.merge is not None:
+        say_wrote(report.merge)
+    elif merge and report.output.exists():
+        tell(f"{report.output} is up to date")
+    if report.is_complete:
+        return 0
+    tell(f"next: h5sweep missing {report.output}; the same command again runs what is missing")
+    return 1
+
+
+def _say_failures(output: Path) -> None:
+    from ..report import failures_text, group_failures
+
+    folder, state = load_state(output)
+    tell(failures_text(state, group_failures(state.all_failures), folder.logs_path))

@@ -1,0 +1,84 @@
+"""h5sweep salvage: the results out of damaged files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .options import expecting, limiting_library
+from .terminal import print_texts, showing_progress
+
+
+@click.command("salvage")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Put what is recovered into the run folder of this output.",
+)
+@click.option("--to", type=click.Path(path_type=Path), help="Or into this folder.")
+@click.option(
+    "--key",
+    metavar="KEY",
+    help="How tasks are told apart: farm{farm_id:d}_s{seed:d}, or farm_id,seed.",
+)
+@expecting
+@click.option(
+    "--accept",
+    type=click.Choice(["verified", "consistent", "unverified"]),
+    default="consistent",
+    show_default=True,
+    help="The least that must speak for a result.",
+)
+@click.option(
+    "--nameless",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write arrays that nothing names any more into this folder (npy).",
+)
+@limiting_library(memory_help="Most memory for one result.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def salvage_command(
+    paths: tuple[str, ...],
+    output: Path | None,
+    to: Path | None,
+    key: str | None,
+    expect: Path | None,
+    name: str | None,
+    accept: str,
+    nameless: Path | None,
+    timeout: float,
+    memory: int,
+    as_json: bool,
+) -> int:
+    """Get the results out of damaged HDF5 files; the files themselves stay as they are.
+
+    PATH is a file, a folder or a glob. With -o, what is recovered lies in the run folder of that
+    output as if it had just been computed: merge, missing and run see it. Without -o and --to,
+    nothing is written. Exit code 0 if all that there are signs of was recovered, 3 if not.
+
+    \b
+    h5sweep salvage layouts.h5_temp -o layouts.h5 --expect study.py
+    """
+    from ..expected import load_expected
+    from ..salvage import salvage_files
+    from ..salvage_report import report_json, report_text
+
+    expected = load_expected(expect, name) if expect else None
+    with showing_progress() as display:
+        report = salvage_files(
+            paths,
+            output=output,
+            to=to,
+            key=key,
+            expected=expected,
+            accept=accept,
+            nameless=nameless,
+            timeout_s=timeout,
+            memory_bytes=memory,
+            progress=display.checking,
+        )
+    print_texts([report_json(report) if as_json else report_text(report)])
+    return report.exit_code

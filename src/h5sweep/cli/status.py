@@ -1,0 +1,80 @@
+"""h5sweep status: how far a sweep is, without NumPy and HDF5."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import reading_options
+from .run_folder import existing_folder, load_state
+from .terminal import print_texts
+
+if TYPE_CHECKING:
+    from ..report import Status
+
+
+@click.command("status")
+@reading_options
+@click.option("--watch", is_flag=True, help="Show it again every 2 s until the run has ended.")
+@click.option(
+    "--exit-code", is_flag=True, help="Exit with 1 while anything is missing or nothing recorded."
+)
+def status_command(output: Path, as_json: bool, watch: bool, exit_code: bool) -> int:
+    """Say how far the sweep of OUTPUT is: counts by key column, rate, time left, who runs it.
+
+    Reads the run folder only, from any terminal, also during a run.
+
+    \b
+    h5sweep status layouts.h5
+    """
+    try:
+        found = _show_status(output, as_json)
+        while watch and found is not None and _may_change(found):
+            _pause(2.0)
+            found = _show_status(output, as_json, clear=sys.stdout.isatty())
+    except KeyboardInterrupt:
+        if not watch:
+            raise
+        return 130  # Whoever watches ends it so: there is nothing to say.
+    return 1 if exit_code and found is not None and not found.is_complete else 0
+
+
+def _show_status(output: Path, as_json: bool, *, clear: bool = False) -> Status | None:
+    """Print the state as it is now; None if nobody reads it any more."""
+    from ..report import status_json, status_text
+
+    found = _status_now(output, all_values=as_json)
+    if clear:
+        click.clear()
+    is_read = print_texts([status_json(found) if as_json else status_text(found)])
+    return found if is_read else None
+
+
+def _status_now(output: Path, *, all_values: bool) -> Status:
+    from ..lock import lock_owner
+    from ..report import MOST_VALUES_COUNTED, Run, status_of
+
+    # Before the state: what is read after a run has ended is what it left.
+    run = Run.of(lock_owner(existing_folder(output).lock_path))
+    folder, state = load_state(output)
+    return status_of(
+        state,
+        str(folder.output),
+        folder.output.exists(),
+        most_values=None if all_values else MOST_VALUES_COUNTED,
+        run=run,
+    )
+
+
+def _may_change(status: Status) -> bool:
+    """Whether there is more to watch; a run on another host counts while anything is missing."""
+    return bool(status.run.alive) or (status.run.alive is None and not status.is_complete)
+
+
+def _pause(seconds: float) -> None:
+    import time
+
+    time.sleep(seconds)  # for the eye of whoever watches

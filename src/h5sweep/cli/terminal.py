@@ -1,0 +1,88 @@
+"""Data to standard output, messages to standard error, whoever may have closed either."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import StorageError
+
+if TYPE_CHECKING:
+    from ..progress import PlainDisplay, TerminalDisplay
+
+
+def print_texts(texts: Iterable[str]) -> bool:
+    """Write to standard output; False if whoever read it has seen enough (`| head`)."""
+    try:
+        for text in texts:
+            sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        give_up_stdout()
+        return False
+    except OSError as error:
+        give_up_stdout()
+        raise StorageError(refused_text(error)) from error
+    return True
+
+
+def print_json(value: dict[str, Any]) -> None:
+    import json
+
+    print_texts([json.dumps(value, indent=1) + "\n"])
+
+
+def tell(text: str) -> None:
+    # Nobody may be listening any more (`2>&1 | head`): what is done is done all the same.
+    with suppress(OSError):
+        click.echo(text, err=True)
+
+
+@contextmanager
+def showing_progress() -> Iterator[PlainDisplay | TerminalDisplay]:
+    """A display for as long as something goes on; it is gone before a result is printed."""
+    from ..progress import choose_display
+
+    display = choose_display()
+    try:
+        yield display
+    finally:
+        display.end()
+
+
+def terminal_width() -> int | None:
+    """How wide lines may be; None where nobody looks at them on a terminal."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null as what the shell has closed (`2>&-`).
+
+    Otherwise the next file that we open, such as a record file, would be standard output.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number is free
+        if getattr(sys, name) is None:
+            stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115 (it stays)
+            setattr(sys, name, stream)
+
+
+def give_up_stdout() -> None:
+    """Let what is left in the buffer of standard output go nowhere."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def refused_text(error: OSError) -> str:
+    where = error.filename or "standard output"
+    return f"cannot write to {where}: {error.strerror}; see to that and give the command again"
