@@ -313,6 +313,13 @@ def test_closing_all_descriptors_fails_the_task_and_not_the_run(
 # Retries
 
 
+def test_fewer_than_no_retries_are_refused(terminal: Terminal, study: Study) -> None:
+    """A negative count is a slip of the hand, and is said before anything runs."""
+    study("@h5sweep.sweep(seed=[1])\ndef f(seed):\n    return {'x': seed}\n")
+    shown = terminal.run(*RUN, "--retries", "died=-1", check=2)
+    assert "'died=-1' is no count of retries" in shown.stderr
+
+
 def test_retries_are_counted_by_how_a_task_ended(terminal: Terminal, study: Study) -> None:
     """died, timed out and raised have counts of their own."""
     study(

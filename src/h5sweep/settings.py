@@ -19,6 +19,10 @@ class Retries:
     raised: int = 0
     over_memory: int = 0
 
+    def __post_init__(self) -> None:
+        if (least := min(self.died, self.timed_out, self.raised, self.over_memory)) < 0:
+            raise UsageError(f"{least} retries cannot be: give 0 or more")
+
     def allowed(self, kind: Kind) -> int:
         return int(getattr(self, kind.name.lower()))
 
