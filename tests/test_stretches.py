@@ -10,7 +10,8 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from h5sweep import stretches
+from h5sweep import ahead, stretches
+from h5sweep.ahead import scanning_ahead
 from h5sweep.folder import RunFolder
 from h5sweep.linear_crc32 import of_concatenation
 from h5sweep.plan import Plan, plan_product
@@ -67,6 +68,8 @@ def assert_same(folder: RunFolder, plan: Plan) -> FolderState:
     singly = read_state(folder, plan)
     many = read_state(folder, plan, scan=scan_stretches)
     assert as_values(many) == as_values(singly)
+    with scanning_ahead(scan_stretches, folder.record_paths()) as scan:
+        assert as_values(read_state(folder, plan, scan=scan)) == as_values(singly)
     return many
 
 
@@ -76,6 +79,22 @@ def test_the_state_is_the_same(folder: RunFolder, data_bytes: int) -> None:
     plan = plan_product({"seed": range(RECORDS + 5)})
     write_records(folder, plan, list(range(RECORDS)), data_bytes)
     assert assert_same(folder, plan).tasks_done == RECORDS
+
+
+@pytest.mark.parametrize("most", [1, 3, 2048])
+def test_many_files_are_scanned_ahead(
+    folder: RunFolder, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many files there are, and however far each scan has come when it is taken over."""
+    monkeypatch.setattr(ahead, "MOST_RECORDS", most)
+    plan = plan_product({"seed": range(RECORDS * 6)})
+    for first in range(0, len(plan), RECORDS):
+        write_records(folder, plan, list(range(first, first + RECORDS)))
+    path = folder.record_paths()[2]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert assert_same(folder, plan).damages
 
 
 def test_most_records_are_taken_in_stretches(folder: RunFolder) -> None:

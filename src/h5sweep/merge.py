@@ -24,6 +24,7 @@ import numpy as np
 
 from . import __version__, durable
 from .adopt import merge_details, note_merged, read_numbered_state
+from .ahead import scanning_ahead
 from .audit import AuditEntry, append_entry, audit_path, entry_of_run
 from .blocks import THREADS, Sources, assemble, assemble_shapes
 from .columns import DataColumn, Layout, Questions, decide_columns
@@ -87,7 +88,8 @@ def _merge_scanned(
 ) -> MergeReport:
     begun = time.monotonic()
     details = merge_details(folder)
-    state = read_numbered_state(folder, scan)
+    with scanning_ahead(scan, folder.record_paths()) as scan_next:
+        state = read_numbered_state(folder, scan_next)
     old = OutputReader(folder.output) if folder.output.exists() else None
     try:
         merge = _Merge(folder, state, old, compress=compress, progress=progress)
