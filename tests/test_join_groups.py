@@ -223,6 +223,39 @@ def test_different_groups_of_one_path_stop(merge: Merge, count: int, what: str) 
         merge.join()
 
 
+def write_deep(path: Path, count: int, cost: float = 0.0) -> Path:
+    """Tasks of different shapes, in each of which there is a group that is alike in all."""
+    with h5py.File(path, "w") as file:
+        for seed in range(count):
+            file[f"s{seed}/layout"] = np.ones(seed + 1)
+            file[f"s{seed}/opt/history/cost"] = np.full(3, cost + seed)
+    return path
+
+
+def test_groups_that_are_alike_within_others_belong_to_them(merge: Merge) -> None:
+    """A task whose inner group is like those of other tasks is written, found equal and proven."""
+    count = 24
+    first = write_deep(merge.inputs / "a.h5", count)
+    write_deep(merge.inputs / "b.h5", count)
+    with h5py.File(merge.inputs / "c.h5", "w") as file, h5py.File(first) as other:
+        other.copy("s0", file, "t0")
+    merge.run()
+    assert content_of(merge.output).items() >= content_of(first).items()
+    assert [taken.duplicates for taken in merge.taken] == [0, count, 0]
+    assert is_in_groups(merge.survey, merge.survey.look_at(first), merge.output)
+
+
+def test_another_value_within_such_a_group_is_seen(merge: Merge) -> None:
+    """Two tasks that differ in nothing but their inner groups are different, every one of them."""
+    count = 24
+    write_deep(merge.inputs / "a.h5", count)
+    other = write_deep(merge.inputs / "b.h5", count, cost=1.0)
+    with pytest.raises(ConflictError, match=f"{count - 1} other groups"):
+        merge.run()
+    merge.run(on_conflict=OnConflict.FIRST)
+    assert not is_in_groups(merge.survey, merge.survey.look_at(other), merge.output)
+
+
 @pytest.mark.parametrize(
     ("choice", "aep"),
     [(OnConflict.FIRST, 1 / 8), (OnConflict.LAST, 99.0), (OnConflict.NEWEST, 1 / 8)],

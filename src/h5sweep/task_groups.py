@@ -48,6 +48,7 @@ class TaskGroups:
         self._by_path = {o.path: o for o in tree.objects}
         self._by_address = {o.address: o for o in tree.objects}
         self._members: dict[str, _Member] = {}
+        self._inside: dict[str, list[str]] = {}  # members that are part of a task group
         self.sets = alike.sets if alike is not None else []
         content = alike.content if alike is not None else None
         self.content = content if isinstance(content, bytes) else None  # of the whole file
@@ -84,8 +85,10 @@ class TaskGroups:
                 found[group.path] = group.path
         self.skipped += [p for p in self._tree.soft_links if posixpath.dirname(p) == "/"]
         for path in self._members:
-            if nearest(path, found) is None:
+            if (group := nearest(path, found)) is None:
                 found[path] = path
+            else:
+                self._inside.setdefault(group, []).append(path)
         return found
 
     def _objects_by_group(self) -> dict[str, list[tuple[str, Object]]]:
@@ -171,8 +174,7 @@ class TaskGroups:
     def digest(self, path: str) -> bytes:
         """What stands for all that is in a task group: names, types, shapes, values, links."""
         source = self.roots[path]
-        member = self._members.get(source)
-        objects = self._objects[source] if member is None else self._walked(source, member)
+        objects = self._objects_in(source)
         digest = hashlib.blake2b(digest_size=16)
         start = len(source.rstrip("/"))
         for name, found in sorted(objects, key=lambda it: it[0]):
@@ -192,8 +194,15 @@ class TaskGroups:
                 _add(digest, name[start:], "soft link", target)
         return digest.digest()
 
+    def _objects_in(self, source: str) -> list[tuple[str, Object]]:
+        """All objects of a task group, also those that are in sets."""
+        if (member := self._members.get(source)) is not None:
+            return self._walked(source, member)
+        inside = (self._walked(p, self._members[p]) for p in self._inside.get(source, ()))
+        return [*self._objects[source], *(found for objects in inside for found in objects)]
+
     def _walked(self, source: str, member: _Member) -> list[tuple[str, Object]]:
-        """The objects of a task group in a set, read by the plain reader."""
+        """The objects of a group in a set, read by the plain reader."""
         walk = Walk(Tree(self._tree.file))
         walk.waiting = [(source, int(member.groups.places[0][member.number]))]
         walk.visit_all()
