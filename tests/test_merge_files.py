@@ -19,6 +19,7 @@ import h5sweep
 from check_samples import set_flags
 from conftest import Terminal
 from h5sweep import merge_files
+from h5sweep.clean import find_removable
 from h5sweep.errors import ChangedError
 from running import tmpfs
 
@@ -475,6 +476,88 @@ def test_a_task_group_may_hold_datasets_that_grow(terminal: Terminal) -> None:
         assert len(file) == 6
         assert np.array_equal(file["farm1_t1_s2/layout"], layout(1, 2))
         assert file["farm1_t1_s2/history"].shape == (9,)
+
+
+def write_growing(path: Path, groups: dict[str, int], **beside: object) -> None:
+    """Groups in which both datasets can grow, by their numbers of rows, and something beside."""
+    with h5py.File(path, "w") as file:
+        for group, rows in groups.items():
+            for name in ("step", "cost"):
+                file.create_dataset(f"{group}/{name}", data=np.arange(rows), maxshape=(None,))
+        for name, value in beside.items():
+            file[name.replace("__", "/")] = value
+
+
+def test_a_task_of_which_all_grows_does_not_make_a_table_of_its_file(tmp_path: Path) -> None:
+    """Groups beside one that can grow are tasks as it is: none of them is left out."""
+    (tmp_path / "in").mkdir()
+    write_growing(tmp_path / "in/a.h5", {"s0": 3}, s1__aep=1.0, s2__aep=2.0)
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert (report.tasks, report.taken[0].skipped) == (3, ())
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["s0/cost"].maxshape == (None,)
+        assert (file["s1/aep"][()], file["s2/aep"][()]) == (1.0, 2.0)
+
+
+def test_tasks_of_which_all_grows_are_no_tables(tmp_path: Path) -> None:
+    """A task that is in two files is there once, and not with twice as many rows."""
+    (tmp_path / "in").mkdir()
+    write_growing(tmp_path / "in/a.h5", {"s0": 3, "s1": 4})
+    write_growing(tmp_path / "in/b.h5", {"s1": 4, "s2": 5})
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert (report.tasks, report.duplicates) == (3, 1)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert [len(file[f"s{seed}/cost"]) for seed in range(3)] == [3, 4, 5]
+
+
+def test_tables_in_groups_of_every_file_are_joined(tmp_path: Path) -> None:
+    """What has the same name in every file and grows is a table, also if there are several."""
+    (tmp_path / "in").mkdir()
+    write_growing(tmp_path / "in/a.h5", {"train": 3, "test": 4})
+    write_growing(tmp_path / "in/b.h5", {"train": 5, "test": 1})
+    merge_files(tmp_path / "in", tmp_path / "out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert (len(file["train/cost"]), len(file["test/step"])) == (8, 5)
+
+
+def test_columns_and_groups_of_one_file_are_both_merged(tmp_path: Path) -> None:
+    """A log that grows beside groups of tasks: both are taken, and both are proven by a clean."""
+    (tmp_path / "in").mkdir()
+    for worker in range(2):
+        with h5py.File(tmp_path / f"in/w{worker}.h5", "w") as file:
+            file.create_dataset("log", data=[1.0, 2.0], maxshape=(None,))
+            file[f"s{worker}/aep"], file["init"] = 1.0 * worker, 0
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert [one.skipped for one in report.taken] == [("/init",)] * 2
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["log"][:].tolist() == [1.0, 2.0] * 2
+        assert [file[f"s{worker}/aep"][()] for worker in range(2)] == [0.0, 1.0]
+    assert len(find_removable(tmp_path / "out.h5").removable) == 2
+    with h5py.File(tmp_path / "out.h5", "a") as file:
+        file["s1/aep"][...] = 7.0
+    kept = find_removable(tmp_path / "out.h5").kept
+    assert [one.path.name for one in kept] == ["w1.h5"]
+
+
+def test_series_of_unequal_lengths_in_every_task_are_no_damage(tmp_path: Path) -> None:
+    """A killed writer leaves one table with a row too many: where all have one, it is their way."""
+    (tmp_path / "in").mkdir()
+    with h5py.File(tmp_path / "in/a.h5", "w") as file:
+        for seed in range(2):
+            file.create_dataset(f"s{seed}/cost", data=np.arange(4.0), maxshape=(None,))
+            file.create_dataset(f"s{seed}/step", data=np.arange(3.0), maxshape=(None,))
+    assert merge_files(tmp_path / "in", tmp_path / "out.h5").tasks == 2
+
+
+def test_a_file_that_is_no_table_among_tables_is_named(tmp_path: Path) -> None:
+    """Its columns are in a group of their own, which nobody would expect."""
+    (tmp_path / "in").mkdir()
+    for farm in range(2):
+        write_columns(tmp_path / f"in/w{farm}.h5", farm, range(3))
+    with h5py.File(tmp_path / "in/w1.h5", "a") as file:
+        file["version"] = 3
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert [note for note in report.notes if "w1.h5 became a group" in note]
 
 
 def test_record_files_outputs_and_foreign_files_can_be_mixed(

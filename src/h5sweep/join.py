@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -124,7 +125,7 @@ class _FilesMerge:
             _require_space(self.output, needed)
             steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
             with durable.replacing(self.output) as temporary:
-                taken = [one for part in parts for one in part.write(temporary, steps.next())]
+                taken = _united([part.write(temporary, steps.next()) for part in parts])
                 mark_as_merged(temporary, audit_path(self.output).name, _versions(good))
                 with durable.syncing(temporary):
                     for part in parts:
@@ -137,6 +138,9 @@ class _FilesMerge:
         """What goes into the output: columns, groups, or both."""
         with_rows = [one for one in good if one.style is Style.ROWS]
         with_groups = [one for one in good if one.style in (Style.GROUPS, Style.ONE)]
+        if growing := _tasks_that_grow(with_rows, has_groups=bool(with_groups)):
+            with_rows = [one for one in with_rows if one not in growing]
+            with_groups = [o for o in good if o in {*with_groups, *growing}]
         if not self._have_common_column(with_rows):
             self.notes.append(
                 "files of datasets that have no name in common are no columns of one table: each "
@@ -145,7 +149,14 @@ class _FilesMerge:
             with_groups, with_rows = [o for o in good if o in {*with_groups, *with_rows}], []
         parts: list[JoinedColumns | JoinedGroups] = []
         if with_rows:
+            self.notes += [
+                f"{one.path} became a group with its name: its datasets are not equally long"
+                for one in with_groups
+                if one.style is Style.ONE and one.contents and one.contents.tasks
+            ]
             parts.append(JoinedColumns(self.survey, with_rows))
+            both = {one for one in with_rows if one.contents and one.contents.has_groups}
+            with_groups = [o for o in good if o in {*with_groups, *both}] if both else with_groups
         if with_groups:
             conflict = self.policy.on_conflict
             parts.append(JoinedGroups(self.survey, with_groups, on_conflict=conflict))
@@ -335,6 +346,30 @@ class _FilesMerge:
         )
         append_entry(self.output, entry)
         return report
+
+
+def _tasks_that_grow(inputs: Sequence[Input], *, has_groups: bool) -> set[Input]:
+    """Files whose groups grow and are tasks: a table is in many files, a task mostly in one."""
+    tables = {one: one.contents.tables for one in inputs if one.contents and one.contents.tables}
+    files_of = Counter(group for groups in tables.values() for group in groups if group != "/")
+    once = sum(count == 1 for count in files_of.values())
+    if 2 * once <= len(files_of) or (len(files_of) == 1 and not has_groups):
+        return set()
+    return {one for one, groups in tables.items() if "/" not in groups}
+
+
+def _united(parts: Sequence[Sequence[Taken]]) -> list[Taken]:
+    """What was taken of each input; of one with columns and groups, by both parts."""
+    found: dict[Input, Taken] = {}
+    for taken in (one for part in parts for one in part):
+        known = found.setdefault(taken.source, taken)
+        if known is not taken:
+            known.tasks += taken.tasks
+            known.duplicates += taken.duplicates
+            known.datasets += taken.datasets
+            known.attributes = tuple(dict.fromkeys(known.attributes + taken.attributes))
+            known.skipped = tuple(name for name in known.skipped if name in taken.skipped)
+    return list(found.values())
 
 
 def _of_original(one: Taken, salvaged: Mapping[Input, Input]) -> Taken:

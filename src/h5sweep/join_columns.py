@@ -428,8 +428,8 @@ def _columns_in(
 
 
 def _has_other_tables(layout: Layout, paths: Sequence[str]) -> bool:
-    growing = [path for path, dataset in layout.tree.datasets if dataset.may_grow]
-    return not set(growing) <= set(paths)
+    growing = {f"{t.group.rstrip('/')}/{name}" for t in layout.tables() for name in t.columns}
+    return not growing <= set(paths)
 
 
 def _are_rows_equal(

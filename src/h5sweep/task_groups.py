@@ -85,10 +85,10 @@ class TaskGroups:
                 found[group.path] = group.path
         self.skipped += [p for p in self._tree.soft_links if posixpath.dirname(p) == "/"]
         for path in self._members:
-            if (group := nearest(path, found)) is None:
+            if (holder := nearest(path, found)) is None:
                 found[path] = path
             else:
-                self._inside.setdefault(group, []).append(path)
+                self._inside.setdefault(holder, []).append(path)
         return found
 
     def _objects_by_group(self) -> dict[str, list[tuple[str, Object]]]:
