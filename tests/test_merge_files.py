@@ -19,6 +19,7 @@ import h5sweep
 from check_samples import set_flags
 from conftest import Terminal
 from h5sweep import merge_files
+from h5sweep.audit import read_entries
 from h5sweep.clean import find_removable
 from h5sweep.errors import ChangedError
 from running import tmpfs
@@ -613,6 +614,38 @@ def test_the_audit_trail_says_what_came_from_where(terminal: Terminal, night: Pa
     assert entry["refused"][0]["state"] == "empty"
     with h5py.File(terminal.folder / "out.h5") as file:
         assert file.attrs["h5sweep_audit"] == b"out.h5.audit.jsonl"
+
+
+@pytest.mark.parametrize("choice, taken", [("first", 1), ("last", 2)])
+@pytest.mark.parametrize("key", [None, "s{seed:d}"])
+def test_a_decided_conflict_is_an_entry_with_both_places(
+    tmp_path: Path, key: str | None, choice: str, taken: int
+) -> None:
+    """The audit trail says which file's result was taken and which was left out."""
+    (tmp_path / "in").mkdir()
+    for number in (1, 2):
+        with h5py.File(tmp_path / f"in/w{number}.h5", "w") as file:
+            file["s7/aep"], file[f"s{number}/aep"] = float(number), 0.0
+    policy = h5sweep.Policy(on_conflict=h5sweep.OnConflict(choice))
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5", key=key, policy=policy)
+    (entry,) = read_entries(tmp_path / "out.h5")
+    (conflict,) = entry.conflicts
+    place = ", /s7" if key else ""
+    names = {number: f"{tmp_path}/in/w{number}.h5{place}" for number in (1, 2)}
+    task = "seed=7" if key else "/s7"
+    left_out = [names[3 - taken]]
+    assert (report.tasks, conflict) == (3, (task, names[taken], left_out, choice))
+
+
+def test_a_merge_with_a_key_is_one_line_of_the_audit_trail(tmp_path: Path) -> None:
+    """Also if the run folder has records of earlier merges, which the line names too."""
+    for farm in (1, 2):
+        write_groups(tmp_path / f"w{farm}.h5", farm, range(2))
+        merge_files(tmp_path / f"w{farm}.h5", tmp_path / "out.h5", key=KEY)
+    first, second = read_entries(tmp_path / "out.h5")
+    assert [one.style for one in first.inputs] == ["groups"]
+    assert [(one.style, one.tasks) for one in second.inputs] == [("groups", 2), ("records", 2)]
+    assert second.notes == ()
 
 
 def test_the_report_is_there_for_programs(terminal: Terminal, night: Path) -> None:

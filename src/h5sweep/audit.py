@@ -60,8 +60,8 @@ class Conflict(NamedTuple):
     """Two different results for one task, and which was taken."""
 
     task: str
-    taken: str  # the file
-    left_out: Sequence[str]
+    taken: str  # the file and, unless `task` says that, the place in it
+    left_out: Sequence[str]  # the same of every other
     by: str  # first, last or newest
 
 
@@ -314,7 +314,7 @@ def audit_text(entry: AuditEntry) -> str:
         lines += [f"  {one.path}  {one.state}: {one.why}" for one in entry.refused]
     if entry.conflicts:
         lines += ["", f"{count_text(len(entry.conflicts), 'conflict')}"]
-        lines += [_conflict_text(one) for one in entry.conflicts]
+        lines += [f"  {conflict_text(one)}" for one in entry.conflicts]
     if entry.notes:
         lines += ["", "notes", *(f"  {note}" for note in entry.notes)]
     return "\n".join(lines) + "\n"
@@ -334,8 +334,9 @@ def _input_text(one: AuditInput) -> str:
     return f"  {one.path}  {'; '.join(facts)}"
 
 
-def _conflict_text(one: Conflict) -> str:
-    return f"  {one.task}: {one.taken} taken ({one.by}), not {', '.join(one.left_out)}"
+def conflict_text(one: Conflict) -> str:
+    """`farm_id=3, seed=42: a.h5, /s42 taken (first), not b.h5, /s42`."""
+    return f"{one.task}: {one.taken} taken ({one.by}), not {', '.join(one.left_out)}"
 
 
 _ABOUT = ("command", "folder", "host", "user", "versions")

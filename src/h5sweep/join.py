@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from . import durable
-from .audit import AuditEntry, append_entry, audit_path, read_entries
+from .audit import AuditEntry, AuditInput, Conflict, append_entry, audit_path, read_entries
 from .audit_files import absolute, entry_of_files
 from .contents import Style
 from .errors import ChangedError, DamagedError, StorageError, UsageError
@@ -132,7 +132,8 @@ class _FilesMerge:
                         part.verify(temporary, steps.next())
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()
-            return self._conclude(_way_of(parts), taken)
+            conflicts = [one for part in parts for one in part.conflicts]
+            return self._conclude(_way_of(parts), taken, conflicts)
 
     def _parts(self, good: Sequence[Input]) -> list[JoinedColumns | JoinedGroups]:
         """What goes into the output: columns, groups, or both."""
@@ -197,10 +198,19 @@ class _FilesMerge:
                 on_conflict=self.policy.on_conflict,
                 progress=self.progress,
             )
-            merged = merge_run(folder, compress=self.compress, progress=self.progress)
-            self.notes += [*found.notes, *merged.notes]
             taken = [_of_original(one, salvaged) for one in found.taken]
-            return self._conclude("sweep", taken)
+            made = {str(path.absolute()) for path in found.records}
+            reports = []
+
+            def note_entry(_: Path, run: AuditEntry) -> None:
+                """Make one line of what came from the files and from the run folder's records."""
+                self.notes += [*found.notes, *run.notes]
+                records = [one for one in run.inputs if one.path not in made and one.tasks]
+                conflicts = [_with_originals(one, salvaged) for one in found.conflicts]
+                reports.append(self._conclude("sweep", taken, conflicts, records))
+
+            merge_run(folder, compress=self.compress, progress=self.progress, note_entry=note_entry)
+            return reports[0]
 
     def _salvage_refused(self, folder: RunFolder, apart: Path) -> dict[Input, Input]:
         """Record files of what is intact in the refused files, and which file each came from.
@@ -321,7 +331,13 @@ class _FilesMerge:
                 durable.move_file(aside, self.output)
             raise
 
-    def _conclude(self, way: str, taken: Sequence[Taken]) -> FilesReport:
+    def _conclude(
+        self,
+        way: str,
+        taken: Sequence[Taken],
+        conflicts: Sequence[Conflict],
+        records: Sequence[AuditInput] = (),
+    ) -> FilesReport:
         """Write the audit trail's entry; the output is in its place already."""
         report = FilesReport(
             self.given_output,
@@ -333,6 +349,7 @@ class _FilesMerge:
             size_bytes=self.output.stat().st_size,
             notes=tuple(self.notes),
             duration_s=time.monotonic() - self._begun,
+            conflicts=tuple(conflicts),
         )
         entry = entry_of_files(
             self.output,
@@ -342,9 +359,10 @@ class _FilesMerge:
             duration_s=report.duration_s,
             key=self.key,
             policy=self.policy.as_json(),
+            conflicts=report.conflicts,
             notes=report.notes,
         )
-        append_entry(self.output, entry)
+        append_entry(self.output, replace(entry, inputs=[*entry.inputs, *records]))
         return report
 
 
@@ -376,6 +394,15 @@ def _of_original(one: Taken, salvaged: Mapping[Input, Input]) -> Taken:
     """What was taken, named after the damaged file that it was salvaged from."""
     original = salvaged.get(one.source)
     return one if original is None else replace(one, source=original, crc32=0)
+
+
+def _with_originals(one: Conflict, salvaged: Mapping[Input, Input]) -> Conflict:
+    """A conflict with the damaged files in place of the record files that were made of them."""
+    here, places = str(Path.cwd()), [one.taken, *one.left_out]
+    for made, original in salvaged.items():
+        name = absolute(made.name, here)
+        places = [place.replace(name, absolute(original.name, here)) for place in places]
+    return one._replace(taken=places[0], left_out=places[1:])
 
 
 def _way_of(parts: Sequence[JoinedColumns | JoinedGroups]) -> str:

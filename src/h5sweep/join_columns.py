@@ -27,6 +27,7 @@ from zlib import crc32
 
 import numpy as np
 
+from .audit import Conflict
 from .contents import Layout
 from .errors import DamagedError, UsageError
 from .h5 import h5py
@@ -87,6 +88,7 @@ class JoinedColumns:
         self._survey, self._inputs = survey, inputs
         self._schema = Schema(survey, inputs)
         self.notes = self._schema.notes
+        self.conflicts: list[Conflict] = []  # rows have no keys by which they could contradict
         self._batches: list[_Batch] = []
         self._odd: list[_OddPiece] = []
         self._columns = self._schema.columns

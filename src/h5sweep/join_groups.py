@@ -21,6 +21,8 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from zlib import crc32
 
+from .audit import Conflict
+from .audit_files import absolute
 from .contents import Layout
 from .errors import ConflictError, DamagedError
 from .group_writer import GroupWriter
@@ -31,6 +33,7 @@ from .hdf5.source import Source
 from .hdf5.tree import read_whole_tree
 from .inputs import Input, OnConflict, Survey, Taken, crc32_of
 from .task_groups import TaskGroups, refuse_references, task_groups_of, unequal_groups
+from .units import count_text
 
 MEMORY_BYTES = 1 << 30
 START_S = 60.0
@@ -64,14 +67,24 @@ class JoinedGroups:
         self._described: set[str] = set()  # those above that have attributes
         self._duplicates = array("l", [0] * len(inputs))
         self._skipped: list[tuple[str, ...]] = []
-        self._resolved = 0
+        self._differing: dict[str, list[int]] = {}  # path → the inputs that contradict each other
         for number in range(len(inputs)):
             self._take_input(number)
         self._require_no_nesting()
-        if self._resolved:
-            self.notes.append(
-                f"{self._resolved:,} groups had different content: the {on_conflict} is kept"
-            )
+        if self._differing:
+            groups = count_text(len(self._differing), "group")
+            self.notes.append(f"{groups} had different content: the {on_conflict} is kept")
+
+    @property
+    def conflicts(self) -> list[Conflict]:
+        """Groups with different content, and from which input each was taken."""
+        here = str(Path.cwd())
+        found = []
+        for group, numbers in self._differing.items():
+            names = {number: absolute(self._inputs[number].name, here) for number in numbers}
+            taken = names.pop(self._chosen[group])
+            found.append(Conflict(group, taken, list(names.values()), self._on_conflict.value))
+        return found
 
     def _take_input(self, number: int) -> None:
         one = self._inputs[number]
@@ -98,7 +111,8 @@ class JoinedGroups:
                 + (f", and so are {len(unequal) - 1:,} other groups" if len(unequal) > 1 else "")
                 + "; nothing was merged. Say which to take with --on-conflict first, last or newest"
             )
-        self._resolved += len(unequal)
+        for path in unequal:
+            self._differing.setdefault(path, [known]).append(number)
         if self._is_preferred(number, known):
             self._chosen.update(dict.fromkeys(unequal, number))
 
