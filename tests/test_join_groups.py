@@ -182,14 +182,30 @@ def test_groups_above_tasks_are_united(merge: Merge) -> None:
             for seed in seeds:
                 file[f"farm0/type1/seed{seed}/aep"] = float(seed)
             file["farm0"].attrs["host"] = name
+            file["farm0"].attrs[f"only in {name}"] = 1
             file["farm0/type1"].attrs["rotor"] = 120.0
     joined = merge.run()
     with h5py.File(merge.output) as file:
         assert set(file["farm0/type1"]) == {f"seed{seed}" for seed in range(6)}
         assert file["farm0"].attrs["host"] == "a.h5" and file.attrs["run"] == "one"
         assert file["farm0/type1"].attrs["rotor"] == 120.0
-    assert [note for note in joined.notes if "/farm0 differ" in note]
-    assert not [note for note in joined.notes if "/farm0/type1" in note]
+        assert {"only in a.h5", "only in b.h5"} < set(file["farm0"].attrs)
+    (note,) = joined.notes
+    assert "attribute host of /farm0 differs" in note and "a.h5 is kept" in note and "b.h5" in note
+    assert [one.left_out for one in merge.taken] == [{}, {"/farm0@host": "b.h5"}]
+
+
+@pytest.mark.parametrize("value", [61814.5, "text", [1, 2], h5py.Empty("f4")])
+def test_the_attributes_of_the_root_are_verified(merge: Merge, value: Any) -> None:
+    """One that is lost on the way is noticed."""
+    write_groups(merge.inputs / "a.h5", range(2))
+    with h5py.File(merge.inputs / "a.h5", "a") as file:
+        file.attrs["worker"] = value
+    joined = merge.run()
+    with h5py.File(merge.output, "a") as file:
+        del file.attrs["worker"]
+    with pytest.raises(DamagedError, match="attribute worker of /"):
+        joined.verify(merge.output)
 
 
 @pytest.mark.parametrize("count", [3, 40])

@@ -648,6 +648,47 @@ def test_a_merge_with_a_key_is_one_line_of_the_audit_trail(tmp_path: Path) -> No
     assert second.notes == ()
 
 
+@pytest.mark.parametrize("key", [None, KEY])
+def test_the_audit_trail_has_the_attributes_that_the_output_lacks(
+    tmp_path: Path, key: str | None
+) -> None:
+    """What each worker says of itself is not lost when its file is removed."""
+    (tmp_path / "in").mkdir()
+    for farm in range(2):
+        write_groups(tmp_path / f"in/w{farm}.h5", farm, range(2))
+        with h5py.File(tmp_path / f"in/w{farm}.h5", "a") as file:
+            file.attrs["host"] = f"node{farm}"
+    merge_files(tmp_path / "in", tmp_path / "out.h5", key=key)
+    (entry,) = read_entries(tmp_path / "out.h5")
+    found = [one.left_out for one in entry.inputs]
+    assert found == [{"/@host": "node0"} if key else {}, {"/@host": "node1"}]
+
+
+def test_columns_and_groups_say_which_attribute_of_the_root_is_kept(tmp_path: Path) -> None:
+    """Of a file of columns and one of groups, too."""
+    (tmp_path / "in").mkdir()
+    write_columns(tmp_path / "in/a.h5", 0, range(3))
+    write_groups(tmp_path / "in/b.h5", 0, range(2))
+    for name in "ab":
+        with h5py.File(tmp_path / f"in/{name}.h5", "a") as file:
+            file.attrs.update({"host": name, f"only_{name}": 1, "both": 1})
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert [one.left_out for one in report.taken] == [{}, {"/@host": "b"}]
+    (note,) = report.notes
+    assert "attribute host of / differs" in note and "a.h5 is kept" in note
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert (file.attrs["host"], file.attrs["only_a"], file.attrs["only_b"]) == ("a", 1, 1)
+
+
+def test_a_merged_file_of_columns_can_be_merged_again(tmp_path: Path) -> None:
+    """What it says of itself is its own, and no attribute that differs."""
+    for farm in range(2):
+        write_columns(tmp_path / f"w{farm}.h5", farm, range(3))
+    merge_files(tmp_path / "w0.h5", tmp_path / "out.h5")
+    report = merge_files([tmp_path / "out.h5", tmp_path / "w1.h5"], tmp_path / "out.h5")
+    assert (report.tasks, report.notes) == (6, ())
+
+
 def test_the_report_is_there_for_programs(terminal: Terminal, night: Path) -> None:
     """--json says what was taken, left out and written."""
     (night / "empty.h5").touch()

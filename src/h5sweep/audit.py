@@ -43,6 +43,7 @@ class AuditInput(NamedTuple):
     attributes: Sequence[str] = ()
     rows: Mapping[str, Sequence[int]] = {}  # table → first row, count
     skipped: Sequence[str] = ()
+    left_out: Mapping[str, str] = {}  # attributes that the output lacks → their values
 
 
 class Refused(NamedTuple):
@@ -195,7 +196,8 @@ def _input_json(one: AuditInput) -> str:
         f'"datasets":{_names_json(tuple(one.datasets))},'
         f'"attributes":{_names_json(tuple(one.attributes))},'
         f'"rows":{{{",".join([_rows_json(*it) for it in one.rows.items()])}}},'
-        f'"skipped":{_names_json(tuple(one.skipped))}}}'
+        f'"skipped":{_names_json(tuple(one.skipped))},'
+        f'"left_out":{_json(dict(one.left_out)) if one.left_out else "{}"}}}'
     )
 
 
@@ -330,6 +332,7 @@ def _input_text(one: AuditInput) -> str:
         if count
     ]
     facts += [f"without {', '.join(one.skipped)}"] if one.skipped else []
+    facts += [f"{name} was {value}" for name, value in one.left_out.items()]
     facts += [" ".join(one.findings)] if one.findings else []
     return f"  {one.path}  {'; '.join(facts)}"
 

@@ -60,6 +60,7 @@ def _taken(one: Taken, here: str) -> AuditInput:
         one.attributes,
         one.rows,
         one.skipped,
+        one.left_out,
     )
 
 

@@ -247,7 +247,7 @@ class _Recording:
             self._take_result(taken, tasks, result)
         about = tasks.about
         taken.datasets, taken.attributes = tuple(about.datasets), tuple(about.attributes)
-        taken.skipped = tuple(about.skipped)
+        taken.skipped, taken.left_out = tuple(about.skipped), about.left_out
         self._notes.update(dict.fromkeys(about.notes))
         for name, units in about.units.items():
             if self._units.setdefault(name, units) != units:

@@ -26,7 +26,7 @@ from .hdf5.messages import Attribute
 from .hdf5.tree import Dataset, Object, ObjectKind
 from .inputs import Input
 from .plan import RESERVED_NAMES
-from .values import Array, ResultEncoder, encode_text
+from .values import Array, ResultEncoder, encode_text, value_text
 
 BLOCK_BYTES = 8 << 20
 MOST_NAMED = 5
@@ -64,6 +64,7 @@ class About:
     units: dict[str, str] = field(default_factory=dict)
     datasets: dict[str, None] = field(default_factory=dict)  # names, in order
     attributes: dict[str, None] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # attributes no output has, as texts
     content: bytes | None = None  # of the whole file, if that is in memory already
 
     def note(self, text: str) -> None:
@@ -330,6 +331,17 @@ class ForeignFile:
                     continue
             self.about.note(f"the attribute {name} of {relative} is not kept")
 
+    def leave_out_attributes(self, group: Object, where: str) -> None:
+        """Say that attributes of a group which is no task are not in the output, but their values
+        are in the audit trail."""
+        for name, attribute in group.attributes.items():
+            try:
+                text = value_text(self.values.of_attribute(attribute))
+            except (Damaged, Unsupported):
+                text = attribute.value.hex()
+            self.about.left_out[f"{group.path}@{name}"] = text
+            self.about.note(f"the attribute {name} of {where} is only in the audit trail")
+
     def encoded(self, result: dict[str, Array], place: str) -> tuple[bytes, bytes]:
         """Schema and data of a record; the error names the file and the task."""
         try:
@@ -427,9 +439,8 @@ class GroupTasks:
         for found in file.tree.objects:
             is_task = found.path in self._datasets
             if found.kind is ObjectKind.GROUP and found.attributes and not is_task:
-                below = nearest(found.path, self._datasets)
-                what = f"attributes of {found.path}" if below is None else "of groups in a task"
-                self.about.note(f"attributes of groups that are no task are not kept: {what}")
+                task = nearest(found.path, self._datasets)
+                file.leave_out_attributes(found, found.path if task is None else "groups in a task")
 
     def place(self, number: int) -> str:
         return self._paths[number]
@@ -490,7 +501,7 @@ class _RowTasks:
             if found.path in kept:
                 file.take_attributes_of(found.path[len(prefix) :], found)
             elif found.kind is ObjectKind.GROUP and found.attributes:
-                self.about.note(f"attributes of {found.path} are not kept")
+                file.leave_out_attributes(found, found.path)
 
     def _read_keys(self, columns: dict[str, Dataset]) -> list[KeyRow]:
         lists = []

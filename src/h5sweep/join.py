@@ -120,7 +120,7 @@ class _FilesMerge:
             good = self._without_merged(good)
             parts = self._parts(good)
             for part in parts:
-                self.notes += part.notes
+                self.notes += [note for note in part.notes if note not in self.notes]
             needed = sum(part.size_bytes for part in parts)
             _require_space(self.output, needed)
             steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
@@ -149,18 +149,25 @@ class _FilesMerge:
             )
             with_groups, with_rows = [o for o in good if o in {*with_groups, *with_rows}], []
         parts: list[JoinedColumns | JoinedGroups] = []
-        if with_rows:
+        columns = JoinedColumns(self.survey, with_rows) if with_rows else None
+        if columns is not None:
             self.notes += [
                 f"{one.path} became a group with its name: its datasets are not equally long"
                 for one in with_groups
                 if one.style is Style.ONE and one.contents and one.contents.tasks
             ]
-            parts.append(JoinedColumns(self.survey, with_rows))
+            parts.append(columns)
             both = {one for one in with_rows if one.contents and one.contents.has_groups}
             with_groups = [o for o in good if o in {*with_groups, *both}] if both else with_groups
         if with_groups:
             conflict = self.policy.on_conflict
-            parts.append(JoinedGroups(self.survey, with_groups, on_conflict=conflict))
+            groups = JoinedGroups(
+                self.survey,
+                with_groups,
+                on_conflict=conflict,
+                beside=columns.attribute_owners if columns else {},
+            )
+            parts.append(groups)
         return parts
 
     def _have_common_column(self, inputs: Sequence[Input]) -> bool:
@@ -386,6 +393,7 @@ def _united(parts: Sequence[Sequence[Taken]]) -> list[Taken]:
             known.duplicates += taken.duplicates
             known.datasets += taken.datasets
             known.attributes = tuple(dict.fromkeys(known.attributes + taken.attributes))
+            known.left_out = {**known.left_out, **taken.left_out}
             known.skipped = tuple(name for name in known.skipped if name in taken.skipped)
     return list(found.values())
 

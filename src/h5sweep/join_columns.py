@@ -96,6 +96,11 @@ class JoinedColumns:
         self._routes = [self._route(structure) for structure in self._schema.structures]
 
     @property
+    def attribute_owners(self) -> dict[tuple[str, str], tuple[Input, str]]:
+        """From which input each attribute of the output is, and its value for people."""
+        return self._schema.attribute_owners()
+
+    @property
     def size_bytes(self) -> int:
         """About what the joined tables take on disk."""
         packed = {c.path for c in self._columns if c.mode is Mode.CHUNKS}
@@ -242,12 +247,15 @@ class JoinedColumns:
         numbers, taken = self._schema.of_input.tolist(), []
         for place, one in enumerate(self._inputs):
             names, datasets, attributes, skipped, tasks = about[numbers[place]]
+            left_out = self._schema.structures[numbers[place]].left_out
             rows = {}
             for name in names:
                 starts, counts = places[name]
                 rows[name] = starts[place], counts[place]
             taken.append(
-                Taken(one, checksums[place], tasks, 0, datasets, attributes, rows, skipped)
+                Taken(
+                    one, checksums[place], tasks, 0, datasets, attributes, rows, skipped, left_out
+                )
             )
         return taken
 
@@ -310,6 +318,7 @@ def _about(
         for path, values in structure.attributes.items()
         if path in schema.attributes
         for name in values
+        if f"{path}@{name}" not in structure.left_out
     )
     kept = schema.kept_of(structure)
     skipped = tuple(path for path in structure.datasets if path not in kept)

@@ -23,7 +23,8 @@ from .hdf5.datatypes import Class, Datatype
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Storage
 from .hdf5.tree import Dataset, Object, ObjectKind, Tree, Walk
-from .values import Array
+from .merged_file import OWN_ATTRIBUTES
+from .values import Array, value_text
 
 _ROWS_AT_ONCE_BYTES = 8 << 20
 _MEMBERS_AT_ONCE = 4096
@@ -161,11 +162,22 @@ class TaskGroups:
             datasets.update(dict.fromkeys(inside))
         return tuple(datasets), tuple(attributes)
 
-    def attributes_digest(self, group: Object) -> bytes:
-        """What stands for the attributes of one object."""
-        digest = hashlib.blake2b(digest_size=16)
-        self._add_attributes(digest, group)
-        return digest.digest()
+    def attribute_digests(self, group: Object) -> dict[str, bytes]:
+        """What stands for each attribute of one object, but those that a merge gives the root."""
+        found = {}
+        for name in group.attributes.keys() - (OWN_ATTRIBUTES if group.path == "/" else ()):
+            digest = hashlib.blake2b(digest_size=16)
+            self._add_attribute(digest, group, name)
+            found[name] = digest.digest()
+        return found
+
+    def attribute_text(self, group: Object, name: str) -> str:
+        """The value of an attribute for people."""
+        attribute = group.attributes[name]
+        try:
+            return value_text(self._values.of_attribute(attribute))
+        except Unsupported:
+            return attribute.value.hex()
 
     def member(self, path: str) -> _Member | None:
         """The set that a task group is in, by its path in an output, and its place there."""
@@ -210,9 +222,12 @@ class TaskGroups:
 
     def _add_attributes(self, digest: hashlib.blake2b, found: Object) -> None:
         for name in sorted(found.attributes):
-            attribute = found.attributes[name]
-            _add(digest, name, _type_words(attribute.type), attribute.space.dims)
-            digest.update(self._plain(attribute.type, attribute.value))
+            self._add_attribute(digest, found, name)
+
+    def _add_attribute(self, digest: hashlib.blake2b, found: Object, name: str) -> None:
+        attribute = found.attributes[name]
+        _add(digest, name, _type_words(attribute.type), attribute.space.dims)
+        digest.update(self._plain(attribute.type, attribute.value))
 
     def _add_dataset(self, digest: hashlib.blake2b, dataset: Dataset) -> None:
         _add(digest, _type_words(dataset.type), dataset.space.dims, dataset.space.limits)
