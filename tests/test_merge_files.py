@@ -391,13 +391,16 @@ def test_data_of_other_files_are_not_fetched(terminal: Terminal, kind: str) -> N
         assert list(file) == ["farm1_t1_s0", "farm1_t1_s1"]
 
 
-def test_a_full_disk_stops_before_anything_is_written(terminal: Terminal, night: Path) -> None:
+@pytest.mark.parametrize("key", [(), ("--key", KEY)])
+def test_a_full_disk_stops_before_anything_is_written(
+    terminal: Terminal, night: Path, key: tuple[str, ...]
+) -> None:
     """Room is checked first: exit 1, no output, inputs as they were."""
     before = contents(night)
     with tmpfs(terminal.folder / "small", "size=32k") as small:
-        done = terminal.run("merge", night, "-o", small / "out.h5", check=1)
+        done = terminal.run("merge", night, "-o", small / "out.h5", *key, check=1)
         assert "make room" in done.stderr
-        assert not (small / "out.h5").exists()
+        assert not [path for path in small.iterdir() if path.name != ".out.h5.lock"]
     assert contents(night) == before
 
 

@@ -190,6 +190,9 @@ class _FilesMerge:
         self._require_replaceable(self._reason_to_keep_for_sweep())
         if self._is_named:  # its rows stay anyway
             good = [one for one in good if _resolved(one.path) != self.output]
+        # Records and rows; what an earlier try has recorded is not recorded again.
+        recorded = sum(path.stat().st_size for path in folder.record_paths())
+        _require_space(self.output, 2 * sum(one.size_bytes for one in good) - recorded)
         folder.create()
         with (
             holding(folder.lock_path, tell=self.tell),
