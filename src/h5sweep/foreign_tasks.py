@@ -195,7 +195,7 @@ class ForeignFile:
         dims = {datasets[name].space.dims for name in self.rule.names}
         if len(dims) != 1 or len(shape := dims.pop() or ()) != 1:
             return False
-        return shape != (1,) or all(dataset.rows == 1 for dataset in datasets.values())
+        return shape != (1,) or all(d.rows == 1 for name, d in datasets.items() if name != INIT)
 
     def table(self) -> tuple[str, dict[str, Dataset]] | None:
         """The group whose columns hold the key, and its columns; UsageError if there are two."""
@@ -258,8 +258,7 @@ class ForeignFile:
 
     def no_values(self, path: str) -> Exception:
         return UnmergeableError(
-            f"{self.one.path}: {path} has a key and no values: remove the group, or leave the "
-            "file out"
+            f"{self.one.path}: {path} has a key and no values: remove it, or leave the file out"
         )
 
     def result(self, datasets: dict[str, Object], group: Object) -> dict[str, Array]:
@@ -547,6 +546,8 @@ class _RowTasks:
             except (Damaged, Unsupported) as error:
                 raise file.failure(path, error) from error
             file.take(found, column, values, path)
+        if not found:
+            raise file.no_values(self._group)
         return encode_rows(file.encoder, found, last - first, str(file.one.path))
 
 
