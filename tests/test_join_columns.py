@@ -244,7 +244,7 @@ def test_attributes_are_kept(tmp_path: Path) -> None:
     """Of the file, of groups and of columns, with their types."""
     for number in range(2):
         path = tmp_path / f"w{number}.h5"
-        write_table(path, {"aep": np.ones(3)}, "farm", **GROWS)
+        write_table(path, {"aep": np.full(3, 1.0 + number)}, "farm", **GROWS)
         with h5py.File(path, "a") as file:
             file.attrs["title"] = "Ekofisk, 50 Türme"
             file.attrs["names"] = ["a", "bc"]
@@ -354,6 +354,15 @@ def test_attributes_that_differ_are_named_and_their_values_kept(
     assert "attribute worker of / differs" in note and "1.h5" in note and "2.h5" in note
     assert [one.left_out for one in done.taken] == [{}, {"/@worker": text}, {"/@worker": text}]
     assert ["/@worker" in one.attributes for one in done.taken] == [True, False, False]
+
+
+def test_a_copy_of_a_file_is_named(tmp_path: Path) -> None:
+    """Its rows are joined, for nobody knows their keys, but not without a word."""
+    first = write_rows(tmp_path / "a.h5", 0, 4)
+    (tmp_path / "b.h5").write_bytes(first.read_bytes())
+    write_rows(tmp_path / "c.h5", 4, 4)
+    (note,) = join(tmp_path).joined.notes
+    assert "b.h5 is equal to" in note and "a.h5" in note
 
 
 # Columns that differ -----------------------------------------------------------------------------

@@ -119,8 +119,6 @@ class _FilesMerge:
             self._require_replaceable(self._reason_to_keep_for_shape(good))
             good = self._without_merged(good)
             parts = self._parts(good)
-            for part in parts:
-                self.notes += [note for note in part.notes if note not in self.notes]
             needed = sum(part.size_bytes for part in parts)
             _require_space(self.output, needed)
             steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
@@ -132,6 +130,8 @@ class _FilesMerge:
                         part.verify(temporary, steps.next())
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()
+            for part in parts:
+                self.notes += [note for note in part.notes if note not in self.notes]
             conflicts = [one for part in parts for one in part.conflicts]
             return self._conclude(_way_of(parts), taken, conflicts)
 

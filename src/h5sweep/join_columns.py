@@ -126,6 +126,7 @@ class JoinedColumns:
             is_suspect = np.array([one.is_suspect for one in self._inputs], bool)
             for place in np.flatnonzero(has_odd | is_suspect).tolist():
                 self._copy_odd(place, output)
+        self._note_copies(checksums)
         return self._list_taken(checksums)
 
     def verify(self, path: Path, progress: Progress) -> None:
@@ -258,6 +259,22 @@ class JoinedColumns:
                 )
             )
         return taken
+
+    def _note_copies(self, checksums: Sequence[int]) -> None:
+        """Say which files are equal: without a key nobody knows that their rows are the same."""
+        firsts: dict[tuple[int, int], Input] = {}
+        pairs = []
+        for one, checksum in zip(self._inputs, checksums, strict=True):
+            first = firsts.setdefault((one.size_bytes, checksum), one)
+            if first is not one and one.contents and one.contents.tasks:
+                pairs.append((one, first))
+        if pairs:
+            one, first = pairs[0]
+            more = f", and so are {len(pairs) - 1:,} more to others" if len(pairs) > 1 else ""
+            self.notes.append(
+                f"{one.path} is equal to {first.path}{more}: such rows are there twice; leave the "
+                "file out, or give --key, by which each task is taken once"
+            )
 
     def _packed_bytes(self, packed: set[str]) -> int:
         sizes = [
