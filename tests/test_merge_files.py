@@ -692,6 +692,20 @@ def test_a_merged_file_of_columns_can_be_merged_again(tmp_path: Path) -> None:
     assert (report.tasks, report.notes) == (6, ())
 
 
+@pytest.mark.parametrize("shape", ["columns", "groups"])
+def test_second_names_and_links_that_are_not_kept_are_listed(tmp_path: Path, shape: str) -> None:
+    """Whoever reads by such a name learns why it is not there, and the file stays."""
+    (tmp_path / "in").mkdir()
+    write = write_columns if shape == "columns" else write_groups
+    write(tmp_path / "in/a.h5", 0, range(3))
+    with h5py.File(tmp_path / "in/a.h5", "a") as file:
+        file["zz_second"] = file["seed" if shape == "columns" else "farm0_t1_s0"]
+        file["zz_soft"], file["zz_type"] = h5py.SoftLink("/seed"), np.dtype("f8")
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert set(report.taken[0].skipped) == {"/zz_second", "/zz_soft", "/zz_type"}
+    assert not find_removable(tmp_path / "out.h5").removable
+
+
 def test_the_report_is_there_for_programs(terminal: Terminal, night: Path) -> None:
     """--json says what was taken, left out and written."""
     (night / "empty.h5").touch()

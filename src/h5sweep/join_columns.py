@@ -338,7 +338,7 @@ def _about(
         if f"{path}@{name}" not in structure.left_out
     )
     kept = schema.kept_of(structure)
-    skipped = tuple(path for path in structure.datasets if path not in kept)
+    skipped = tuple(path for path in structure.datasets if path not in kept) + structure.links
     tasks = sum(part.rows for part in structure.tables.values())
     return list(structure.tables), kept, attributes, skipped, tasks
 

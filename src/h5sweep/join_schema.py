@@ -105,6 +105,7 @@ class Structure:
     group_paths: tuple[str, ...] = ()
     axes: dict[str, Axes] = field(default_factory=dict)  # by the path of their dataset
     start: int = 0  # where in the file addresses begin to count
+    links: tuple[str, ...] = ()  # second names, and what is neither a group nor a dataset
     tables: dict[str, Part] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # attributes that others have otherwise
 
@@ -438,9 +439,19 @@ def read_structure(survey: Survey, one: Input) -> Structure:
                 tuple(o.path for o in layout.tree.objects if o.kind is ObjectKind.GROUP),
                 _read_axes(layout),
                 layout.tree.file.superblock.start,
+                tuple(_links(layout)),
             )
     except (Damaged, Unsupported) as error:
         raise DamagedError(f"{one.path}: {error}: leave this file out") from error
+
+
+def _links(layout: Layout) -> Iterator[str]:
+    tree = layout.tree
+    yield from (path for path, _ in tree.second_names)
+    yield from tree.soft_links
+    yield from (
+        o.path for o in tree.objects if o.kind not in (ObjectKind.GROUP, ObjectKind.DATASET)
+    )
 
 
 def _growing(layout: Layout) -> Iterator[str]:

@@ -84,7 +84,8 @@ class TaskGroups:
             is_task = group.path in holders or group.path not in parents
             if group.path != "/" and is_task and nearest(group.path, found) is None:
                 found[group.path] = group.path
-        self.skipped += [p for p in self._tree.soft_links if posixpath.dirname(p) == "/"]
+        names = [*(path for path, _ in self._tree.second_names), *self._tree.soft_links]
+        self.skipped += [path for path in names if nearest(path, found) is None]
         for path in self._members:
             if (holder := nearest(path, found)) is None:
                 found[path] = path
