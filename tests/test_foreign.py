@@ -100,6 +100,22 @@ def test_rows_become_rows(merge: Merge, settings: dict[str, Any]) -> None:
     assert_whole(merge.run(NAMES), list(range(45)))
 
 
+def test_a_single_row_is_a_row(merge: Merge) -> None:
+    """A worker that was killed after its first row leaves columns of one, also beside `init`."""
+    with h5py.File(write_rows(merge.inputs / "a.h5", [1]), "a") as file:
+        file["init"] = 0
+    write_rows(merge.inputs / "b.h5", [2, 3])
+    assert_whole(merge.run(NAMES), [1, 2, 3])
+
+
+def test_rows_with_nothing_but_a_key_are_named(merge: Merge) -> None:
+    """There is no result in them."""
+    with h5py.File(write_rows(merge.inputs / "a.h5", [1, 2]), "a") as file:
+        del file["layout"], file["aep"]
+    with pytest.raises(UnmergeableError, match=r"a\.h5: / has a key and no values"):
+        merge.run(NAMES)
+
+
 @pytest.mark.parametrize("key", [KEY, NAMES])
 def test_a_file_is_a_task(merge: Merge, key: str) -> None:
     """The key is in the name of the file, or in attributes of its root."""

@@ -246,7 +246,7 @@ def test_attributes_are_kept(tmp_path: Path) -> None:
     """Of the file, of groups and of columns, with their types."""
     for number in range(2):
         path = tmp_path / f"w{number}.h5"
-        write_table(path, {"aep": np.ones(3)}, "farm", **GROWS)
+        write_table(path, {"aep": np.full(3, 1.0 + number)}, "farm", **GROWS)
         with h5py.File(path, "a") as file:
             file.attrs["title"] = "Ekofisk, 50 Türme"
             file.attrs["names"] = ["a", "bc"]
@@ -341,7 +341,44 @@ def test_axes_that_differ_are_left_out_and_named(tmp_path: Path) -> None:
     assert done.taken[0].skipped == ("/x",)
 
 
+@pytest.mark.parametrize(
+    "value, text", [(7, "7"), ("node1", "node1"), (np.array([1.5, np.nan]), "[1.5, nan]")]
+)
+def test_attributes_that_differ_are_named_and_their_values_kept(
+    tmp_path: Path, value: Any, text: str
+) -> None:
+    """The output has one of them; the note names all files, and what was taken has the others."""
+    for number in range(3):
+        with h5py.File(write_rows(tmp_path / f"{number}.h5", number, 4), "a") as file:
+            file.attrs["worker"] = value if number else 0.0
+    done = join(tmp_path)
+    (note,) = done.joined.notes
+    assert "attribute worker of / differs" in note and "1.h5" in note and "2.h5" in note
+    assert [one.left_out for one in done.taken] == [{}, {"/@worker": text}, {"/@worker": text}]
+    assert ["/@worker" in one.attributes for one in done.taken] == [True, False, False]
+
+
+def test_a_copy_of_a_file_is_named(tmp_path: Path) -> None:
+    """Its rows are joined, for nobody knows their keys, but not without a word."""
+    first = write_rows(tmp_path / "a.h5", 0, 4)
+    (tmp_path / "b.h5").write_bytes(first.read_bytes())
+    write_rows(tmp_path / "c.h5", 4, 4)
+    (note,) = join(tmp_path).joined.notes
+    assert "b.h5 is equal to" in note and "a.h5" in note
+
+
 # Columns that differ -----------------------------------------------------------------------------
+
+
+def test_a_fill_value_is_widened_with_its_column(tmp_path: Path) -> None:
+    """What stands for rows that a file lacks is the fill value, whatever type the column got."""
+    write_table(tmp_path / "a.h5", {"n": np.arange(2, dtype="i4")}, fillvalue=-1, **GROWS)
+    write_table(tmp_path / "b.h5", {"n": np.arange(2, dtype="i8")}, **GROWS)
+    for name in "abc":
+        write_table(tmp_path / f"{name}.h5", {"seed": np.arange(2)}, **GROWS)
+    done = join(tmp_path)
+    assert done.read("n").tolist() == [0, 1, 0, 1, -1, -1]
+    assert any("2 rows filled with -1" in note for note in done.joined.notes)
 
 
 def test_a_column_that_some_files_lack_is_filled(tmp_path: Path) -> None:

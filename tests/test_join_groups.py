@@ -182,14 +182,30 @@ def test_groups_above_tasks_are_united(merge: Merge) -> None:
             for seed in seeds:
                 file[f"farm0/type1/seed{seed}/aep"] = float(seed)
             file["farm0"].attrs["host"] = name
+            file["farm0"].attrs[f"only in {name}"] = 1
             file["farm0/type1"].attrs["rotor"] = 120.0
     joined = merge.run()
     with h5py.File(merge.output) as file:
         assert set(file["farm0/type1"]) == {f"seed{seed}" for seed in range(6)}
         assert file["farm0"].attrs["host"] == "a.h5" and file.attrs["run"] == "one"
         assert file["farm0/type1"].attrs["rotor"] == 120.0
-    assert [note for note in joined.notes if "/farm0 differ" in note]
-    assert not [note for note in joined.notes if "/farm0/type1" in note]
+        assert {"only in a.h5", "only in b.h5"} < set(file["farm0"].attrs)
+    (note,) = joined.notes
+    assert "attribute host of /farm0 differs" in note and "a.h5 is kept" in note and "b.h5" in note
+    assert [one.left_out for one in merge.taken] == [{}, {"/farm0@host": "b.h5"}]
+
+
+@pytest.mark.parametrize("value", [61814.5, "text", [1, 2], h5py.Empty("f4")])
+def test_the_attributes_of_the_root_are_verified(merge: Merge, value: Any) -> None:
+    """One that is lost on the way is noticed."""
+    write_groups(merge.inputs / "a.h5", range(2))
+    with h5py.File(merge.inputs / "a.h5", "a") as file:
+        file.attrs["worker"] = value
+    joined = merge.run()
+    with h5py.File(merge.output, "a") as file:
+        del file.attrs["worker"]
+    with pytest.raises(DamagedError, match="attribute worker of /"):
+        joined.verify(merge.output)
 
 
 @pytest.mark.parametrize("count", [3, 40])
@@ -221,6 +237,39 @@ def test_different_groups_of_one_path_stop(merge: Merge, count: int, what: str) 
             group["more"] = 1.0
     with pytest.raises(ConflictError, match=r"/farm3_t1_s2 is in .*a\.h5 and in .*b\.h5"):
         merge.join()
+
+
+def write_deep(path: Path, count: int, cost: float = 0.0) -> Path:
+    """Tasks of different shapes, in each of which there is a group that is alike in all."""
+    with h5py.File(path, "w") as file:
+        for seed in range(count):
+            file[f"s{seed}/layout"] = np.ones(seed + 1)
+            file[f"s{seed}/opt/history/cost"] = np.full(3, cost + seed)
+    return path
+
+
+def test_groups_that_are_alike_within_others_belong_to_them(merge: Merge) -> None:
+    """A task whose inner group is like those of other tasks is written, found equal and proven."""
+    count = 24
+    first = write_deep(merge.inputs / "a.h5", count)
+    write_deep(merge.inputs / "b.h5", count)
+    with h5py.File(merge.inputs / "c.h5", "w") as file, h5py.File(first) as other:
+        other.copy("s0", file, "t0")
+    merge.run()
+    assert content_of(merge.output).items() >= content_of(first).items()
+    assert [taken.duplicates for taken in merge.taken] == [0, count, 0]
+    assert is_in_groups(merge.survey, merge.survey.look_at(first), merge.output)
+
+
+def test_another_value_within_such_a_group_is_seen(merge: Merge) -> None:
+    """Two tasks that differ in nothing but their inner groups are different, every one of them."""
+    count = 24
+    write_deep(merge.inputs / "a.h5", count)
+    other = write_deep(merge.inputs / "b.h5", count, cost=1.0)
+    with pytest.raises(ConflictError, match=f"{count - 1} other groups"):
+        merge.run()
+    merge.run(on_conflict=OnConflict.FIRST)
+    assert not is_in_groups(merge.survey, merge.survey.look_at(other), merge.output)
 
 
 @pytest.mark.parametrize(

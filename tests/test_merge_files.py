@@ -19,6 +19,8 @@ import h5sweep
 from check_samples import set_flags
 from conftest import Terminal
 from h5sweep import merge_files
+from h5sweep.audit import read_entries
+from h5sweep.clean import find_removable
 from h5sweep.errors import ChangedError
 from running import tmpfs
 
@@ -389,13 +391,16 @@ def test_data_of_other_files_are_not_fetched(terminal: Terminal, kind: str) -> N
         assert list(file) == ["farm1_t1_s0", "farm1_t1_s1"]
 
 
-def test_a_full_disk_stops_before_anything_is_written(terminal: Terminal, night: Path) -> None:
+@pytest.mark.parametrize("key", [(), ("--key", KEY)])
+def test_a_full_disk_stops_before_anything_is_written(
+    terminal: Terminal, night: Path, key: tuple[str, ...]
+) -> None:
     """Room is checked first: exit 1, no output, inputs as they were."""
     before = contents(night)
     with tmpfs(terminal.folder / "small", "size=32k") as small:
-        done = terminal.run("merge", night, "-o", small / "out.h5", check=1)
+        done = terminal.run("merge", night, "-o", small / "out.h5", *key, check=1)
         assert "make room" in done.stderr
-        assert not (small / "out.h5").exists()
+        assert not [path for path in small.iterdir() if path.name != ".out.h5.lock"]
     assert contents(night) == before
 
 
@@ -477,6 +482,88 @@ def test_a_task_group_may_hold_datasets_that_grow(terminal: Terminal) -> None:
         assert file["farm1_t1_s2/history"].shape == (9,)
 
 
+def write_growing(path: Path, groups: dict[str, int], **beside: object) -> None:
+    """Groups in which both datasets can grow, by their numbers of rows, and something beside."""
+    with h5py.File(path, "w") as file:
+        for group, rows in groups.items():
+            for name in ("step", "cost"):
+                file.create_dataset(f"{group}/{name}", data=np.arange(rows), maxshape=(None,))
+        for name, value in beside.items():
+            file[name.replace("__", "/")] = value
+
+
+def test_a_task_of_which_all_grows_does_not_make_a_table_of_its_file(tmp_path: Path) -> None:
+    """Groups beside one that can grow are tasks as it is: none of them is left out."""
+    (tmp_path / "in").mkdir()
+    write_growing(tmp_path / "in/a.h5", {"s0": 3}, s1__aep=1.0, s2__aep=2.0)
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert (report.tasks, report.taken[0].skipped) == (3, ())
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["s0/cost"].maxshape == (None,)
+        assert (file["s1/aep"][()], file["s2/aep"][()]) == (1.0, 2.0)
+
+
+def test_tasks_of_which_all_grows_are_no_tables(tmp_path: Path) -> None:
+    """A task that is in two files is there once, and not with twice as many rows."""
+    (tmp_path / "in").mkdir()
+    write_growing(tmp_path / "in/a.h5", {"s0": 3, "s1": 4})
+    write_growing(tmp_path / "in/b.h5", {"s1": 4, "s2": 5})
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert (report.tasks, report.duplicates) == (3, 1)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert [len(file[f"s{seed}/cost"]) for seed in range(3)] == [3, 4, 5]
+
+
+def test_tables_in_groups_of_every_file_are_joined(tmp_path: Path) -> None:
+    """What has the same name in every file and grows is a table, also if there are several."""
+    (tmp_path / "in").mkdir()
+    write_growing(tmp_path / "in/a.h5", {"train": 3, "test": 4})
+    write_growing(tmp_path / "in/b.h5", {"train": 5, "test": 1})
+    merge_files(tmp_path / "in", tmp_path / "out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert (len(file["train/cost"]), len(file["test/step"])) == (8, 5)
+
+
+def test_columns_and_groups_of_one_file_are_both_merged(tmp_path: Path) -> None:
+    """A log that grows beside groups of tasks: both are taken, and both are proven by a clean."""
+    (tmp_path / "in").mkdir()
+    for worker in range(2):
+        with h5py.File(tmp_path / f"in/w{worker}.h5", "w") as file:
+            file.create_dataset("log", data=[1.0, 2.0], maxshape=(None,))
+            file[f"s{worker}/aep"], file["init"] = 1.0 * worker, 0
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert [one.skipped for one in report.taken] == [("/init",)] * 2
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["log"][:].tolist() == [1.0, 2.0] * 2
+        assert [file[f"s{worker}/aep"][()] for worker in range(2)] == [0.0, 1.0]
+    assert len(find_removable(tmp_path / "out.h5").removable) == 2
+    with h5py.File(tmp_path / "out.h5", "a") as file:
+        file["s1/aep"][...] = 7.0
+    kept = find_removable(tmp_path / "out.h5").kept
+    assert [one.path.name for one in kept] == ["w1.h5"]
+
+
+def test_series_of_unequal_lengths_in_every_task_are_no_damage(tmp_path: Path) -> None:
+    """A killed writer leaves one table with a row too many: where all have one, it is their way."""
+    (tmp_path / "in").mkdir()
+    with h5py.File(tmp_path / "in/a.h5", "w") as file:
+        for seed in range(2):
+            file.create_dataset(f"s{seed}/cost", data=np.arange(4.0), maxshape=(None,))
+            file.create_dataset(f"s{seed}/step", data=np.arange(3.0), maxshape=(None,))
+    assert merge_files(tmp_path / "in", tmp_path / "out.h5").tasks == 2
+
+
+def test_a_file_that_is_no_table_among_tables_is_named(tmp_path: Path) -> None:
+    """Its columns are in a group of their own, which nobody would expect."""
+    (tmp_path / "in").mkdir()
+    for farm in range(2):
+        write_columns(tmp_path / f"in/w{farm}.h5", farm, range(3))
+    with h5py.File(tmp_path / "in/w1.h5", "a") as file:
+        file["version"] = 3
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert [note for note in report.notes if "w1.h5 became a group" in note]
+
+
 def test_record_files_outputs_and_foreign_files_can_be_mixed(
     terminal: Terminal, night: Path
 ) -> None:
@@ -530,6 +617,93 @@ def test_the_audit_trail_says_what_came_from_where(terminal: Terminal, night: Pa
     assert entry["refused"][0]["state"] == "empty"
     with h5py.File(terminal.folder / "out.h5") as file:
         assert file.attrs["h5sweep_audit"] == b"out.h5.audit.jsonl"
+
+
+@pytest.mark.parametrize("choice, taken", [("first", 1), ("last", 2)])
+@pytest.mark.parametrize("key", [None, "s{seed:d}"])
+def test_a_decided_conflict_is_an_entry_with_both_places(
+    tmp_path: Path, key: str | None, choice: str, taken: int
+) -> None:
+    """The audit trail says which file's result was taken and which was left out."""
+    (tmp_path / "in").mkdir()
+    for number in (1, 2):
+        with h5py.File(tmp_path / f"in/w{number}.h5", "w") as file:
+            file["s7/aep"], file[f"s{number}/aep"] = float(number), 0.0
+    policy = h5sweep.Policy(on_conflict=h5sweep.OnConflict(choice))
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5", key=key, policy=policy)
+    (entry,) = read_entries(tmp_path / "out.h5")
+    (conflict,) = entry.conflicts
+    place = ", /s7" if key else ""
+    names = {number: f"{tmp_path}/in/w{number}.h5{place}" for number in (1, 2)}
+    task = "seed=7" if key else "/s7"
+    left_out = [names[3 - taken]]
+    assert (report.tasks, conflict) == (3, (task, names[taken], left_out, choice))
+
+
+def test_a_merge_with_a_key_is_one_line_of_the_audit_trail(tmp_path: Path) -> None:
+    """Also if the run folder has records of earlier merges, which the line names too."""
+    for farm in (1, 2):
+        write_groups(tmp_path / f"w{farm}.h5", farm, range(2))
+        merge_files(tmp_path / f"w{farm}.h5", tmp_path / "out.h5", key=KEY)
+    first, second = read_entries(tmp_path / "out.h5")
+    assert [one.style for one in first.inputs] == ["groups"]
+    assert [(one.style, one.tasks) for one in second.inputs] == [("groups", 2), ("records", 2)]
+    assert second.notes == ()
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+def test_the_audit_trail_has_the_attributes_that_the_output_lacks(
+    tmp_path: Path, key: str | None
+) -> None:
+    """What each worker says of itself is not lost when its file is removed."""
+    (tmp_path / "in").mkdir()
+    for farm in range(2):
+        write_groups(tmp_path / f"in/w{farm}.h5", farm, range(2))
+        with h5py.File(tmp_path / f"in/w{farm}.h5", "a") as file:
+            file.attrs["host"] = f"node{farm}"
+    merge_files(tmp_path / "in", tmp_path / "out.h5", key=key)
+    (entry,) = read_entries(tmp_path / "out.h5")
+    found = [one.left_out for one in entry.inputs]
+    assert found == [{"/@host": "node0"} if key else {}, {"/@host": "node1"}]
+
+
+def test_columns_and_groups_say_which_attribute_of_the_root_is_kept(tmp_path: Path) -> None:
+    """Of a file of columns and one of groups, too."""
+    (tmp_path / "in").mkdir()
+    write_columns(tmp_path / "in/a.h5", 0, range(3))
+    write_groups(tmp_path / "in/b.h5", 0, range(2))
+    for name in "ab":
+        with h5py.File(tmp_path / f"in/{name}.h5", "a") as file:
+            file.attrs.update({"host": name, f"only_{name}": 1, "both": 1})
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert [one.left_out for one in report.taken] == [{}, {"/@host": "b"}]
+    (note,) = report.notes
+    assert "attribute host of / differs" in note and "a.h5 is kept" in note
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert (file.attrs["host"], file.attrs["only_a"], file.attrs["only_b"]) == ("a", 1, 1)
+
+
+def test_a_merged_file_of_columns_can_be_merged_again(tmp_path: Path) -> None:
+    """What it says of itself is its own, and no attribute that differs."""
+    for farm in range(2):
+        write_columns(tmp_path / f"w{farm}.h5", farm, range(3))
+    merge_files(tmp_path / "w0.h5", tmp_path / "out.h5")
+    report = merge_files([tmp_path / "out.h5", tmp_path / "w1.h5"], tmp_path / "out.h5")
+    assert (report.tasks, report.notes) == (6, ())
+
+
+@pytest.mark.parametrize("shape", ["columns", "groups"])
+def test_second_names_and_links_that_are_not_kept_are_listed(tmp_path: Path, shape: str) -> None:
+    """Whoever reads by such a name learns why it is not there, and the file stays."""
+    (tmp_path / "in").mkdir()
+    write = write_columns if shape == "columns" else write_groups
+    write(tmp_path / "in/a.h5", 0, range(3))
+    with h5py.File(tmp_path / "in/a.h5", "a") as file:
+        file["zz_second"] = file["seed" if shape == "columns" else "farm0_t1_s0"]
+        file["zz_soft"], file["zz_type"] = h5py.SoftLink("/seed"), np.dtype("f8")
+    report = merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert set(report.taken[0].skipped) == {"/zz_second", "/zz_soft", "/zz_type"}
+    assert not find_removable(tmp_path / "out.h5").removable
 
 
 def test_the_report_is_there_for_programs(terminal: Terminal, night: Path) -> None:

@@ -43,6 +43,7 @@ class AuditInput(NamedTuple):
     attributes: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     rows: Mapping[str, Sequence[int]] = {}  # table → first row, count
+    left_out: Mapping[str, str] = {}  # attributes that the output lacks → their values
 
 
 class Refused(NamedTuple):
@@ -60,8 +61,8 @@ class Conflict(NamedTuple):
     """Two different results for one task, and which was taken."""
 
     task: str
-    taken: str  # the file
-    left_out: Sequence[str]
+    taken: str  # the file and, unless `task` says that, the place in it
+    left_out: Sequence[str]  # the same of every other
     by: str  # first, last or newest
 
 
@@ -192,19 +193,20 @@ def _append(output: Path, members: str) -> None:
 
 def _input_json(one: AuditInput) -> str:
     """What json.dumps would make of it, in a quarter of the time: there may be many thousands."""
-    path, size_bytes, modified_ns, xxh3, *about, rows = one
+    path, size_bytes, modified_ns, xxh3, *about, rows, left_out = one
     checksum = "null" if xxh3 is None else f'"{xxh3}"'
     places = ",".join([f"{_quoted(table)}:[{first},{n}]" for table, (first, n) in rows.items()])
     return (
         f'{{"path":{_quoted(path)},"size_bytes":{size_bytes},"modified_ns":{modified_ns},'
-        f'"xxh3":{checksum},{_about_json(*about)},"rows":{{{places}}}}}'
+        f'"xxh3":{checksum},{_about_json(*about)},"rows":{{{places}}},'
+        f'"left_out":{_json(dict(left_out)) if left_out else "{}"}}}'
     )
 
 
 @lru_cache(256)
 def _about_json(*about: object) -> str:
     """What is mostly the same in all files of a merge."""
-    return _json(dict(zip(AuditInput._fields[4:-1], about, strict=True)))[1:-1]
+    return _json(dict(zip(AuditInput._fields[4:-2], about, strict=True)))[1:-1]
 
 
 def _json(value: object) -> str:
@@ -312,7 +314,7 @@ def audit_text(entry: AuditEntry) -> str:
         lines += [f"  {one.path}  {one.state}: {one.why}" for one in entry.refused]
     if entry.conflicts:
         lines += ["", f"{count_text(len(entry.conflicts), 'conflict')}"]
-        lines += [_conflict_text(one) for one in entry.conflicts]
+        lines += [f"  {conflict_text(one)}" for one in entry.conflicts]
     if entry.notes:
         lines += ["", "notes", *(f"  {note}" for note in entry.notes)]
     return "\n".join(lines) + "\n"
@@ -328,12 +330,14 @@ def _input_text(one: AuditInput) -> str:
         if count
     ]
     facts += [f"without {', '.join(one.skipped)}"] if one.skipped else []
+    facts += [f"{name} was {value}" for name, value in one.left_out.items()]
     facts += [" ".join(one.findings)] if one.findings else []
     return f"  {one.path}  {'; '.join(facts)}"
 
 
-def _conflict_text(one: Conflict) -> str:
-    return f"  {one.task}: {one.taken} taken ({one.by}), not {', '.join(one.left_out)}"
+def conflict_text(one: Conflict) -> str:
+    """`farm_id=3, seed=42: a.h5, /s42 taken (first), not b.h5, /s42`."""
+    return f"{one.task}: {one.taken} taken ({one.by}), not {', '.join(one.left_out)}"
 
 
 _ABOUT = ("command", "folder", "host", "user", "versions")

@@ -65,6 +65,7 @@ def _taken(one: Taken, here: str) -> AuditInput:
         one.attributes,
         one.skipped,
         one.rows,
+        one.left_out,
     )
 
 

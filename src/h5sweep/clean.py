@@ -320,7 +320,8 @@ def _is_merged(survey: Survey, one: Input, output: Path, item: Item) -> bool:
 
         rows = {table: (first, count) for table, (first, count) in item.rows.items()}
         answers.append(bool(is_in_columns(survey, one, output, rows)))
-    if not item.rows or one.style in (Style.GROUPS, Style.ONE):
+    has_groups = one.contents is not None and one.contents.has_groups
+    if not item.rows or has_groups or one.style in (Style.GROUPS, Style.ONE):
         from .join_groups import is_in_groups
 
         answers.append(bool(is_in_groups(survey, one, output)))

@@ -56,6 +56,8 @@ class Contents:
     data_bytes: int = 0
     first_key: str = ""
     last_key: str = ""
+    tables: tuple[str, ...] = ()  # groups whose columns grow
+    has_groups: bool = False  # groups with datasets beside these
 
 
 @dataclass
@@ -89,6 +91,7 @@ class Layout:
         self.file_stem = PurePosixPath(file_name).stem
         self.by_group: dict[str, dict[str, Dataset]] = {}
         self._tails: dict[str, int] = {}
+        self._tables: list[Table] | None = None
         for path, dataset in tree.datasets:
             parent, _, name = path.rpartition("/")
             self.by_group.setdefault(parent or "/", {})[name] = dataset
@@ -152,13 +155,24 @@ class Layout:
 
     def tables(self) -> list[Table]:
         """Groups with columns that may grow."""
-        found = []
-        for group, datasets in self.by_group.items():
-            growing = {name: dataset for name, dataset in datasets.items() if dataset.may_grow}
-            # A group in which some grow and others do not is that of one task.
-            if growing and (group == "/" or len(growing) == len(datasets)):
-                found.append(Table(group, growing))
-        return found
+        if self._tables is None:
+            found = []
+            for group, datasets in self.by_group.items():
+                growing = {name: dataset for name, dataset in datasets.items() if dataset.may_grow}
+                # A group in which some grow and others do not is that of one task.
+                if growing and (group == "/" or len(growing) == len(datasets)):
+                    found.append(Table(group, growing))
+            if self.groups_beside(found):  # then one in which all grow is that of a task as well
+                found = [table for table in found if table.group == "/"]
+            self._tables = found
+        return self._tables
+
+    def groups_beside(self, tables: Iterable[Table]) -> list[str]:
+        """Groups that hold datasets and are neither tables nor in the group of one."""
+        inside = {table.group for table in tables}
+        return [
+            group for group in self.by_group if group != "/" and inside.isdisjoint(_ways_to(group))
+        ]
 
     def tail_rows(self, table: Table) -> int:
         """How many rows at a table's end were made room for and never written."""
@@ -199,7 +213,17 @@ class Layout:
         datasets = self.tree.datasets
         data_bytes = sum(size for _, d in datasets for _, size in data_extents(d))
         tasks, first, last = self._count(with_keys=with_keys)
-        return Contents(self.style, tasks, len(datasets), data_bytes, first, last)
+        tables = self.tables()
+        return Contents(
+            self.style,
+            tasks,
+            len(datasets),
+            data_bytes,
+            first,
+            last,
+            tuple(table.group for table in tables),
+            bool(self.groups_beside(tables)),
+        )
 
     def _count(self, *, with_keys: bool) -> tuple[int | None, str, str]:
         if self.style is Style.OUTPUT:
@@ -336,8 +360,9 @@ def judge_contents(layout: Layout, require: Sequence[str] = ()) -> list[Finding]
     if require:
         found += _judge_required(layout, require)
     elif not layout.has_own_rules and layout.style is Style.ROWS:
+        uneven = [table for table in layout.tables() if len(table.lengths) > 1]
         for table in layout.tables():
-            found += _judge_table(layout, table)
+            found += _judge_table(layout, table, is_usual=len(uneven) > 1)
     return found
 
 
@@ -383,10 +408,11 @@ def _judge_required(layout: Layout, require: Sequence[str]) -> Iterator[Finding]
                 yield findings.UNEQUAL.finding(lengths=_lengths_text(table))
 
 
-def _judge_table(layout: Layout, table: Table) -> Iterator[Finding]:
-    lengths = table.lengths
-    if len(lengths) > 1:
-        rule = findings.UNEQUAL if _is_interrupted(table) else findings.LENGTHS
+def _judge_table(layout: Layout, table: Table, *, is_usual: bool) -> Iterator[Finding]:
+    """What is wrong with a table; a killed writer leaves no more than one of unequal lengths."""
+    if len(table.lengths) > 1:
+        is_interrupted = _is_interrupted(table) and not is_usual
+        rule = findings.UNEQUAL if is_interrupted else findings.LENGTHS
         yield rule.finding(lengths=_lengths_text(table))
         return
     if not table.is_even:

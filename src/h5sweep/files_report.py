@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .audit import Conflict, conflict_text
 from .inputs import Input, Taken
 from .policy import line_about
 from .units import count_text, size_text
@@ -35,12 +36,15 @@ class FilesReport:
     size_bytes: int
     notes: tuple[str, ...]
     duration_s: float
+    conflicts: tuple[Conflict, ...] = ()  # different results for one task, and which was taken
 
 
 def closing_lines(report: FilesReport) -> Iterator[str]:
     """What to tell somebody at the end of a merge, the next command last."""
+    conflicts = [f"conflict: {conflict_text(one)}" for one in report.conflicts]
     skipped = [f"{one.source.path}: {name}" for one in report.taken for name in one.skipped]
     yield from _some([f"note: {note}" for note in report.notes], "notes")
+    yield from _some(conflicts, "conflicts")
     yield from _some([f"skipped, no result: {place}" for place in skipped], "datasets skipped")
     yield from _some([f"left out: {line_about(one)}" for one in report.refused], "files left out")
     files, tasks = count_text(len(report.taken), "file"), count_text(report.tasks, "task")
@@ -91,6 +95,7 @@ def report_json(report: FilesReport) -> str:
         "bytes": report.size_bytes,
         "files": files,
         "refused": refused,
+        "conflicts": [one._asdict() for one in report.conflicts],
         "notes": list(report.notes),
         "duration_s": round(report.duration_s, 3),
     }

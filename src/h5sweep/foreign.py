@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
@@ -23,6 +23,8 @@ from xxhash import xxh3_64_intdigest
 
 from . import durable
 from .adopt import number_all, tasks_of_output
+from .audit import Conflict
+from .audit_files import absolute
 from .contents import Style
 from .errors import ConflictError, UsageError
 from .folder import RunFolder
@@ -45,6 +47,7 @@ from .plan import Plan, Value, key_text, value_json
 from .processes import this_process
 from .records import FORMAT, NO_TASK, Kind, RecordFile, json_bytes, pack_record
 from .state import IN_OUTPUT, FolderState
+from .units import count_text
 from .values import STR, Schema, decode_result, result_header, schema_from_header
 
 ROLE = "foreign"
@@ -54,6 +57,7 @@ _MAPPED_FILES = 64
 
 Progress = Callable[[int, int], None]
 Cell = tuple[str, tuple[int, ...], bytes]
+_Place = tuple[int, int] | str  # which input and which of its tasks; or in words, the run folder's
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class TakenIn:
     taken: tuple[Taken, ...]
     notes: tuple[str, ...]
     records: tuple[Path, ...]
+    conflicts: tuple[Conflict, ...] = ()
 
 
 def record_tasks(
@@ -104,12 +109,14 @@ def record_tasks(
             done += one.size_bytes
             progress(done, total)
         plan = recording.finish()
+        conflicts = recording.conflicts()
     if plan is not state.plan:
         # Behind the records: until here they are found by their keys.
         folder.save_plan(plan)
     order = {id(one): place for place, one in enumerate(inputs)}
     in_order = sorted(recording.taken, key=lambda it: order[id(it.source)])
-    return TakenIn(tuple(in_order), tuple(recording.notes()), tuple(recording.paths))
+    notes, paths = tuple(recording.notes()), tuple(recording.paths)
+    return TakenIn(tuple(in_order), notes, paths, tuple(conflicts))
 
 
 def is_in_output(survey: Survey, one: Input, output: Path, *, key: str | None) -> bool:
@@ -227,7 +234,8 @@ class _Recording:
         # Of each task met: which input it is from, which of its tasks, where its record is.
         self._seen: dict[int, int] = {}
         self._input_of, self._number_of, self._offset_of = array("l"), array("q"), array("q")
-        self._already = self._resolved = 0
+        self._already = 0
+        self._conflicts: dict[KeyRow, tuple[_Place, list[_Place]]] = {}  # taken, left out
         self._notes: dict[str, None] = {}
         self._units: dict[str, str] = {}
 
@@ -241,7 +249,7 @@ class _Recording:
             self._take_result(taken, tasks, result)
         about = tasks.about
         taken.datasets, taken.attributes = tuple(about.datasets), tuple(about.attributes)
-        taken.skipped = tuple(about.skipped)
+        taken.skipped, taken.left_out = tuple(about.skipped), about.left_out
         self._notes.update(dict.fromkeys(about.notes))
         for name, units in about.units.items():
             if self._units.setdefault(name, units) != units:
@@ -255,7 +263,9 @@ class _Recording:
             if self._is_equal_to_seen(place, task, result):
                 taken.duplicates += 1
             else:
-                self._resolve(row, taken, tasks, result, partial(self._place_text, place))
+                seen = self._input_of[place], self._number_of[place]
+                self._resolve(row, seen, (len(self.taken) - 1, result.number))
+                taken.tasks -= 1
             return
         earlier = self._known.find(task)
         if earlier is None:
@@ -264,11 +274,16 @@ class _Recording:
             self._already += 1
             self._see(task, result, -1)
         else:
-            self._resolve(row, taken, tasks, result, lambda: earlier.where)
+            is_preferred = self._is_preferred(result, earlier)
+            mine = len(self.taken) - 1, result.number
+            pair = (mine, earlier.where) if is_preferred else (earlier.where, mine)
+            self._resolve(row, *pair)
             offset = -1
-            if self._is_preferred(result, earlier):
+            if is_preferred:
                 later = max(result.finished_at, earlier.finished_at + 1e-6)
                 offset = self._append(task, row, result, later)
+            else:
+                taken.tasks -= 1
             self._see(task, result, offset)
 
     def _see(self, task: int, result: Result, offset: int) -> None:
@@ -282,27 +297,48 @@ class _Recording:
             return result.finished_at > earlier.finished_at
         return self._on_conflict is OnConflict.LAST
 
-    def _resolve(
-        self,
-        row: KeyRow,
-        taken: Taken,
-        tasks: TasksOfFile,
-        result: Result,
-        other: Callable[[], str],
-    ) -> None:
-        """Count a conflict that is decided already; ConflictError if it is not to be."""
+    def _resolve(self, row: KeyRow, first: _Place, second: _Place) -> None:
+        """Note a conflict, of which `first` is to be taken; ConflictError if none is to be."""
         if self._on_conflict is OnConflict.STOP:
+            texts = self._place_texts([first, second])
             raise ConflictError(
-                f"two different results for {key_text(self._rule.key(row))}: in {other()} and in "
-                f"{taken.source.path}, {tasks.place(result.number)}; nothing was merged. Say which "
-                "to take with --on-conflict first, last or newest"
+                f"two different results for {key_text(self._rule.key(row))}: in {texts[first]} and "
+                f"in {texts[second]}; nothing was merged. Say which to take with --on-conflict "
+                "first, last or newest"
             )
-        self._resolved += 1
+        self._conflicts.setdefault(row, (first, []))[1].append(second)
 
-    def _place_text(self, place: int) -> str:
-        one, number = self.taken[self._input_of[place]].source, self._number_of[place]
-        with opened_tasks(self._survey, one, self._rule, skip_unmatched=True) as tasks:
-            return f"{one.path}, {tasks.place(number)}"
+    def conflicts(self) -> list[Conflict]:
+        """Every task with different results, and which was taken."""
+        found = self._conflicts
+        places = [place for taken, others in found.values() for place in (taken, *others)]
+        texts = self._place_texts(places, str(Path.cwd()))
+        return [
+            Conflict(
+                key_text(self._rule.key(row)),
+                texts[taken],
+                [texts[place] for place in others],
+                self._on_conflict.value,
+            )
+            for row, (taken, others) in found.items()
+        ]
+
+    def _place_texts(self, places: Iterable[_Place], folder: str = "") -> dict[_Place, str]:
+        """Places for people, paths as seen from `folder`; every file is opened once."""
+        found: dict[_Place, str] = {}
+        by_input: dict[int, list[int]] = {}
+        for place in places:
+            if isinstance(place, str):
+                found[place] = place
+            else:
+                by_input.setdefault(place[0], []).append(place[1])
+        for which, numbers in by_input.items():
+            one = self.taken[which].source
+            name = absolute(one.name, folder) if folder else one.name
+            with opened_tasks(self._survey, one, self._rule, skip_unmatched=True) as tasks:
+                for number in numbers:
+                    found[which, number] = f"{name}, {tasks.place(number)}"
+        return found
 
     def _is_equal_to_seen(self, place: int, task: int, result: Result) -> bool:
         offset = self._offset_of[place]
@@ -366,9 +402,9 @@ class _Recording:
         found = list(self._notes)
         if self._already:
             found.append(f"{self._already:,} tasks were in the run folder already")
-        if self._resolved:
-            words = {"first": "first", "last": "last", "newest": "newest"}[self._on_conflict]
-            found.append(f"{self._resolved:,} tasks had different results: the {words} is kept")
+        if self._conflicts:
+            tasks = count_text(len(self._conflicts), "task")
+            found.append(f"{tasks} had different results: the {self._on_conflict} is kept")
         return found
 
 

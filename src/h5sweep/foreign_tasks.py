@@ -63,6 +63,7 @@ class About:
     units: dict[str, str] = field(default_factory=dict)
     datasets: dict[str, None] = field(default_factory=dict)  # names, in order
     attributes: dict[str, None] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # attributes no output has, as texts
     content: bytes | None = None  # of the whole file, if that is in memory already
 
     def note(self, text: str) -> None:
@@ -193,7 +194,7 @@ class ForeignFile:
         dims = {datasets[name].space.dims for name in self.rule.names}
         if len(dims) != 1 or len(shape := dims.pop() or ()) != 1:
             return False
-        return shape != (1,) or all(dataset.rows == 1 for dataset in datasets.values())
+        return shape != (1,) or all(d.rows == 1 for name, d in datasets.items() if name != INIT)
 
     def table(self) -> tuple[str, dict[str, Dataset]] | None:
         """The group whose columns hold the key, and its columns; UsageError if there are two."""
@@ -256,8 +257,7 @@ class ForeignFile:
 
     def no_values(self, path: str) -> Exception:
         return UnmergeableError(
-            f"{self.one.path}: {path} has a key and no values: remove the group, or leave the "
-            "file out"
+            f"{self.one.path}: {path} has a key and no values: remove it, or leave the file out"
         )
 
     def result(self, datasets: dict[str, Object], group: Object) -> dict[str, Array]:
@@ -331,6 +331,17 @@ class ForeignFile:
                     self.about.units.setdefault(self.name(relative), str(values.reshape(-1)[0]))
                     continue
             self.about.note(f"the attribute {name} of {relative} is not kept")
+
+    def leave_out_attributes(self, group: Object, where: str) -> None:
+        """Say that attributes of a group which is no task are not in the output, but their values
+        are in the audit trail."""
+        for name, attribute in group.attributes.items():
+            try:
+                text = self.values.text_of(attribute)
+            except (Damaged, Unsupported):
+                text = attribute.value.hex()
+            self.about.left_out[f"{group.path}@{name}"] = text
+            self.about.note(f"the attribute {name} of {where} is only in the audit trail")
 
     def encoded(self, result: dict[str, Array], place: str) -> tuple[bytes, bytes]:
         """Schema and data of a record; the error names the file and the task."""
@@ -413,9 +424,8 @@ class GroupTasks:
         for found in file.tree.objects:
             is_task = found.path in self._datasets
             if found.kind is ObjectKind.GROUP and found.attributes and not is_task:
-                below = nearest(found.path, self._datasets)
-                what = f"attributes of {found.path}" if below is None else "of groups in a task"
-                self.about.note(f"attributes of groups that are no task are not kept: {what}")
+                task = nearest(found.path, self._datasets)
+                file.leave_out_attributes(found, found.path if task is None else "groups in a task")
 
     def place(self, number: int) -> str:
         return self._paths[number]
@@ -476,7 +486,7 @@ class _RowTasks:
             if found.path in kept:
                 file.take_attributes_of(found.path[len(prefix) :], found)
             elif found.kind is ObjectKind.GROUP and found.attributes:
-                self.about.note(f"attributes of {found.path} are not kept")
+                file.leave_out_attributes(found, found.path)
 
     def _read_keys(self, columns: dict[str, Dataset]) -> list[KeyRow]:
         lists = []
@@ -524,6 +534,8 @@ class _RowTasks:
             except (Damaged, Unsupported) as error:
                 raise file.failure(path, error) from error
             file.take(found, column, values, path)
+        if not found:
+            raise file.no_values(self._group)
         return encode_rows(file.encoder, found, last - first, str(file.one.path))
 
 

@@ -17,7 +17,7 @@ from .hdf5.errors import Unsupported
 from .hdf5.file import Hdf5File
 from .hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE, Attribute, Storage
 from .hdf5.tree import Dataset
-from .values import Array
+from .values import Array, value_text
 
 MOST_VALUE_BYTES = 512 << 20  # what one task may hold at most; more would not fit into memory
 
@@ -34,6 +34,13 @@ class Values:
         if attribute.space.dims is None:
             return {}
         return self.decoded(attribute.value, attribute.type, attribute.space.dims)
+
+    def text_of(self, attribute: Attribute) -> str:
+        """The value of an attribute for people."""
+        values = self.of_attribute(attribute)
+        if values.keys() <= {""}:
+            return value_text(values.get(""))
+        return ", ".join(f"{name}: {value_text(found)}" for name, found in values.items())
 
     def of_dataset(self, dataset: Dataset) -> dict[str, Array]:
         """All of a dataset; nothing if it holds nothing (a null dataspace)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -48,6 +48,7 @@ MOST_KEPT_BYTES = 256 << 20
 MOST_KEPT_CHUNKS = 1_000_000  # about 200 bytes each
 MOST_ROW_BYTES = 64 << 10
 _DIGITS_ALIKE = str.maketrans("123456789", "000000000")
+MOST_NAMED = 3
 MOST_ALIKE_BYTES = 64 << 20
 LEAST_ALIKE_BYTES = 8 << 10  # a smaller file has no eight groups
 
@@ -112,6 +113,7 @@ class Taken:
     attributes: tuple[str, ...] = ()
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)  # table → first row, count
     skipped: tuple[str, ...] = ()  # datasets that are no results, such as /init
+    left_out: dict[str, str] = field(default_factory=dict)  # attributes that the output lacks
 
 
 class OnConflict(StrEnum):
@@ -450,3 +452,20 @@ def _identity(path: Path) -> Identity | None:
         return identity_of(path.stat())
     except OSError:
         return None
+
+
+def differing_text(name: str, path: str, first: Input, others: Sequence[Input]) -> str:
+    """What to say of an attribute that can be in the output only once."""
+    have = "has another value" if len(others) == 1 else "have other values"
+    return (
+        f"the attribute {name} of {path} differs between files: that of {first.path} is kept, "
+        f"{some_names(others)} {have} (in the audit trail)"
+    )
+
+
+def some_names(inputs: Iterable[Input]) -> str:
+    """The first few, and how many more."""
+    names = [one.name for one in inputs]
+    rest = len(names) - MOST_NAMED
+    more = f" and {rest:,} more" if rest > 0 else ""
+    return ", ".join(names[:MOST_NAMED]) + more

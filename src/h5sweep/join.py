@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from . import durable
-from .audit import AuditEntry, append_entry, audit_path, inputs_json, read_entries
+from .audit import (
+    AuditEntry,
+    AuditInput,
+    Conflict,
+    append_entry,
+    audit_path,
+    inputs_json,
+    read_entries,
+)
 from .audit_files import absolute, audit_inputs, entry_of_files
 from .contents import Style
 from .errors import ChangedError, DamagedError, StorageError, UsageError
@@ -118,13 +127,11 @@ class _FilesMerge:
             self._require_replaceable(self._reason_to_keep_for_shape(good))
             good = self._without_merged(good)
             parts = self._parts(good)
-            for part in parts:
-                self.notes += part.notes
             needed = sum(part.size_bytes for part in parts)
             _require_space(self.output, needed)
             steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
             with durable.replacing(self.output, is_synced=True) as temporary:
-                taken = [one for part in parts for one in part.write(temporary, steps.next())]
+                taken = _united([part.write(temporary, steps.next()) for part in parts])
                 mark_as_merged(temporary, audit_path(self.output).name, _versions(good))
                 with durable.syncing(temporary):
                     for part in parts:
@@ -132,12 +139,18 @@ class _FilesMerge:
                     inputs = inputs_json(audit_inputs(taken))
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()
-            return self._conclude(_way_of(parts), taken, inputs)
+            for part in parts:
+                self.notes += [note for note in part.notes if note not in self.notes]
+            conflicts = [one for part in parts for one in part.conflicts]
+            return self._conclude(_way_of(parts), taken, conflicts, inputs=inputs)
 
     def _parts(self, good: Sequence[Input]) -> list[JoinedColumns | JoinedGroups]:
         """What goes into the output: columns, groups, or both."""
         with_rows = [one for one in good if one.style is Style.ROWS]
         with_groups = [one for one in good if one.style in (Style.GROUPS, Style.ONE)]
+        if growing := _tasks_that_grow(with_rows, has_groups=bool(with_groups)):
+            with_rows = [one for one in with_rows if one not in growing]
+            with_groups = [o for o in good if o in {*with_groups, *growing}]
         if not self._have_common_column(with_rows):
             self.notes.append(
                 "files of datasets that have no name in common are no columns of one table: each "
@@ -145,11 +158,25 @@ class _FilesMerge:
             )
             with_groups, with_rows = [o for o in good if o in {*with_groups, *with_rows}], []
         parts: list[JoinedColumns | JoinedGroups] = []
-        if with_rows:
-            parts.append(JoinedColumns(self.survey, with_rows))
+        columns = JoinedColumns(self.survey, with_rows) if with_rows else None
+        if columns is not None:
+            self.notes += [
+                f"{one.path} became a group with its name: its datasets are not equally long"
+                for one in with_groups
+                if one.style is Style.ONE and one.contents and one.contents.tasks
+            ]
+            parts.append(columns)
+            both = {one for one in with_rows if one.contents and one.contents.has_groups}
+            with_groups = [o for o in good if o in {*with_groups, *both}] if both else with_groups
         if with_groups:
             conflict = self.policy.on_conflict
-            parts.append(JoinedGroups(self.survey, with_groups, on_conflict=conflict))
+            groups = JoinedGroups(
+                self.survey,
+                with_groups,
+                on_conflict=conflict,
+                beside=columns.attribute_owners if columns else {},
+            )
+            parts.append(groups)
         return parts
 
     def _have_common_column(self, inputs: Sequence[Input]) -> bool:
@@ -172,6 +199,9 @@ class _FilesMerge:
         self._require_replaceable(self._reason_to_keep_for_sweep())
         if self._is_named:  # its rows stay anyway
             good = [one for one in good if _resolved(one.path) != self.output]
+        # Records and rows; what an earlier try has recorded is not recorded again.
+        recorded = sum(path.stat().st_size for path in folder.record_paths())
+        _require_space(self.output, 2 * sum(one.size_bytes for one in good) - recorded)
         folder.create()
         with (
             holding(folder.lock_path, tell=self.tell),
@@ -187,10 +217,19 @@ class _FilesMerge:
                 on_conflict=self.policy.on_conflict,
                 progress=self.progress,
             )
-            merged = merge_run(folder, compress=self.compress, progress=self.progress)
-            self.notes += [*found.notes, *merged.notes]
             taken = [_of_original(one, salvaged) for one in found.taken]
-            return self._conclude("sweep", taken)
+            made = {str(path.absolute()) for path in found.records}
+            reports = []
+
+            def note_entry(_: Path, run: AuditEntry) -> None:
+                """Make one line of what came from the files and from the run folder's records."""
+                self.notes += [*found.notes, *run.notes]
+                records = [one for one in run.inputs if one.path not in made and one.tasks]
+                conflicts = [_with_originals(one, salvaged) for one in found.conflicts]
+                reports.append(self._conclude("sweep", taken, conflicts, records=records))
+
+            merge_run(folder, compress=self.compress, progress=self.progress, note_entry=note_entry)
+            return reports[0]
 
     def _salvage_refused(self, folder: RunFolder, apart: Path) -> dict[Input, Input]:
         """Record files of what is intact in the refused files, and which file each came from.
@@ -311,7 +350,15 @@ class _FilesMerge:
                 durable.move_file(aside, self.output)
             raise
 
-    def _conclude(self, way: str, taken: Sequence[Taken], inputs: str | None = None) -> FilesReport:
+    def _conclude(
+        self,
+        way: str,
+        taken: Sequence[Taken],
+        conflicts: Sequence[Conflict],
+        *,
+        records: Sequence[AuditInput] = (),
+        inputs: str | None = None,
+    ) -> FilesReport:
         """Write the audit trail's entry; the output is in its place already."""
         report = FilesReport(
             self.given_output,
@@ -323,25 +370,63 @@ class _FilesMerge:
             size_bytes=self.output.stat().st_size,
             notes=tuple(self.notes),
             duration_s=time.monotonic() - self._begun,
+            conflicts=tuple(conflicts),
         )
         entry = entry_of_files(
             self.output,
-            report.taken if inputs is None else (),
+            (),
             report.refused,
             way=way,
             duration_s=report.duration_s,
             key=self.key,
             policy=self.policy.as_json(),
+            conflicts=report.conflicts,
             notes=report.notes,
         )
+        if inputs is None:
+            inputs = inputs_json([*audit_inputs(taken), *records])
         append_entry(self.output, entry, inputs=inputs)
         return report
+
+
+def _tasks_that_grow(inputs: Sequence[Input], *, has_groups: bool) -> set[Input]:
+    """Files whose groups grow and are tasks: a table is in many files, a task mostly in one."""
+    tables = {one: one.contents.tables for one in inputs if one.contents and one.contents.tables}
+    files_of = Counter(group for groups in tables.values() for group in groups if group != "/")
+    once = sum(count == 1 for count in files_of.values())
+    if 2 * once <= len(files_of) or (len(files_of) == 1 and not has_groups):
+        return set()
+    return {one for one, groups in tables.items() if "/" not in groups}
+
+
+def _united(parts: Sequence[Sequence[Taken]]) -> list[Taken]:
+    """What was taken of each input; of one with columns and groups, by both parts."""
+    found: dict[Input, Taken] = {}
+    for taken in (one for part in parts for one in part):
+        known = found.setdefault(taken.source, taken)
+        if known is not taken:
+            known.tasks += taken.tasks
+            known.duplicates += taken.duplicates
+            known.datasets += taken.datasets
+            known.attributes = tuple(dict.fromkeys(known.attributes + taken.attributes))
+            known.left_out = {**known.left_out, **taken.left_out}
+            known.skipped = tuple(name for name in known.skipped if name in taken.skipped)
+    return list(found.values())
 
 
 def _of_original(one: Taken, salvaged: Mapping[Input, Input]) -> Taken:
     """What was taken, named after the damaged file that it was salvaged from."""
     original = salvaged.get(one.source)
     return one if original is None else replace(one, source=original, xxh3=0)
+
+
+def _with_originals(one: Conflict, salvaged: Mapping[Input, Input]) -> Conflict:
+    """A conflict with the damaged files in place of the record files that were made of them."""
+    here, places = str(Path.cwd()), [one.taken, *one.left_out]
+    for made, original in salvaged.items():
+        name = absolute(made.name, here)
+        places = [place.replace(name, absolute(original.name, here)) for place in places]
+    return one._replace(taken=places[0], left_out=places[1:])
 
 
 def _way_of(parts: Sequence[JoinedColumns | JoinedGroups]) -> str:

@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
 
+from .audit import Conflict
 from .contents import Layout
 from .errors import DamagedError, UsageError
 from .h5 import h5py
@@ -85,11 +86,17 @@ class JoinedColumns:
         self._survey, self._inputs = survey, inputs
         self._schema = Schema(survey, inputs)
         self.notes = self._schema.notes
+        self.conflicts: list[Conflict] = []  # rows have no keys by which they could contradict
         self._batches: list[_Batch] = []
         self._odd: list[_OddPiece] = []
         self._columns = self._schema.columns
         self._tables = {table.name: table for table in self._schema.tables}
         self._routes = [self._route(structure) for structure in self._schema.structures]
+
+    @property
+    def attribute_owners(self) -> dict[tuple[str, str], tuple[Input, str]]:
+        """From which input each attribute of the output is, and its value for people."""
+        return self._schema.attribute_owners()
 
     @property
     def size_bytes(self) -> int:
@@ -117,6 +124,7 @@ class JoinedColumns:
             is_suspect = np.array([one.is_suspect for one in self._inputs], bool)
             for place in np.flatnonzero(has_odd | is_suspect).tolist():
                 self._copy_odd(place, output)
+        self._note_copies(checksums)
         return self._list_taken(checksums)
 
     def verify(self, path: Path, progress: Progress) -> None:
@@ -238,14 +246,33 @@ class JoinedColumns:
         numbers, taken = self._schema.of_input.tolist(), []
         for place, one in enumerate(self._inputs):
             names, datasets, attributes, skipped, tasks = about[numbers[place]]
+            left_out = self._schema.structures[numbers[place]].left_out
             rows = {}
             for name in names:
                 starts, counts = places[name]
                 rows[name] = starts[place], counts[place]
             taken.append(
-                Taken(one, checksums[place], tasks, 0, datasets, attributes, rows, skipped)
+                Taken(
+                    one, checksums[place], tasks, 0, datasets, attributes, rows, skipped, left_out
+                )
             )
         return taken
+
+    def _note_copies(self, checksums: Sequence[int]) -> None:
+        """Say which files are equal: without a key nobody knows that their rows are the same."""
+        firsts: dict[tuple[int, int], Input] = {}
+        pairs = []
+        for one, checksum in zip(self._inputs, checksums, strict=True):
+            first = firsts.setdefault((one.size_bytes, checksum), one)
+            if first is not one and one.contents and one.contents.tasks:
+                pairs.append((one, first))
+        if pairs:
+            one, first = pairs[0]
+            more = f", and so are {len(pairs) - 1:,} more to others" if len(pairs) > 1 else ""
+            self.notes.append(
+                f"{one.path} is equal to {first.path}{more}: such rows are there twice; leave the "
+                "file out, or give --key, by which each task is taken once"
+            )
 
     def _packed_bytes(self, packed: set[str]) -> int:
         sizes = [
@@ -306,9 +333,10 @@ def _about(
         for path, values in structure.attributes.items()
         if path in schema.attributes
         for name in values
+        if f"{path}@{name}" not in structure.left_out
     )
     kept = schema.kept_of(structure)
-    skipped = tuple(path for path in structure.datasets if path not in kept)
+    skipped = tuple(path for path in structure.datasets if path not in kept) + structure.links
     tasks = sum(part.rows for part in structure.tables.values())
     return list(structure.tables), kept, attributes, skipped, tasks
 
@@ -427,8 +455,8 @@ def _columns_in(
 
 
 def _has_other_tables(layout: Layout, paths: Sequence[str]) -> bool:
-    growing = [path for path, dataset in layout.tree.datasets if dataset.may_grow]
-    return not set(growing) <= set(paths)
+    growing = {f"{t.group.rstrip('/')}/{name}" for t in layout.tables() for name in t.columns}
+    return not growing <= set(paths)
 
 
 def _are_rows_equal(

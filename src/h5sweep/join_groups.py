@@ -15,13 +15,15 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
 
+from .audit import Conflict
+from .audit_files import absolute
 from .contents import Layout
 from .errors import ConflictError, DamagedError
 from .group_writer import GroupWriter
@@ -29,9 +31,10 @@ from .hdf5.alike import AlikeFile, AlikeReader
 from .hdf5.errors import Damaged
 from .hdf5.file import Hdf5File, open_file
 from .hdf5.source import Source
-from .hdf5.tree import read_whole_tree
-from .inputs import Input, OnConflict, Survey, Taken, xxh3_of
+from .hdf5.tree import Object, read_whole_tree
+from .inputs import Input, OnConflict, Survey, Taken, differing_text, xxh3_of
 from .task_groups import TaskGroups, refuse_references, task_groups_of, unequal_groups
+from .units import count_text
 
 MEMORY_BYTES = 1 << 30
 START_S = 60.0
@@ -55,24 +58,46 @@ class JoinedGroups:
         inputs: Sequence[Input],
         *,
         on_conflict: OnConflict = OnConflict.STOP,
+        beside: Mapping[tuple[str, str], tuple[Input, str]] | None = None,
     ) -> None:
+        """`beside`: attributes, by object and name, that the output will have from others."""
         self.notes: list[str] = []
         self.size_bytes = sum(one.size_bytes for one in inputs)
         self._survey, self._inputs, self._on_conflict = survey, list(inputs), on_conflict
         self._chosen: dict[str, int] = {}  # path → which input
         self._above: dict[str, int] = {}
-        self._above_digests: dict[str, bytes] = {}
-        self._described: set[str] = set()  # those above that have attributes
+        # Of groups above others: from which input each attribute is, and in which it differs.
+        self._attributes: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._beside = beside or {}
+        self._differing_attributes: dict[tuple[str, str], list[Input]] = {}
+        self._left_out: list[dict[str, str]] = [{} for _ in inputs]
+        self._described: list[dict[str, None]] = [
+            {} for _ in inputs
+        ]  # groups whose attributes it gives
         self._duplicates = array("l", [0] * len(inputs))
         self._skipped: list[tuple[str, ...]] = []
-        self._resolved = 0
+        self._differing: dict[str, list[int]] = {}  # path → the inputs that contradict each other
         for number in range(len(inputs)):
             self._take_input(number)
         self._require_no_nesting()
-        if self._resolved:
-            self.notes.append(
-                f"{self._resolved:,} groups had different content: the {on_conflict} is kept"
-            )
+        if self._differing:
+            groups = count_text(len(self._differing), "group")
+            self.notes.append(f"{groups} had different content: the {on_conflict} is kept")
+        for (path, name), others in self._differing_attributes.items():
+            owner = self._beside.get((path, name))
+            first = owner[0] if owner else self._inputs[self._attributes[path, name][0]]
+            self.notes.append(differing_text(name, path, first, others))
+
+    @property
+    def conflicts(self) -> list[Conflict]:
+        """Groups with different content, and from which input each was taken."""
+        here = str(Path.cwd())
+        found = []
+        for group, numbers in self._differing.items():
+            names = {number: absolute(self._inputs[number].name, here) for number in numbers}
+            taken = names.pop(self._chosen[group])
+            found.append(Conflict(group, taken, list(names.values()), self._on_conflict.value))
+        return found
 
     def _take_input(self, number: int) -> None:
         one = self._inputs[number]
@@ -99,7 +124,8 @@ class JoinedGroups:
                 + (f", and so are {len(unequal) - 1:,} other groups" if len(unequal) > 1 else "")
                 + "; nothing was merged. Say which to take with --on-conflict first, last or newest"
             )
-        self._resolved += len(unequal)
+        for path in unequal:
+            self._differing.setdefault(path, [known]).append(number)
         if self._is_preferred(number, known):
             self._chosen.update(dict.fromkeys(unequal, number))
 
@@ -109,18 +135,25 @@ class JoinedGroups:
         return self._on_conflict is OnConflict.LAST
 
     def _unite(self, number: int, tasks: TaskGroups) -> None:
-        """Take over groups above others; where their attributes differ, the first has its way."""
+        """Take over groups above others with all attributes; of those that differ the first."""
         for path, group in tasks.above().items():
-            digest = tasks.attributes_digest(group)
-            if group.attributes:
-                self._described.add(path)
-            if path not in self._above:
-                self._above[path], self._above_digests[path] = number, digest
-            elif self._above_digests[path] != digest:
-                first = self._inputs[self._above[path]].path
-                note = f"attributes of {path} differ between files: those of {first} are kept"
-                if note not in self.notes:
-                    self.notes.append(note)
+            self._above.setdefault(path, number)
+            for name, digest in tasks.attribute_digests(group).items():
+                if (path, name) in self._beside:
+                    if self._beside[path, name][1] != tasks.attribute_text(group, name):
+                        self._leave_out(number, tasks, group, name)
+                    continue
+                first, known = self._attributes.setdefault((path, name), (number, digest))
+                if first == number:
+                    self._described[number].setdefault(path)
+                elif known != digest:
+                    self._leave_out(number, tasks, group, name)
+
+    def _leave_out(self, number: int, tasks: TaskGroups, group: Object, name: str) -> None:
+        """Note an attribute that the output has with another value."""
+        self._left_out[number][f"{group.path}@{name}"] = tasks.attribute_text(group, name)
+        others = self._differing_attributes.setdefault((group.path, name), [])
+        others.append(self._inputs[number])
 
     def _require_no_nesting(self) -> None:
         """Refuse a group with data in one file that is a group of groups in another."""
@@ -141,7 +174,7 @@ class JoinedGroups:
         with writer or nullcontext():
             for number, groups in enumerate(self._groups_by_input()):
                 taken.append(self._move(writer, number, groups))
-                if groups or self._above_with_attributes(number):
+                if groups or self._described[number]:
                     left.append((number, groups))
                 done += self._inputs[number].size_bytes
                 progress(done, self.size_bytes)
@@ -157,16 +190,12 @@ class JoinedGroups:
             found[number].append(group)
         return found
 
-    def _above_with_attributes(self, number: int) -> list[str]:
-        """Groups above task groups, of which this input has the attributes that are kept."""
-        return [p for p, first in self._above.items() if first == number and p in self._described]
-
     def _move(self, writer: GroupWriter | None, number: int, groups: list[str]) -> Taken:
         """Write what can be moved as bytes; `groups` are the others afterwards."""
         one = self._inputs[number]
         duplicates = self._duplicates[number]
         taken = Taken(one, tasks=len(groups) + duplicates, duplicates=duplicates)
-        taken.skipped = self._skipped[number]
+        taken.skipped, taken.left_out = self._skipped[number], self._left_out[number]
         with opened_groups(self._survey, one) as tasks:
             if set(groups) - tasks.roots.keys():
                 raise DamagedError(f"{one.path} has no longer what it had: give the command again")
@@ -186,7 +215,7 @@ class JoinedGroups:
                 with opened_groups(self._survey, one) as tasks:
                     pairs = [(tasks.roots[group], group) for group in groups]
                     drop = [path[1:] for path in tasks.skipped] if tasks.sources.get("/") else []
-                    copier.copy(one, self._above_with_attributes(number), pairs, drop)
+                    copier.copy(one, list(self._described[number]), pairs, drop)
             copier.close(self._inputs[left[-1][0]].path)
 
     def verify(self, path: Path, progress: Progress = lambda done, total: None) -> None:
@@ -218,14 +247,15 @@ class JoinedGroups:
     def _verify_above(self, output: TaskGroups, tasks: TaskGroups, number: int) -> None:
         theirs = output.above()
         for path, group in tasks.above().items():
-            if path == "/" or self._above.get(path) != number:
-                continue
-            if path not in theirs or (
-                output.attributes_digest(theirs[path]) != tasks.attributes_digest(group)
-            ):
-                raise DamagedError(
-                    f"the attributes of {path} do not read back as they were written"
-                )
+            if self._above.get(path) == number and path not in theirs:
+                raise DamagedError(f"{path} is not in the file that was written")
+            found = output.attribute_digests(theirs[path])
+            for name, digest in tasks.attribute_digests(group).items():
+                is_taken = self._attributes.get((path, name)) == (number, digest)
+                if is_taken and found.get(name) != digest:
+                    raise DamagedError(
+                        f"the attribute {name} of {path} does not read back as it was written"
+                    )
 
 
 def is_in_groups(survey: Survey, one: Input, output: Path) -> bool:

@@ -6,7 +6,7 @@ Only structure is read, except where types can be united for some values and not
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -22,10 +22,12 @@ from .hdf5.datatypes import Class
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute, Filter, Storage
 from .hdf5.tree import Dataset, ObjectKind
-from .inputs import Input, Survey
+from .inputs import Input, Survey, differing_text, some_names
 from .join_rows import RowReader, is_too_large
 from .join_types import (
     TypeID,
+    converted_fill,
+    fill_text,
     holds_objects,
     is_kept_elsewhere,
     may_be_copied,
@@ -36,10 +38,10 @@ from .join_types import (
     type_text,
     unite,
 )
+from .merged_file import OWN_ATTRIBUTES
 from .units import count_text
-from .values import Array
+from .values import Array, value_text
 
-MOST_NAMED = 3
 MOST_SCALE_BYTES = 16 << 20
 AXES_ATTRIBUTES = ("DIMENSION_LIST", "REFERENCE_LIST")
 
@@ -72,6 +74,16 @@ class Value:
         pairs = zip(self.data, other.data, strict=True)
         return all(np.array_equal(first, second) for first, second in pairs)
 
+    def __str__(self) -> str:
+        if self.dims is None:
+            return value_text(None)
+        if not isinstance(self.data, bytes):
+            return value_text(self.data.reshape(self.dims))
+        try:
+            return value_text(np.frombuffer(self.data, self.type.dtype).reshape(self.dims))
+        except TypeError:  # NumPy does not have its type
+            return self.data.hex()
+
 
 @dataclass
 class Part:
@@ -94,7 +106,9 @@ class Structure:
     group_paths: tuple[str, ...] = ()
     axes: dict[str, Axes] = field(default_factory=dict)  # by the path of their dataset
     start: int = 0  # where in the file addresses begin to count
+    links: tuple[str, ...] = ()  # second names, and what is neither a group nor a dataset
     tables: dict[str, Part] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # attributes that others have otherwise
 
     @cached_property
     def columns(self) -> dict[str, Dataset]:
@@ -153,6 +167,7 @@ class Schema:
         self.tables = self._unite_tables()
         self.scales = self._unite_scales()
         self.axes = self._unite_axes()
+        self._owners: dict[tuple[str, str], Structure] = {}  # of attributes, by object and name
         self.attributes = self._unite_attributes()
 
     @property
@@ -244,7 +259,7 @@ class Schema:
         filled = [part for part in parts if part[1].rows] or parts[:1]
         column = self._unite_types(path, table, filled)
         self._decide_mode(column, table, filled, is_everywhere=len(parts) == len(having))
-        self._note_missing(path, table, having)
+        self._note_missing(column, table, having)
         return column
 
     def _unite_types(
@@ -270,7 +285,8 @@ class Schema:
         if len(words) > 1:
             self.notes.append(f"{path} is {' and '.join(words)}: joined as {type_text(united)}")
         encoded = dataset.type.encoded if united == type_of(dataset.type) else b""
-        return Column(path, table.name, united, inner, encoded, fill=dataset.fill)
+        fill = converted_fill(dataset.fill, type_of(dataset.type), united)
+        return Column(path, table.name, united, inner, encoded, fill=fill)
 
     def _require_survival(
         self, path: str, united: TypeID, parts: list[tuple[Structure, Dataset]]
@@ -289,15 +305,17 @@ class Schema:
                         first = (parts[0][0].example, type_of(parts[0][1].type))
                         raise _values_lost(path, one, old, united, first)
 
-    def _note_missing(self, path: str, table: Table, having: list[Structure]) -> None:
+    def _note_missing(self, column: Column, table: Table, having: list[Structure]) -> None:
+        path = column.path
         without = [s for s in having if path not in s.columns and s.tables[table.name].rows]
         if not without:
             return
         numbers = [n for n, s in enumerate(self.structures) if s in without]
         places = np.flatnonzero(np.isin(self.of_input, numbers)).tolist()
         rows = int(table.counts[places].sum())
-        names = _some_names([self.inputs[place] for place in places])
-        self.notes.append(f"{path} is not in {names}: {count_text(rows, 'row')} filled")
+        names = some_names([self.inputs[place] for place in places])
+        fill = fill_text(column.type, column.fill)
+        self.notes.append(f"{path} is not in {names}: {count_text(rows, 'row')} filled with {fill}")
 
     def _decide_mode(
         self,
@@ -365,24 +383,31 @@ class Schema:
     def _unite_attributes(self) -> dict[str, dict[str, Value]]:
         """The attributes of every object of the output: those of the first file that has them."""
         united: dict[str, dict[str, Value]] = {path: {} for path in self._object_paths()}
-        owners: dict[tuple[str, str], Structure] = {}
-        differing: dict[tuple[str, str], Structure] = {}
-        for structure in self.structures:
+        owners = self._owners
+        differing: dict[tuple[str, str], list[int]] = {}
+        for number, structure in enumerate(self.structures):
             for path in united:
                 for name, value in structure.attributes.get(path, {}).items():
                     known = united[path].setdefault(name, value)
                     owners.setdefault((path, name), structure)
                     if known is not value and not known.equals(value):
-                        differing.setdefault((path, name), structure)
-        for (path, name), structure in differing.items():
-            first = owners[path, name].example.path
-            self.notes.append(
-                f"the attribute {name} of {path} differs between files: that of {first} is kept, "
-                f"{structure.example.path} has another"
-            )
+                        differing.setdefault((path, name), []).append(number)
+                        structure.left_out[f"{path}@{name}"] = str(value)
+        for (path, name), numbers in differing.items():
+            first = owners[path, name].example
+            places = np.flatnonzero(np.isin(self.of_input, numbers)).tolist()
+            others = [self.inputs[place] for place in places]
+            self.notes.append(differing_text(name, path, first, others))
         lost = dict.fromkeys(text for s in self.structures for text in s.lost_attributes)
         self.notes += [f"{text} is not kept: it refers to places in its file" for text in lost]
         return united
+
+    def attribute_owners(self) -> dict[tuple[str, str], tuple[Input, str]]:
+        """From which input each attribute of the output is, and its value for people."""
+        return {
+            (path, name): (structure.example, str(self.attributes[path][name]))
+            for (path, name), structure in self._owners.items()
+        }
 
     def _object_paths(self) -> list[str]:
         """The root, the columns, the groups above them, and groups that have attributes."""
@@ -415,9 +440,19 @@ def read_structure(survey: Survey, one: Input) -> Structure:
                 tuple(o.path for o in layout.tree.objects if o.kind is ObjectKind.GROUP),
                 _read_axes(layout),
                 layout.tree.file.superblock.start,
+                tuple(_links(layout)),
             )
     except (Damaged, Unsupported) as error:
         raise DamagedError(f"{one.path}: {error}: leave this file out") from error
+
+
+def _links(layout: Layout) -> Iterator[str]:
+    tree = layout.tree
+    yield from (path for path, _ in tree.second_names)
+    yield from tree.soft_links
+    yield from (
+        o.path for o in tree.objects if o.kind not in (ObjectKind.GROUP, ObjectKind.DATASET)
+    )
 
 
 def _growing(layout: Layout) -> Iterator[str]:
@@ -447,8 +482,8 @@ def _read_attributes(layout: Layout) -> tuple[dict[str, dict[str, Value]], list[
     lost = []
     for one in layout.tree.objects:
         for name, attribute in one.attributes.items():
-            if name in AXES_ATTRIBUTES:
-                continue  # references, which are made anew
+            if name in AXES_ATTRIBUTES or (one.path == "/" and name in OWN_ATTRIBUTES):
+                continue  # made anew: references, and what a merged file says of itself
             value = _read_value(layout, attribute)
             if value is None:
                 lost.append(f"the attribute {name} of {one.path}")
@@ -564,13 +599,6 @@ def _values_lost(
         f"{path} is {type_text(old)} in {one.path}, with values that {type_text(united)} does not "
         f"hold, and {type_text(first[1])} in {first[0].path}: merge these files apart"
     )
-
-
-def _some_names(inputs: Iterable[Input]) -> str:
-    names = [one.name for one in inputs]
-    rest = len(names) - MOST_NAMED
-    more = f" and {rest:,} more" if rest > 0 else ""
-    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def sound_path(one: Input) -> Path | None:

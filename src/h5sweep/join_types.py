@@ -18,7 +18,7 @@ from .hdf5.datatypes import Class, Datatype
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
 from .hdf5.heaps import read_global_heap
-from .values import Array
+from .values import Array, value_text
 
 TypeID = Any  # h5py has no types of its own for type checkers
 _MESSAGE = b"\x03\x00"  # what the library writes before the bytes of a type that it encodes
@@ -237,6 +237,27 @@ def fill_element(type_: TypeID, fill: bytes | None) -> Array:
         if dtype is not None:
             return np.frombuffer(_nan(dtype).tobytes(), np.uint8)
     return np.frombuffer(fill or bytes(type_.get_size()), np.uint8)
+
+
+def converted_fill(fill: bytes | None, old: TypeID, new: TypeID) -> bytes | None:
+    """A fill value as an element of another type; None if it has no meaning there."""
+    if fill is None or old == new:
+        return fill
+    data = np.frombuffer(fill, np.uint8)
+    if holds_objects(old) or holds_objects(new) or not survives(data, old, new):
+        return None
+    return convert(data, old, new).tobytes()
+
+
+def fill_text(type_: TypeID, fill: bytes | None) -> str:
+    """What stands where a file lacks a column, for people."""
+    element = fill_element(type_, fill)
+    if holds_objects(type_):
+        return "empty texts" if type_.get_class() == _h5t.STRING else "nothing"
+    try:
+        return value_text(element.view(type_.dtype).reshape(1)[0]) or "empty texts"
+    except TypeError:  # NumPy does not have it
+        return "zeros"
 
 
 def _nan(dtype: np.dtype[Any]) -> Array:

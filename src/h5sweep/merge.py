@@ -64,19 +64,26 @@ class MergeReport:
 
 
 def merge_run(
-    folder: RunFolder, *, compress: bool = False, progress: Progress | None = None
+    folder: RunFolder,
+    *,
+    compress: bool = False,
+    progress: Progress | None = None,
+    note_entry: Callable[[Path, AuditEntry], None] = append_entry,
 ) -> MergeReport:
     """Write every finished task into the output, verified and durable.
 
     Rows of an existing output whose records are gone are kept. Killed at any moment, the old output
     or the new one is there, whole, and the same call again finishes the job. Raises DamagedError,
     and leaves the old output as it is, if the new one does not read back as it was written. The
-    audit trail beside the output has a line about it afterwards.
+    audit trail beside the output has a line about it afterwards; `note_entry` writes that.
     """
+    merge = partial(
+        _merge_scanned, folder, compress=compress, progress=progress, note_entry=note_entry
+    )
     with suppress(_UnsoundDataError):
-        return _merge_scanned(folder, scan_heads, compress=compress, progress=progress)
+        return merge(scan_heads)
     # Which records these are shows when all of each is read first; the others are merged.
-    return _merge_scanned(folder, scan_stretches, compress=compress, progress=progress)
+    return merge(scan_stretches)
 
 
 class _UnsoundDataError(DamagedError):
@@ -84,7 +91,12 @@ class _UnsoundDataError(DamagedError):
 
 
 def _merge_scanned(
-    folder: RunFolder, scan: Scanner, *, compress: bool, progress: Progress | None
+    folder: RunFolder,
+    scan: Scanner,
+    *,
+    compress: bool,
+    progress: Progress | None,
+    note_entry: Callable[[Path, AuditEntry], None],
 ) -> MergeReport:
     begun = time.monotonic()
     details = merge_details(folder)
@@ -103,7 +115,7 @@ def _merge_scanned(
         if old is not None:
             old.close()
     # Before the note: without it the next run merges again, and leaves its entry then.
-    append_entry(folder.output, merge.audit_entry(time.monotonic() - begun))
+    note_entry(folder.output, merge.audit_entry(time.monotonic() - begun))
     note_merged(folder, state.plan, merge.rows.tasks, **details)
     return merge.report()
 

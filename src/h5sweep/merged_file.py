@@ -18,6 +18,8 @@ from .hdf5.tree import Tree
 MARK = "h5sweep_merged"
 FORMAT = "h5sweep.merged/1"
 _INPUTS = "h5sweep_inputs"
+_AUDIT = "h5sweep_audit"
+OWN_ATTRIBUTES = frozenset((MARK, _INPUTS, _AUDIT))  # of the root; each merged file has its own
 
 Version = tuple[str, int, int]  # absolute path, size, time of last change in ns
 
@@ -27,7 +29,7 @@ def mark_as_merged(path: Path, audit_name: str, inputs: Iterable[Version]) -> No
     with h5py.File(path, "a", locking=False) as file:
         file.attrs[MARK] = np.bytes_(FORMAT)
         file.attrs[_INPUTS] = np.bytes_(digest_of(inputs))
-        file.attrs["h5sweep_audit"] = np.bytes_(audit_name.encode())
+        file.attrs[_AUDIT] = np.bytes_(audit_name.encode())
         file.flush()
 
 

@@ -24,6 +24,7 @@ from .hdf5.datatypes import Class, Datatype
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Storage
 from .hdf5.tree import Dataset, Object, ObjectKind, Tree, Walk
+from .merged_file import OWN_ATTRIBUTES
 from .values import Array
 
 _ROWS_AT_ONCE_BYTES = 8 << 20
@@ -49,6 +50,7 @@ class TaskGroups:
         self._by_path = {o.path: o for o in tree.objects}
         self._by_address = {o.address: o for o in tree.objects}
         self._members: dict[str, _Member] = {}
+        self._inside: dict[str, list[str]] = {}  # members that are part of a task group
         self.sets = alike.sets if alike is not None else []
         content = alike.content if alike is not None else None
         self.content = content if isinstance(content, bytes) else None  # of the whole file
@@ -83,10 +85,13 @@ class TaskGroups:
             is_task = group.path in holders or group.path not in parents
             if group.path != "/" and is_task and nearest(group.path, found) is None:
                 found[group.path] = group.path
-        self.skipped += [p for p in self._tree.soft_links if posixpath.dirname(p) == "/"]
+        names = [*(path for path, _ in self._tree.second_names), *self._tree.soft_links]
+        self.skipped += [path for path in names if nearest(path, found) is None]
         for path in self._members:
-            if nearest(path, found) is None:
+            if (holder := nearest(path, found)) is None:
                 found[path] = path
+            else:
+                self._inside.setdefault(holder, []).append(path)
         return found
 
     def _objects_by_group(self) -> dict[str, list[tuple[str, Object]]]:
@@ -159,11 +164,22 @@ class TaskGroups:
             datasets.update(dict.fromkeys(inside))
         return tuple(datasets), tuple(attributes)
 
-    def attributes_digest(self, group: Object) -> bytes:
-        """What stands for the attributes of one object."""
-        digest = hashlib.blake2b(digest_size=16)
-        self._add_attributes(digest, group)
-        return digest.digest()
+    def attribute_digests(self, group: Object) -> dict[str, bytes]:
+        """What stands for each attribute of one object, but those that a merge gives the root."""
+        found = {}
+        for name in group.attributes.keys() - (OWN_ATTRIBUTES if group.path == "/" else ()):
+            digest = hashlib.blake2b(digest_size=16)
+            self._add_attribute(digest, group, name)
+            found[name] = digest.digest()
+        return found
+
+    def attribute_text(self, group: Object, name: str) -> str:
+        """The value of an attribute for people."""
+        attribute = group.attributes[name]
+        try:
+            return self._values.text_of(attribute)
+        except Unsupported:
+            return attribute.value.hex()
 
     def member(self, path: str) -> _Member | None:
         """The set that a task group is in, by its path in an output, and its place there."""
@@ -172,8 +188,7 @@ class TaskGroups:
     def digest(self, path: str) -> bytes:
         """What stands for all that is in a task group: names, types, shapes, values, links."""
         source = self.roots[path]
-        member = self._members.get(source)
-        objects = self._objects[source] if member is None else self._walked(source, member)
+        objects = self._objects_in(source)
         digest = hashlib.blake2b(digest_size=16)
         start = len(source.rstrip("/"))
         for name, found in sorted(objects, key=lambda it: it[0]):
@@ -193,8 +208,15 @@ class TaskGroups:
                 _add(digest, name[start:], "soft link", target)
         return digest.digest()
 
+    def _objects_in(self, source: str) -> list[tuple[str, Object]]:
+        """All objects of a task group, also those that are in sets."""
+        if (member := self._members.get(source)) is not None:
+            return self._walked(source, member)
+        inside = (self._walked(p, self._members[p]) for p in self._inside.get(source, ()))
+        return [*self._objects[source], *(found for objects in inside for found in objects)]
+
     def _walked(self, source: str, member: _Member) -> list[tuple[str, Object]]:
-        """The objects of a task group in a set, read by the plain reader."""
+        """The objects of a group in a set, read by the plain reader."""
         walk = Walk(Tree(self._tree.file))
         walk.waiting = [(source, int(member.groups.places[0][member.number]))]
         walk.visit_all()
@@ -202,9 +224,12 @@ class TaskGroups:
 
     def _add_attributes(self, digest: hashlib.blake2b, found: Object) -> None:
         for name in sorted(found.attributes):
-            attribute = found.attributes[name]
-            _add(digest, name, _type_words(attribute.type), attribute.space.dims)
-            digest.update(self._plain(attribute.type, attribute.value))
+            self._add_attribute(digest, found, name)
+
+    def _add_attribute(self, digest: hashlib.blake2b, found: Object, name: str) -> None:
+        attribute = found.attributes[name]
+        _add(digest, name, _type_words(attribute.type), attribute.space.dims)
+        digest.update(self._plain(attribute.type, attribute.value))
 
     def _add_dataset(self, digest: hashlib.blake2b, dataset: Dataset) -> None:
         _add(digest, _type_words(dataset.type), dataset.space.dims, dataset.space.limits)

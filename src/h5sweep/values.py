@@ -258,3 +258,13 @@ _LENGTH = struct.Struct("<I")
 _FLOAT = struct.Struct("<d")
 _INT = struct.Struct("<q")
 _KNOWN_DTYPES: dict[np.dtype[Any], tuple[str, bool]] = {}
+
+
+def value_text(values: Array | None) -> str:
+    """A value of any kind for people, with all its digits."""
+    if values is None:
+        return "nothing"
+    found = values.tolist()
+    if isinstance(found, bytes):
+        return found.decode("utf-8", "backslashreplace")
+    return str(found)
