@@ -13,6 +13,8 @@ import pytest
 from h5sweep.hdf5.data import read_chunk, read_column
 from h5sweep.hdf5.errors import Damaged, Unsupported
 from h5sweep.hdf5.file import Hdf5File, open_file
+from h5sweep.hdf5.headers import SYMBOL_TABLE, read_header
+from h5sweep.hdf5.messages import read_symbol_table
 from h5sweep.hdf5.source import OpenSource, Source
 from h5sweep.hdf5.tree import Tree, read_whole_tree
 from hdf5_samples import FILTERS, INDEXES, LIBVERS, write_chunked, write_mixed
@@ -124,8 +126,10 @@ def test_a_tree_that_leads_back_to_itself_ends(tmp_path: Path) -> None:
             file.create_group(f"group_{number:03}")
     content = bytearray(path.read_bytes())
     file_ = open_file(Source(bytes(content)))
-    root = file_.superblock.root_tree
-    assert root is not None and content[root : root + 4] == b"TREE"
+    message = read_header(file_, file_.superblock.root).first(SYMBOL_TABLE)
+    assert message is not None
+    root, _ = read_symbol_table(message.data, file_.widths)
+    assert content[root : root + 4] == b"TREE"
     content[root + 32 : root + 40] = root.to_bytes(8, "little")
     faults = read_whole_tree(open_file(Source(bytes(content)))).faults
     assert any("leads back to itself" in str(fault.error) for fault in faults)

@@ -16,7 +16,7 @@ import numpy as np
 from .elements import decode_elements
 from .hdf5.carve import Carved, Carving
 from .hdf5.chunks import Chunk
-from .hdf5.data import is_fill
+from .hdf5.data import is_fill, overlap
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute, Storage
 from .hdf5.rescue import Stored, read_stored
@@ -156,7 +156,7 @@ class CarvedVariable:
         proof, doubt, places = Proof.CHECKSUM, "", []
         for first in _grid(rows, dims, sides):
             stored, chunk = self._stored(first, rows)
-            part, inside = _overlap(first, rows, dims, sides)
+            part, inside = overlap(first, sides, dims, rows)
             block = np.frombuffer(stored.data, np.uint8).reshape(*sides, -1)
             whole[part] = block[inside]
             # Without a checksum of its index, a chunk may be the right one of something else.
@@ -291,19 +291,6 @@ def _grid(rows: range, dims: tuple[int, ...], sides: tuple[int, ...]) -> Iterato
     return itertools.product(
         first, *(range(0, n, side) for n, side in zip(dims[1:], sides[1:], strict=True))
     )
-
-
-def _overlap(
-    first: tuple[int, ...], rows: range, dims: tuple[int, ...], sides: tuple[int, ...]
-) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Where a chunk goes in what is read, and which part of the chunk that is."""
-    part, inside = [], []
-    ranges = [rows, *(range(n) for n in dims[1:])]
-    for start, side, wanted in zip(first, sides, ranges, strict=True):
-        low, high = max(start, wanted.start), min(start + side, wanted.stop)
-        part.append(slice(low - wanted.start, high - wanted.start))
-        inside.append(slice(low - start, high - start))
-    return tuple(part), tuple(inside)
 
 
 def view_carved(carving: Carving, most_bytes: int) -> list[Group]:

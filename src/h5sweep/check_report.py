@@ -6,7 +6,6 @@ import csv
 import html
 import io
 import json
-import math
 import textwrap
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 from .contents import Contents
 from .findings import Finding, State
 from .keys import Comparison
+from .plan import plain_value
 from .units import count_text, size_text
 
 SCHEMA = "h5sweep.check/1"
@@ -251,7 +251,9 @@ def report_json(report: CheckReport) -> str:
             "unexpected": found.unknown,
             "without_key": found.keyless,
             "columns": {
-                name: [{"value": _plain(v), "done": done, "tasks": total} for v, done, total in c]
+                name: [
+                    {"value": plain_value(v), "done": done, "tasks": total} for v, done, total in c
+                ]
                 for name, c in found.counts().items()
             },
         }
@@ -276,10 +278,6 @@ def _file_json(file: FileReport) -> dict[str, Any]:
             for f in file.findings
         ],
     }
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def report_csv(report: CheckReport) -> Iterator[str]:

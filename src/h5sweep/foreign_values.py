@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .elements import Elements, points_simply, require_no_lists
-from .hdf5.data import LZF, fill_bytes, read_chunk
+from .hdf5.data import LZF, fill_bytes, overlap, read_chunk, start_of
 from .hdf5.datatypes import Datatype
 from .hdf5.errors import Unsupported
 from .hdf5.file import Hdf5File
@@ -98,12 +98,9 @@ class Values:
         size = (last - first) * row_bytes
         if size > MOST_VALUE_BYTES:
             raise Unsupported(f"{size:,} bytes at once")
-        layout = dataset.layout
-        if layout.storage is Storage.CHUNKED:
+        if dataset.layout.storage is Storage.CHUNKED:
             return self._read_chunked(dataset, first, last)
-        is_compact = layout.storage is Storage.COMPACT
-        start = dataset.compact_at if is_compact else layout.address
-        if start is None:
+        if (start := start_of(dataset)) is None:
             return fill_bytes(dataset, size)
         offset = self._file.superblock.start + start + first * row_bytes
         return self._file.source.read(offset, size)
@@ -120,7 +117,7 @@ class Values:
             if chunk.start[0] >= last or chunk.start[0] + side[0] <= first:
                 continue
             data = read_chunk(self._file, dataset, chunk)
-            place, part = _overlap(chunk.start, side, dims, first, last)
+            place, part = overlap(chunk.start, side, dims, range(first, last))
             found[place] = np.frombuffer(data, element).reshape(side)[part]
         return found.tobytes()
 
@@ -130,18 +127,3 @@ def _require_here(dataset: Dataset) -> None:
         raise Unsupported("its data are in another file (external storage)")
     if dataset.layout.storage is Storage.VIRTUAL:
         raise Unsupported("its data are in other files (a virtual dataset)")
-
-
-def _overlap(
-    start: tuple[int, ...], side: tuple[int, ...], dims: tuple[int, ...], first: int, last: int
-) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Which part of a chunk is wanted, and where it belongs among the rows wanted."""
-    lows = [max(start[0], first), *start[1:]]
-    ends = [min(start[0] + side[0], last), *dims[1:]]
-    places, parts = [], []
-    for axis, (low, end) in enumerate(zip(lows, ends, strict=True)):
-        high = min(start[axis] + side[axis], end)
-        shift = first if axis == 0 else 0
-        places.append(slice(low - shift, max(high, low) - shift))
-        parts.append(slice(low - start[axis], max(high, low) - start[axis]))
-    return tuple(places), tuple(parts)

@@ -54,7 +54,7 @@ class Column:
         return {
             "name": self.name,
             "type": self.type,
-            "values": [_to_json(value) for value in self.values],
+            "values": [plain_value(value) for value in self.values],
             "codes": packed.decode(),
         }
 
@@ -269,7 +269,12 @@ def key_json(key: Mapping[str, Value]) -> str:
 def value_json(value: Value) -> str:
     """One value of a key as it stands there."""
     # Of an int the digits are the JSON, and tiny tasks would notice an encoder.
-    return str(value) if type(value) is int else json.dumps(_to_json(value), allow_nan=False)
+    return str(value) if type(value) is int else json.dumps(plain_value(value), allow_nan=False)
+
+
+def plain_value(value: Value) -> Value:
+    """A value as JSON can hold it: infinity is a text there."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def checked_value(name: str, value: object) -> Value:
@@ -424,10 +429,6 @@ def _joined(mine: Column, theirs: Column, new_rows: array[int]) -> Column:
 
 def _describe_types(types: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({type_name})" for name, type_name in types.items())
-
-
-def _to_json(value: Value) -> Value:
-    return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
 def _crc32(text: str) -> int:

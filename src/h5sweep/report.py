@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
 from collections.abc import Iterable, Iterator
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .plan import Key, key_text
+from .plan import Key, Value, key_text, plain_value
 from .processes import ProcessId
 from .records import Kind
 from .state import Failure, FolderState, Missing
@@ -76,7 +75,7 @@ class Status:
     unreadable_files: int
     beyond_plan: int
     per_hour: float | None
-    columns: dict[str, list[tuple[object, int, int]]]
+    columns: dict[str, list[tuple[Value, int, int]]]
 
     @property
     def missing(self) -> int:
@@ -241,7 +240,9 @@ def status_json(status: Status) -> str:
         "results_beyond_plan": status.beyond_plan,
         "per_hour": status.per_hour,
         "columns": {
-            name: [{"value": _plain(v), "done": done, "tasks": total} for v, done, total in counts]
+            name: [
+                {"value": plain_value(v), "done": done, "tasks": total} for v, done, total in counts
+            ]
             for name, counts in status.columns.items()
         },
     }
@@ -326,8 +327,4 @@ def _plain_process(process: ProcessId | None) -> dict[str, Any]:
 
 
 def _plain_key(key: Key) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in key.items()}
-
-
-def _plain(value: object) -> Any:
-    return str(value) if isinstance(value, float) and math.isinf(value) else value
+    return {name: plain_value(value) for name, value in key.items()}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .folder import RunFolder
-from .plan import Key, Plan
+from .plan import Key, Plan, Value
 from .processes import ProcessId
 from .records import (
     DURATION_S,
@@ -175,13 +175,13 @@ class FolderState:
 
     def counts_by_column(
         self, most_values: int | None = None
-    ) -> dict[str, list[tuple[object, int, int]]]:
+    ) -> dict[str, list[tuple[Value, int, int]]]:
         """For each key column, each value with its number of finished and of all tasks.
 
         Columns of more than `most_values` values are left out.
         """
         done_flags = self.kinds.translate(_DONE_FLAGS)
-        counts: dict[str, list[tuple[object, int, int]]] = {}
+        counts: dict[str, list[tuple[Value, int, int]]] = {}
         for column in self.plan.columns:
             if most_values is not None and len(column.values) > most_values:
                 continue

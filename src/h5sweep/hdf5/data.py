@@ -34,13 +34,14 @@ def read_row(file: Hdf5File, dataset: Dataset, row: int) -> Iterator[bytes]:
         yield from _chunked_row(file, dataset, row, row_bytes)
     elif dataset.layout.storage is Storage.VIRTUAL:
         raise Unsupported("data of other files")
-    elif (start := _start_of(dataset)) is None:
+    elif (start := start_of(dataset)) is None:
         yield fill_bytes(dataset, row_bytes)
     else:
         yield file.read(start + row * row_bytes, row_bytes)
 
 
-def _start_of(dataset: Dataset) -> int | None:
+def start_of(dataset: Dataset) -> int | None:
+    """The address of data in one piece; None if none were written."""
     is_compact = dataset.layout.storage is Storage.COMPACT
     return dataset.compact_at if is_compact else dataset.layout.address
 
@@ -113,10 +114,23 @@ def read_chunk(file: Hdf5File, dataset: Dataset, chunk: Chunk) -> bytes:
     return data
 
 
+def overlap(
+    chunk: tuple[int, ...], side: tuple[int, ...], dims: tuple[int, ...], rows: range
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where a chunk that begins at `chunk` goes among some rows, and which part of it that is."""
+    places, parts = [], []
+    for start, length, wanted in zip(chunk, side, (rows, *map(range, dims[1:])), strict=True):
+        low = max(start, wanted.start)
+        high = max(min(start + length, wanted.stop), low)
+        places.append(slice(low - wanted.start, high - wanted.start))
+        parts.append(slice(low - start, high - start))
+    return tuple(places), tuple(parts)
+
+
 def undo_filter(step: Filter, data: bytes, element_bytes: int, size: int) -> bytes:
     """What there was before one filter; Damaged if it cannot be, or fails its checksum."""
     if step.number == DEFLATE:
-        return _inflate(data, size)
+        return inflate(data, size)[0]
     if step.number == SHUFFLE:
         return _unshuffle(data, step.values[0] if step.values else element_bytes)
     if step.number == FLETCHER32:
@@ -156,7 +170,8 @@ def _unpack_lzf(data: bytes, size: int) -> bytes:
     return bytes(found)
 
 
-def _inflate(data: bytes, size: int) -> bytes:
+def inflate(data: bytes, size: int) -> tuple[bytes, int]:
+    """What a gzip stream at the beginning of `data` holds, and how long it is."""
     # What stands behind it may be a checksum, so there may be a little more than the chunk.
     unpacker = zlib.decompressobj()
     try:
@@ -165,7 +180,7 @@ def _inflate(data: bytes, size: int) -> bytes:
         raise Damaged(f"a chunk that cannot be inflated ({error})", Kind.CHECKSUM) from error
     if not unpacker.eof:
         raise Damaged("a compressed chunk that has no end", Kind.CHECKSUM)
-    return found
+    return found, len(data) - len(unpacker.unused_data)
 
 
 def _unshuffle(data: bytes, element_bytes: int) -> bytes:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from .carve import find_offsets
 from .checksum import fletcher32
 from .chunks import Chunk
-from .data import MOST_CHUNK_BYTES, undo_filter
+from .data import MOST_CHUNK_BYTES, inflate, undo_filter
 from .errors import Damaged, Kind, Unsupported
 from .file import Hdf5File
 from .messages import DEFLATE, FLETCHER32, Filter
@@ -62,14 +62,7 @@ def unpack_stream(source: Source, start: int, steps: list[Filter], dataset: Data
     if start >= source.size:
         raise Damaged(f"a chunk at {start:,}, beyond the end of the file", Kind.BEYOND_END)
     raw = source.read(start, min(source.size - start, size + size // 500 + 128))
-    unpacker = zlib.decompressobj()
-    try:
-        data = unpacker.decompress(raw, size + 64)
-    except zlib.error as error:
-        raise Damaged(f"a chunk that cannot be inflated ({error})", Kind.CHECKSUM) from error
-    if not unpacker.eof:
-        raise Damaged("a compressed chunk that has no end", Kind.CHECKSUM)
-    used = len(raw) - len(unpacker.unused_data)
+    data, used = inflate(raw, size)
     for _ in steps[place + 1 :]:
         if fletcher32(raw[:used]) != int.from_bytes(raw[used : used + 4], "little"):
             raise Damaged("wrong checksum of a chunk", Kind.CHECKSUM)

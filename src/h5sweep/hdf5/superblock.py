@@ -31,8 +31,6 @@ class Superblock:
     extension: int | None = None
     driver: int | None = None
     leaf_k: int = 4
-    root_tree: int | None = None
-    root_heap: int | None = None
     checksum_is_right: bool = True
 
     @property
@@ -91,9 +89,7 @@ def _read_old(head: bytes, start: int, version: int) -> Superblock:
     root, cached = cursor.needed_address("the root group"), cursor.uint(4)
     if cached > 2:
         raise Damaged(f"the root group's entry is of kind {cached}; there are 0 to 2")
-    cursor.skip(4)
-    scratch = Cursor(cursor.take(16), cursor.widths)
-    tree, heap = (scratch.address(), scratch.address()) if cached == 1 else (None, None)
+    cursor.skip(4 + 16)  # what is cached stands in the group's header too
     return Superblock(
         start,
         cursor.position,
@@ -105,8 +101,6 @@ def _read_old(head: bytes, start: int, version: int) -> Superblock:
         root,
         driver=driver,
         leaf_k=leaf_k,
-        root_tree=tree,
-        root_heap=heap,
     )
 
 
