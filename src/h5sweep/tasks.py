@@ -296,6 +296,12 @@ def columns_of(group: Group, rule: KeyRule) -> dict[str, Variable]:
     return {}
 
 
+def find_tables(groups: Sequence[Group], rule: KeyRule) -> list[Group]:
+    """The groups whose columns hold a task a row; none if nothing says what is its key."""
+    tables = [group for group in groups if rule.names and columns_of(group, rule)]
+    return [group for group in tables if _group_key(group, rule) is None]
+
+
 def _read_table(group: Group, rule: KeyRule) -> Iterator[Found]:
     columns = columns_of(group, rule)
     names = [name for name in rule.names if name in columns]
