@@ -220,7 +220,8 @@ class CarvedVariable:
         """Whether any of these bytes lies in a stretch of zeros that may be a lost page."""
         if not self._ends_at_page(address, size):
             return Gap.NONE
-        if not all(map(self._may_be_values, self._zero_pages(address, size))):
+        # The page behind it too: what ends the file as zeros began in the midst of a page.
+        if not all(map(self._may_be_values, self._zero_pages(address, size + PAGE_BYTES))):
             return Gap.SURE
         return Gap.MAYBE if size > FEW_BYTES else Gap.NONE  # a single number may well be zero
 
@@ -343,6 +344,8 @@ def _group_of(carving: Carving, carved: Carved, variables: dict[int, CarvedVaria
             group.lost[name] = "its header is not there"
         elif child in variables and not _belongs_elsewhere(carving, carved, found, group):
             group.variables[name] = variables[child]
+            if any(other != name for _, other in found.parents):
+                group.doubt = group.doubt or f"its {name} has another name elsewhere"
     return group
 
 

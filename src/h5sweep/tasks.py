@@ -133,6 +133,7 @@ class Found:
     is_linked: bool = True
     is_row: bool = False
     is_proven: bool = False  # a checksum of the whole result is right
+    key_fills: frozenset[str] = frozenset()  # parts of the key that were perhaps never written
     doubt: str = ""
     extents: tuple[tuple[int, int], ...] = ()  # of what is lost
 
@@ -316,6 +317,9 @@ def _read_table(group: Group, rule: KeyRule) -> Iterator[Found]:
             _take_cells(found, name, variable, row, KeyRule())
         if names and rule.pattern is None:
             _take_row_key(found, rule)
+            # Of columns that grow, the length is written last; of others, values as they come.
+            grown = {name for name in names if columns[name].may_grow}
+            found.key_fills -= grown
         yield found
 
 
@@ -329,6 +333,7 @@ def _take_row_key(found: Found, rule: KeyRule) -> None:
     found.key_proof = min((cell.proof for cell in whole.values()), default=Proof.NOTHING)
     if found.cells and not found.lost and all(cell.is_fill for cell in found.cells.values()):
         found.lost[""] = NEVER_WRITTEN
+    found.key_fills = frozenset(name for name, cell in whole.items() if cell.is_fill)
     found.doubt = found.doubt or next((c.doubt for c in whole.values() if c.doubt), "")
 
 
