@@ -26,6 +26,7 @@ from .tasks import Cell, Group, Proof
 PAGE_BYTES = 4096
 FEW_BYTES = 16  # of zeros at the edge of what lies in a page
 LOST_PAGE = "it lies in a page of zeros that reaches beyond it: a lost page"
+UNSURE_CHUNK = "it was perhaps in the making, and its filter does not tell"
 KEPT_CHUNKS = 4
 Extents = tuple[tuple[int, int], ...]
 
@@ -65,6 +66,7 @@ class CarvedVariable:
         self.claims: list[tuple[int, int, int]] = []  # the extents of all datasets, in order
         self.rivals: dict[int, list[tuple[CarvedVariable, int]]] = {}  # who claims a place too
         self.rescued: dict[int, Rescued] = {}  # chunks that `streams` has settled, by first row
+        self.unsure_from: int | None = None  # rows whose chunks may be of something else
         self._kept: OrderedDict[tuple[int, ...], Stored] = OrderedDict()
 
     @property
@@ -166,6 +168,8 @@ class CarvedVariable:
                 doubt = doubt or self.rescued[first[0]].doubt
             elif chunk is not None and self.is_suspect(chunk.address):
                 doubt = "another dataset claims a chunk of it"
+            elif self.unsure_from is not None and first[0] >= self.unsure_from:
+                doubt = doubt or UNSURE_CHUNK
             if chunk is not None and not stored.is_checked:
                 step = chunk.size // sides[0]
                 at = chunk.address + (rows[0] - first[0]) * step if row is not None else None
@@ -216,7 +220,8 @@ class CarvedVariable:
         """Whether any of these bytes lies in a stretch of zeros that may be a lost page."""
         if not self._ends_at_page(address, size):
             return Gap.NONE
-        if not all(map(self._may_be_values, self._zero_pages(address, size))):
+        # The page behind it too: what ends the file as zeros began in the midst of a page.
+        if not all(map(self._may_be_values, self._zero_pages(address, size + PAGE_BYTES))):
             return Gap.SURE
         return Gap.MAYBE if size > FEW_BYTES else Gap.NONE  # a single number may well be zero
 
@@ -326,6 +331,8 @@ def _group_of(carving: Carving, carved: Carved, variables: dict[int, CarvedVaria
             group.lost[name] = "its header is not there"
         elif child in variables and not _belongs_elsewhere(carving, carved, found, group):
             group.variables[name] = variables[child]
+            if any(other != name for _, other in found.parents):
+                group.doubt = group.doubt or f"its {name} has another name elsewhere"
     return group
 
 

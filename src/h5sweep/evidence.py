@@ -54,6 +54,7 @@ class Candidate:
     gaps: frozenset[str] = frozenset()
     places: tuple[tuple[str, int], ...] = ()  # where values lie that are in one piece
     tail: frozenset[str] = frozenset()  # fills that are so in all rows behind it, or in its page
+    key_fills: frozenset[str] = frozenset()  # of its key, and then only those of the last rows
     is_row: bool = False
     is_expected: bool = True
     confirmed_by: tuple[Way, ...] = ()
@@ -131,12 +132,14 @@ def judge_results(
 
 
 def _note_tails(candidates: Sequence[Candidate]) -> None:
-    """Note of each row which of its values, and of all rows behind it, were perhaps not written."""
+    """Note of each row what of it, and of all rows behind it, was perhaps not written."""
     tails: dict[str, frozenset[str]] = {}
+    key_tails: dict[str, frozenset[str]] = {}
     for candidate in reversed(candidates):
         if candidate.is_row:
-            table = candidate.place.partition(" of ")[2]
+            table, keys = candidate.place.partition(" of ")[2], candidate.key_fills
             candidate.tail = tails[table] = candidate.fills & tails.get(table, candidate.fills)
+            candidate.key_fills = key_tails[table] = keys & key_tails.get(table, keys)
 
 
 def _note_page_ends(candidates: Sequence[Candidate]) -> None:
@@ -172,7 +175,7 @@ def _objection(found: Candidate, siblings: Siblings) -> str:
     if missing:
         return f"{', '.join(missing)} is not there, as it is for others"
     if found.proof is Proof.CHECKSUM and not found.is_row:
-        return ""
+        return _unlike(found, siblings)  # a link, right in itself, may lead to what is there now
     return _unlike(found, siblings) or _unwritten(found, siblings)
 
 
@@ -194,6 +197,8 @@ def _unwritten(found: Candidate, siblings: Siblings) -> str:
             return f"zeros lie where part of {name} should be, as a lost page leaves them"
     if siblings.is_closed or (siblings.is_sound and not found.is_row):
         return ""
+    if found.key_fills:
+        return f"its {min(found.key_fills)} was perhaps not written"
     is_any = found.is_row and siblings.has_unwritten
     for name in sorted(found.fills if is_any else found.tail):
         if not siblings.is_usual(siblings.fills, name):

@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 
 from . import durable
-from .carved import CarvedVariable, view_carved
+from .carved import UNSURE_CHUNK, CarvedVariable, view_carved
 from .errors import DamagedError, StorageError, UsageError
 from .evidence import Candidate, Label, Way, judge_results
 from .folder import RECORDS_SUFFIX, RunFolder
@@ -194,7 +194,7 @@ class _File:
         if root is not None:
             self.take_all(find_rows(root, self.rule))
         else:
-            settle_streams(groups, self.rule)
+            settle_streams(groups, self.rule, is_closed=self.is_closed)
             self.take_all(find_tasks(groups, self.rule, Path(self.path).name))
             if self.job.library is not None and carving.has_superblock:
                 self.ask_library(self.job.library, carving)
@@ -298,8 +298,10 @@ class _File:
         is_new = is_sound and place.strip("/") not in self.looked_at
         is_missed = is_new or place.strip("/") in self.unsupported
         found = Candidate(key, place, Way.LIBRARY, form_of(schema), b"", Proof.NOTHING)
-        found.doubt = "" if is_missed else "only the HDF5 library reads it so"
         found.is_row = header["is_row"]
+        found.doubt = "" if is_missed else "only the HDF5 library reads it so"
+        if found.is_row and is_missed and not self.is_closed:
+            found.doubt = UNSURE_CHUNK
         found.is_expected = self.rule.is_expected(key)
         self.take(self.stage.add(found, schema, data))
 

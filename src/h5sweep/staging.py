@@ -59,6 +59,7 @@ class Stage:
             frozenset(name for name, cell in cells.items() if cell.is_fill),
             frozenset(name for name, cell in cells.items() if cell.has_gap),
             tuple((n, cell.offset) for n, cell in cells.items() if cell.offset is not None),
+            key_fills=found.key_fills,
             is_row=found.is_row and not found.is_proven,
             is_expected=rule.is_expected(found.key),
         )

@@ -8,21 +8,20 @@ the streams of a file fall into families, and a family is a chunk if it can be n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from .carved import CarvedVariable, Rescued
 from .elements import decode_elements
-from .hdf5.chunks import Chunk
 from .hdf5.data import fill_bytes
 from .hdf5.errors import Damaged, Unsupported
-from .hdf5.messages import DEFLATE
+from .hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
 from .hdf5.rescue import Stored, chunk_bytes, find_streams, read_stored, unpack_stream
 from .hdf5.tree import data_extents
 from .key_rule import KeyRule
-from .tasks import Group, columns_of
+from .tasks import Group, columns_of, find_tables
 from .values import Array
 
 MOST_FREE = 24  # chunks that are looked for at a time
@@ -39,9 +38,13 @@ class Slot:
 
     name: str
     variable: CarvedVariable
-    first: int
+    start: tuple[int, ...]
     claim: Stored | None
     is_claim_right: bool  # its size is as its index says, and nobody else claims its place
+
+    @property
+    def first(self) -> int:
+        return self.start[0]
 
     @property
     def room(self) -> int:
@@ -56,12 +59,15 @@ class Family:
     rows: int
 
 
-def settle_streams(groups: Sequence[Group], rule: KeyRule) -> None:
+def settle_streams(groups: Sequence[Group], rule: KeyRule, *, is_closed: bool) -> None:
     """Give the columns of all tables the streams that are their chunks. Nothing on disk changes.
 
-    A writer in SWMR mode puts nothing where something is that an index leads to.
+    A writer in SWMR mode puts nothing where something is that an index leads to. Chunks that are
+    packed otherwise do not tell where they end, nor whose they are: the last are in doubt, unless
+    the file was closed.
     """
-    for group in groups:
+    every = [v for g in groups for v in g.variables.values() if isinstance(v, CarvedVariable)]
+    for group in find_tables(groups, rule):
         columns: dict[str, CarvedVariable] = {
             name: variable
             for name, variable in columns_of(group, rule).items()
@@ -72,7 +78,12 @@ def settle_streams(groups: Sequence[Group], rule: KeyRule) -> None:
         kinds = {_kind_of(variable) for variable in packed.values()}
         for kind in kinds:
             alike = {name: v for name, v in packed.items() if _kind_of(v) == kind}
-            _Table(columns, alike, rule).settle()
+            mine = {id(variable) for variable in alike.values()}
+            others = [variable for variable in every if id(variable) not in mine]
+            _Table(columns, alike, rule, others).settle()
+        for variable in () if is_closed else columns.values():
+            if variable not in packed.values():
+                _doubt_last_chunks(variable)
 
 
 def _grows_packed(variable: CarvedVariable) -> bool:
@@ -80,6 +91,14 @@ def _grows_packed(variable: CarvedVariable) -> bool:
     sides = dataset.layout.chunk
     is_packed = any(step.number == DEFLATE for step in dataset.filters)
     return is_packed and sides[0] > 1 and all(s >= n for s, n in zip(sides[1:], dims[1:]))  # noqa: B905 (of one length)
+
+
+def _doubt_last_chunks(variable: CarvedVariable) -> None:
+    """Doubt what may have been moved when the file was left, if its size varies as it is packed."""
+    sides = variable.dataset.layout.chunk
+    if sides and any(step.number not in (SHUFFLE, FLETCHER32) for step in variable.dataset.filters):
+        last = max((variable.shape or (1,))[0] - 1, 0) // sides[0]
+        variable.unsure_from = max(last + 1 - _LAST_CHUNKS, 0) * sides[0]
 
 
 def _kind_of(variable: CarvedVariable) -> tuple[object, ...]:
@@ -97,10 +116,12 @@ class _Table:
         columns: Mapping[str, CarvedVariable],
         alike: Mapping[str, CarvedVariable],
         rule: KeyRule,
+        others: list[CarvedVariable],
     ) -> None:
         self.columns = columns
         self.alike = alike
         self.rule = rule
+        self.others = others  # all else in the file, of this table or not
         self.sample = next(iter(alike.values()))
         lengths = [variable.shape[0] for variable in columns.values() if variable.shape]
         self.rows, self.longest = min(lengths), max(lengths) + 1
@@ -112,15 +133,56 @@ class _Table:
             return
         fixed, free = self.slots()
         orphans = self.orphans(fixed)
-        self.explain(orphans, fixed)
+        free, twins = self.without_twins(free)
+        explained = self.explain(orphans, [*fixed, *twins])
+        rivals = self.rivals()
+        explained += self.explain(orphans, rivals)
         families = self.families(orphans, free)
         self.safe_rows = self.longest
         if (claimed := self.claimed(free, families)) is not None:
             self.take(free, [claimed])
+            self.doubt_short(free, explained)
             return
         self.safe_rows = self.rows_before(free, families)
         if len(free) <= MOST_FREE:
-            self.take(free, list(self.solve(free, families)))
+            # What is left over may as well belong to others whose chunks are of this size.
+            self.take(free, [] if rivals else self.solve(free, families))
+
+    def without_twins(self, free: list[Slot]) -> tuple[list[Slot], list[Slot]]:
+        """Set chunks apart that are whole and begin as another does: no family tells them apart."""
+        whole = [slot for slot in free if slot.is_claim_right and not self.is_short(slot)]
+        twins = [slot for slot in whole if any(self.begins(slot, other) for other in whole)]
+        return [slot for slot in free if slot not in twins], twins
+
+    def begins(self, slot: Slot, other: Slot) -> bool:
+        assert slot.claim is not None and other.claim is not None  # they are right
+        own = Family(slot.claim.data, self.rows_in(slot.claim.data))
+        return slot is not other and self.is_version(own, other.claim.data)
+
+    def is_short(self, slot: Slot) -> bool:
+        """Whether its last rows are fill values, as those are that were not written."""
+        assert slot.claim is not None
+        return self.rows_in(slot.claim.data) < min(slot.room, self.rows - slot.first)
+
+    def rivals(self) -> list[Slot]:
+        """The chunks of all others whose streams cannot be told from those of this table."""
+        size = chunk_bytes(self.sample.dataset)
+        return [
+            Slot("", variable, chunk.start, None, is_claim_right=True)
+            for variable in self.others
+            if any(step.number == DEFLATE for step in variable.dataset.filters)
+            and chunk_bytes(variable.dataset) == size
+            for chunk in variable.dataset.chunks
+        ]
+
+    def doubt_short(self, free: list[Slot], explained: list[Family]) -> None:
+        """Doubt fill values where a stream that was taken for another chunk may be a newer one."""
+        for slot in free:
+            assert slot.claim is not None  # it was taken
+            own = Family(slot.claim.data, self.rows_in(slot.claim.data))
+            newer = (f for f in explained if f.rows > own.rows and self.is_version(own, f.data))
+            if self.is_short(slot) and any(newer):
+                slot.variable.rescued[slot.first] = Rescued(own.data, slot.room, _AMBIGUOUS)
 
     def rows_before(self, free: list[Slot], families: list[Family]) -> int:
         """How many rows there were before the append that did not come to its end."""
@@ -140,15 +202,16 @@ class _Table:
             side = variable.dataset.layout.chunk[0]
             last = (self.rows - 1) // side
             for number in range(last + 1):
-                slot = self.slot(name, variable, number * side)
+                inner = (0 for _ in variable.dataset.layout.chunk[1:])
+                slot = self.slot(name, variable, (number * side, *inner))
                 is_done = number <= last - _LAST_CHUNKS and slot.is_claim_right
                 (fixed if is_done else free).append(slot)
                 if is_done:
                     slot.claim = None  # not to be kept: there may be many
         return fixed, free
 
-    def slot(self, name: str, variable: CarvedVariable, first: int) -> Slot:
-        chunk = self.chunk(variable, first)
+    def slot(self, name: str, variable: CarvedVariable, start: tuple[int, ...]) -> Slot:
+        chunk = variable.chunks.get(start)
         try:
             stored = None if chunk is None else read_stored(variable.file, variable.dataset, chunk)
         except (Damaged, Unsupported):
@@ -159,10 +222,7 @@ class _Table:
             and stored.size == chunk.size
             and not variable.is_suspect(chunk.address)
         )
-        return Slot(name, variable, first, stored, is_right)
-
-    def chunk(self, variable: CarvedVariable, first: int) -> Chunk | None:
-        return variable.chunks.get((first, *(0 for _ in variable.dataset.layout.chunk[1:])))
+        return Slot(name, variable, start, stored, is_right)
 
     def orphans(self, fixed: list[Slot]) -> list[Family]:
         """Streams of this kind at which no index that is surely right points."""
@@ -170,13 +230,11 @@ class _Table:
         start = file.superblock.start
         taken = [
             (start + at, start + at + size)
-            for variable in self.columns.values()
-            if variable.dataset.filters == () or variable not in self.alike.values()
+            for variable in self.others
             for at, size in data_extents(variable.dataset)
         ]
         for slot in fixed:
-            chunk = self.chunk(slot.variable, slot.first)
-            assert chunk is not None  # it is fixed because of it
+            chunk = slot.variable.chunks[slot.start]
             taken.append((start + chunk.address, start + chunk.address + chunk.size))
         found, kept = [], 0
         sizes = {chunk_bytes(dataset), chunk_bytes(dataset) + 4}
@@ -204,12 +262,15 @@ class _Table:
         size = older.rows * self.row_bytes
         return newer[:size] == older.data[:size]
 
-    def explain(self, orphans: list[Family], fixed: list[Slot]) -> None:
-        """Drop earlier versions of chunks that are known."""
-        for slot in fixed if orphans else ():
-            known = self.slot(slot.name, slot.variable, slot.first).claim
-            if known is not None:
-                orphans[:] = [o for o in orphans if not self.is_version(o, known.data)]
+    def explain(self, orphans: list[Family], known: list[Slot]) -> list[Family]:
+        """Drop earlier versions of chunks that are known, and return them."""
+        dropped: list[Family] = []
+        for slot in known if orphans else ():
+            claim = slot.claim or self.slot(slot.name, slot.variable, slot.start).claim
+            if claim is not None:
+                dropped += [o for o in orphans if self.is_version(o, claim.data)]
+                orphans[:] = [o for o in orphans if not self.is_version(o, claim.data)]
+        return dropped
 
     def families(self, orphans: list[Family], free: list[Slot]) -> list[Family]:
         """Put versions of one chunk together, the longest standing for all."""
@@ -245,27 +306,30 @@ class _Table:
             return own
         return next((family for family in families if self.is_version(own, family.data)), None)
 
-    def solve(self, free: list[Slot], families: list[Family]) -> Iterator[dict[Slot, Family]]:
-        """Every way to give each chunk a family of its own, under which all keys can be."""
+    def solve(self, free: list[Slot], families: list[Family]) -> list[dict[Slot, Family]]:
+        """Every way to give each chunk a family of its own, under which all keys can be.
+
+        None if there are too many to look at all: those left out may be the right ones.
+        """
         options = {slot: [f for f in families if self.may_be(slot, f)] for slot in free}
         for slot in free:
             if slot.is_claim_right and (own := self.family_of(slot, [])) is not None:
                 options[slot].append(own)
         order = sorted(free, key=lambda slot: len(options[slot]))
-        steps = count = 0
+        found: list[dict[Slot, Family]] = []
         waiting: list[dict[Slot, Family]] = [{}]
-        while waiting and steps < MOST_STEPS and count < MOST_SOLUTIONS:
-            steps += 1
+        for _ in range(MOST_STEPS):
+            if not waiting or len(found) > MOST_SOLUTIONS:
+                return found if not waiting else []
             chosen = waiting.pop()
-            if len(chosen) == len(order):
-                if self.has_possible_keys(chosen):
-                    count += 1
-                    yield chosen
-                continue
-            slot = order[len(chosen)]
-            used = set(map(id, chosen.values()))
-            left = [family for family in options[slot] if id(family) not in used]
-            waiting += [{**chosen, slot: family} for family in left]
+            if len(chosen) < len(order):
+                slot = order[len(chosen)]
+                used = set(map(id, chosen.values()))
+                left = [family for family in options[slot] if id(family) not in used]
+                waiting += [{**chosen, slot: family} for family in left]
+            elif self.has_possible_keys(chosen):
+                found.append(chosen)
+        return []
 
     def may_be(self, slot: Slot, family: Family) -> bool:
         most = min(slot.room, self.longest - slot.first)
@@ -358,6 +422,6 @@ def _are_usual(values: Array) -> bool:
     if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
         return bool((np.abs(values.astype(np.float64)) < 2.0**48).all())
     if values.dtype.kind in "fc":
-        size = np.abs(values[np.isfinite(values) & (values != 0)])
+        size = np.abs(values[np.isfinite(values) & (values != 0)]).astype(np.float64)
         return bool(((size > 1e-100) & (size < 1e100)).all())
     return True

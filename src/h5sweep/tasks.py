@@ -88,6 +88,7 @@ class Found:
     is_linked: bool = True
     is_row: bool = False
     is_proven: bool = False  # a checksum of the whole result is right
+    key_fills: frozenset[str] = frozenset()  # parts of the key that were perhaps never written
     doubt: str = ""
     extents: tuple[tuple[int, int], ...] = ()  # of what is lost
 
@@ -244,6 +245,12 @@ def columns_of(group: Group, rule: KeyRule) -> dict[str, Variable]:
     return {}
 
 
+def find_tables(groups: Sequence[Group], rule: KeyRule) -> list[Group]:
+    """The groups whose columns hold a task a row; none if nothing says what is its key."""
+    tables = [group for group in groups if rule.names and columns_of(group, rule)]
+    return [group for group in tables if _group_key(group, rule) is None]
+
+
 def _read_table(group: Group, rule: KeyRule) -> Iterator[Found]:
     columns = columns_of(group, rule)
     names = [name for name in rule.names if name in columns]
@@ -258,6 +265,9 @@ def _read_table(group: Group, rule: KeyRule) -> Iterator[Found]:
             _take_cells(found, name, variable, row, KeyRule())
         if names and rule.pattern is None:
             _take_row_key(found, rule)
+            # Of columns that grow, the length is written last; of others, values as they come.
+            grown = {name for name in names if columns[name].may_grow}
+            found.key_fills -= grown
         yield found
 
 
@@ -271,6 +281,7 @@ def _take_row_key(found: Found, rule: KeyRule) -> None:
     found.key_proof = min((cell.proof for cell in whole.values()), default=Proof.NOTHING)
     if found.cells and not found.lost and all(cell.is_fill for cell in found.cells.values()):
         found.lost[""] = NEVER_WRITTEN
+    found.key_fills = frozenset(name for name, cell in whole.items() if cell.is_fill)
     found.doubt = found.doubt or next((c.doubt for c in whole.values() if c.doubt), "")
 
 

@@ -1,0 +1,205 @@
+"""Writers that keep their results in other ways: whatever happens, none gives a wrong one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from check_samples import set_flags
+from h5sweep.evidence import Candidate, Label, Way, judge_results
+from h5sweep.salvage import salvage_files
+from h5sweep.tasks import Proof
+from salvage_checks import Results, are_equal, read_results
+
+TASKS = 40
+KEY = "case,seed"
+GZIP = {"compression": "gzip"}
+LZF = {"compression": "lzf", "shuffle": True}
+BYTES = {"x": ((4,), "u1"), "n": ((), "u1")}
+FLOATS = {"x": ((3, 2), "f8"), "y": ((), "f8"), "cost": ((), "f8")}
+
+
+class Recorder(io.BytesIO):
+    """A file in memory that remembers what it was after each write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states: list[bytes] = []
+
+    def write(self, data: Any) -> int:
+        written = super().write(data)
+        self.states.append(self.getvalue())
+        return written
+
+
+def key_of(task: int) -> tuple[int, int]:
+    return 1 + task // 4, task % 4
+
+
+def write_table(
+    file: Any,
+    truth: Results,
+    *,
+    columns: dict[str, Any] = FLOATS,
+    key_type: str = "i8",
+    chunk: int = 64,
+    path: str = "/",
+    tasks: range = range(TASKS),
+    settings: dict[str, Any] = GZIP,
+    grows: bool = True,
+) -> None:
+    """A row a task, appended to columns or put into columns that have their length already."""
+    group = file.require_group(path)
+    about = {"case": ((), key_type), "seed": ((), key_type), **columns}
+    for name, (inner, dtype) in reversed(about.items()):
+        rows, most = (0, (None, *inner)) if grows else (len(tasks), None)
+        side = min(chunk if name in KEY else chunk // 4, rows or chunk)
+        group.create_dataset(
+            name, (rows, *inner), dtype, maxshape=most, chunks=(side, *inner), **settings
+        )
+    file.flush()
+    for row, task in enumerate(tasks):
+        chance = np.random.default_rng(task)
+        values = dict(zip(("case", "seed"), key_of(task), strict=True))
+        result = {
+            name: np.asarray(chance.uniform(100, 200, inner)).astype(dtype)
+            for name, (inner, dtype) in columns.items()
+        }
+        for name, value in reversed({**values, **result}.items()):
+            if grows:
+                group[name].resize(row + 1, axis=0)
+            group[name][row] = value
+        truth[key_of(task)] = result
+        file.flush()
+
+
+def recorded(libver: str = "earliest", **about: Any) -> tuple[list[bytes], Results]:
+    recorder, truth = Recorder(), Results()
+    with h5py.File(recorder, "w", libver=libver) as file:
+        write_table(file, truth, **about)
+    return recorder.states, truth
+
+
+def salvaged(content: bytes, folder: Path, truth: Results, *, is_open: bool = False) -> int:
+    """How many results come back, all of them right."""
+    path = folder / "worker.h5"
+    path.write_bytes(content)
+    if is_open and content[8] == 3:
+        set_flags(path, 1)
+    report = salvage_files(path, to=folder / "out", key=KEY, use_library=False)
+    for old in (folder / "out").glob("*.records"):
+        found = read_results(old)
+        old.unlink()
+        wrong = [k for k in found if k not in truth or not are_equal(found[k], truth[k])]
+        assert not wrong, (wrong, report.files[0].what)
+    return report.recovered
+
+
+ODD_TABLES: dict[str, dict[str, Any]] = {
+    "columns of as many bytes, but other rows": {"columns": BYTES, "key_type": "u1"},
+    "small chunks": {"chunk": 8},
+    "lzf": {"settings": LZF},
+    "lzf latest": {"settings": LZF, "libver": "latest"},
+    "rows there from the beginning": {"settings": {}, "grows": False},
+    "rows there from the beginning, gzip": {"grows": False, "libver": "latest"},
+}
+
+
+@pytest.mark.parametrize("style", ODD_TABLES)
+def test_a_killed_writer_of_a_table_gives_nothing_wrong(style: str, tmp_path: Path) -> None:
+    """After any write, what comes back of a table is what was written, under its own key."""
+    states, truth = recorded(**ODD_TABLES[style])
+    for content in states[::9]:
+        if len(content) > 48:
+            salvaged(content, tmp_path, truth, is_open=True)
+
+
+def test_a_lost_index_does_not_mix_chunks(tmp_path: Path) -> None:
+    """Where too many streams may be too many chunks to try them all, none is taken."""
+    states, truth = recorded("latest", chunk=8)
+    places = list(find_all(states[-1], b"EADB"))
+    assert places
+    for at in places:
+        content = bytearray(states[-1])
+        content[at + 40] ^= 0xFF
+        salvaged(bytes(content), tmp_path, truth)
+
+
+def find_all(content: bytes, what: bytes) -> Iterator[int]:
+    at = content.find(what)
+    while at >= 0:
+        yield at
+        at = content.find(what, at + 1)
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_tables_whose_chunks_are_alike_give_everything(libver: str, tmp_path: Path) -> None:
+    """Two tables in a file, and chunks of one column that hold the same, cost nothing."""
+    recorder, truth = Recorder(), Results()
+    with h5py.File(recorder, "w", libver=libver) as file:
+        write_table(file, truth, path="one", tasks=range(20), chunk=8)
+        write_table(file, truth, path="two", tasks=range(20, 40))
+    assert salvaged(recorder.getvalue(), tmp_path, truth) == TASKS
+
+
+def test_groups_whose_datasets_may_grow_are_no_tables(tmp_path: Path) -> None:
+    """A group a task with gzip data that may grow gives every task, and no search among streams."""
+    recorder, truth = Recorder(), Results()
+    with h5py.File(recorder, "w") as file:
+        for task in range(TASKS):
+            group = file.create_group(f"t{task}")
+            group.attrs.update(dict(zip(("case", "seed"), key_of(task), strict=True)))
+            x = np.random.default_rng(task).normal(size=(50, 2))
+            group.create_dataset("x", data=x, maxshape=(None, 2), chunks=(64, 2), **GZIP)
+            truth[key_of(task)] = {"x": x}
+    assert salvaged(recorder.getvalue(), tmp_path, truth) == TASKS
+
+
+def test_a_file_that_ends_in_zeros_gives_what_lies_before(tmp_path: Path) -> None:
+    """Zeros from the midst of a value to the end of the file are no values, of however many."""
+    recorder, truth = Recorder(), Results()
+    with h5py.File(recorder, "w") as file:
+        for task in range(3):
+            group = file.create_group(f"t{task}")
+            group.attrs.update(dict(zip(("case", "seed"), key_of(task), strict=True)))
+            group["x"] = np.random.default_rng(task).normal(size=(50, 2))
+            truth[key_of(task)] = {"x": group["x"][...]}
+        data = [group["x"].id.get_offset() for group in file.values()]
+    content = recorder.getvalue()
+    for start in data:
+        cut = content[: start + 400]
+        salvaged(cut + bytes(len(content) - len(cut) + 8192), tmp_path, truth)
+
+
+def candidate(number: int, shape: tuple[int, ...], proof: Proof) -> Candidate:
+    form = (("x", "<f8", shape),)
+    return Candidate({"seed": number}, f"/t{number}", Way.CARVED, form, b"", proof)
+
+
+def test_a_checksum_does_not_vouch_for_a_link() -> None:
+    """A result of another kind than all others is not verified: its link may be an old one."""
+    results = [candidate(number, (), Proof.CHECKSUM) for number in range(5)]
+    odd = candidate(5, (24, 2), Proof.CHECKSUM)
+    judge_results([*results, odd])
+    assert odd.label is Label.UNVERIFIED
+    assert all(result.label is Label.VERIFIED for result in results)
+
+
+def test_a_dataset_of_two_names_is_doubted(tmp_path: Path) -> None:
+    """Two tasks that have one dataset by different names: one of their links is an old one."""
+    recorder, truth = Recorder(), Results()
+    with h5py.File(recorder, "w") as file:
+        for task in range(4):
+            group = file.create_group(f"t{task}")
+            group.attrs.update(dict(zip(("case", "seed"), key_of(task), strict=True)))
+            group["x"], group["y"] = float(task), 10.0 + task
+            truth[key_of(task)] = {"x": np.asarray(float(task)), "y": np.asarray(10.0 + task)}
+        del file["t3/y"]
+        file["t3/y"] = file["t2/x"]
+    assert salvaged(recorder.getvalue(), tmp_path, truth) == 2
