@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from conftest import Terminal
 from foreign_samples import KEY, layout_of, write_groups, write_one, write_rows
-from h5sweep import Recorder
+from h5sweep import Recorder, foreign_tasks
 from h5sweep.errors import (
     ChangedError,
     ConflictError,
@@ -98,6 +99,24 @@ def test_rows_become_rows(merge: Merge, settings: dict[str, Any]) -> None:
     write_rows(merge.inputs / "a.h5", list(range(30)), **settings)
     write_rows(merge.inputs / "b.h5", list(range(30, 45)), **settings)
     assert_whole(merge.run(NAMES), list(range(45)))
+
+
+def test_a_narrow_column_of_large_chunks_does_not_fill_the_memory(
+    merge: Merge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are read a few at a time, though a chunk of one column is as long as the file."""
+    with h5py.File(merge.inputs / "a.h5", "w") as file:
+        file["seed"] = np.arange(2000)
+        file.create_dataset("kind", data=np.zeros(2000, "i1"), chunks=(2000,))
+        file.create_dataset("layout", data=np.ones((2000, 500)), chunks=(10, 500))
+    monkeypatch.setattr(foreign_tasks, "BLOCK_BYTES", 1 << 18)
+    monkeypatch.setattr(foreign_tasks, "MOST_BLOCK_BYTES", 1 << 20)
+    found = merge.survey.look_at_all([merge.inputs])
+    tracemalloc.start()
+    record_tasks(merge.survey, found, merge.folder, key="seed")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * (merge.inputs / "a.h5").stat().st_size
 
 
 def test_a_single_row_is_a_row(merge: Merge) -> None:

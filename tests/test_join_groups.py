@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from xxhash import xxh3_64_intdigest
 
+from check_samples import set_flags
 from foreign_samples import layout_of, write_groups, write_one
 from h5sweep import join_groups
 from h5sweep.errors import ChangedError, ConflictError, DamagedError, UnmergeableError
@@ -341,6 +343,34 @@ def test_a_child_without_memory_names_the_file(
     monkeypatch.setattr(join_groups, "MEMORY_BYTES", 1 << 20)
     with pytest.raises(DamagedError, match=r"a\.h5"):
         merge.join().write(merge.output)
+
+
+def test_a_file_that_was_not_closed_may_be_larger_than_memory(
+    merge: Merge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its copy with the right flags is on disk, and gone afterwards."""
+    path = merge.inputs / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["task/layout"] = np.arange(3_000_000.0)
+    set_flags(path, 1)
+    monkeypatch.setattr(join_groups, "MEMORY_BYTES", 48 << 20)
+    merge.run()
+    with h5py.File(merge.output) as file:
+        assert file["task/layout"][-1] == 2_999_999
+    assert {found.name for found in merge.output.parent.iterdir()} == {"in", "out.h5"}
+
+
+def test_large_groups_that_are_alike_are_compared_a_few_at_a_time(merge: Merge) -> None:
+    """Beside the file itself only a little of it is in memory."""
+    with h5py.File(merge.inputs / "a.h5", "w") as file:
+        for seed in range(40):
+            file[f"s{seed}/layout"] = np.full(125_000, float(seed))
+    joined = merge.run()
+    tracemalloc.start()
+    joined.verify(merge.output)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < (merge.inputs / "a.h5").stat().st_size + (40 << 20)
 
 
 @pytest.mark.parametrize("count", [3, 40])

@@ -29,6 +29,7 @@ from .key_rule import KeyRow, KeyRule
 from .values import Array
 
 TASKS_AT_ONCE = 4096
+BLOCK_BYTES = 32 << 20
 
 
 def find_alike_tasks(
@@ -156,9 +157,11 @@ class _AlikeTasks:
         )
         if backwards:
             yield from rest
-        blocks = range(0, self._count, TASKS_AT_ONCE)
+        largest = max((tasks.example.data_bytes for tasks in self._sets), default=0)
+        step = min(max(BLOCK_BYTES // max(largest, 1), 1), TASKS_AT_ONCE)
+        blocks = range(0, self._count, step)
         for first in reversed(blocks) if backwards else blocks:
-            found = self._block(self._order[first : first + TASKS_AT_ONCE], first)
+            found = self._block(self._order[first : first + step], first)
             yield from reversed(found) if backwards else found
         if not backwards:
             yield from rest

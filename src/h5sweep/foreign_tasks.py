@@ -28,6 +28,7 @@ from .key_rule import KeyRow, KeyRule
 from .values import Array, ResultEncoder, encode_text, value_name
 
 BLOCK_BYTES = 8 << 20
+MOST_BLOCK_BYTES = 64 << 20  # of which there are some copies at a time
 MOST_NAMED = 5
 
 
@@ -516,11 +517,14 @@ class _RowTasks:
                 yield Result(number, schema, data[number - first], self._file.finished_at)
 
     def _block_rows(self) -> int:
-        """Rows of about BLOCK_BYTES, and whole chunks, which are unpacked only once then."""
+        """Rows of about BLOCK_BYTES, and whole chunks, which are unpacked only once then.
+
+        Of a narrow column beside a wide one a chunk may hold too many rows for that.
+        """
         row_bytes = sum(d.size_bytes for d in self._columns.values()) // max(self.rows, 1)
         sides = [d.layout.chunk[0] for d in self._columns.values() if d.layout.chunk]
         rows = max(BLOCK_BYTES // max(row_bytes, 1), 1)
-        side = max((side for side in sides if side * row_bytes < MOST_VALUE_BYTES), default=1)
+        side = max((side for side in sides if side * row_bytes <= MOST_BLOCK_BYTES), default=1)
         return -(-rows // side) * side
 
     def _block(self, first: int, last: int) -> tuple[bytes, list[bytes]]:

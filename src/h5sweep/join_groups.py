@@ -17,7 +17,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from mmap import ACCESS_READ, mmap
+from mmap import ACCESS_READ, MADV_DONTNEED, mmap
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
@@ -286,7 +286,10 @@ def opened_output(path: Path) -> Iterator[TaskGroups]:
         found = open_file(Source(content))
         alike = _read_alike_mapped(found, content)
         layout = Layout(alike.tree if alike else read_whole_tree(found))
-        yield task_groups_of(str(path), layout, "", alike)
+        tasks = task_groups_of(str(path), layout, "", alike)
+        tasks.mapped = content
+        content.madvise(MADV_DONTNEED)  # what was read of it to find the groups
+        yield tasks
     except Damaged as error:
         raise DamagedError(f"{path} cannot be read back: {error}") from error
     finally:

@@ -3,14 +3,15 @@
     stdin    {"source": …, "is_open": …, "groups": […], "copies": [[from, to], …], "drop": […]}
     stdout   {} when all that is in the output, or {"error": …}; before the first "ready"
 
-It writes to nothing but the output, which the parent throws away if the child dies. It dies with
-its parent, and has the memory it was given and no more.
+It writes to nothing but the output, which the parent throws away if the child dies, and for a
+moment beside it. It dies with its parent, and has the memory it was given and no more.
 """
 
 from __future__ import annotations
 
 import json
 import posixpath
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from .h5 import h5py
 from .hdf5.checksum import lookup3
 from .library_child import confine
 
+_HEAD_BYTES = 12 + 4 * 8 + 4  # a superblock of version 2 or 3, at most
 _VERSION_AT, _WIDTH_AT, _FLAGS_AT = 8, 9, 11  # in a superblock of version 2 or 3
 
 
@@ -42,7 +44,8 @@ def main() -> None:
 
 
 def _copy(output: Any, request: dict[str, Any]) -> None:
-    with _opened(request["source"], is_open=request["is_open"]) as source:
+    beside = Path(f"{output.filename}.source")
+    with _opened(request["source"], beside, is_open=request["is_open"]) as source:
         for path in request["groups"]:
             _copy_attributes(source[path], output.require_group(path))
         creating = h5py.h5p.create(h5py.h5p.LINK_CREATE)
@@ -53,16 +56,31 @@ def _copy(output: Any, request: dict[str, Any]) -> None:
                 del output[posixpath.join(end, name)]
 
 
-def _opened(path: str, *, is_open: bool) -> Any:
-    """The file; one that its writer did not close from memory, where the flags are put right."""
+def _opened(path: str, beside: Path, *, is_open: bool) -> Any:
+    """The file; of one that its writer did not close a copy, in which the flags are put right.
+
+    The copy is `beside` and loses its name as soon as it is open; after a kill the next one takes
+    its place.
+    """
     if not is_open:
         return h5py.File(path, "r", locking=False)
-    content = bytearray(Path(path).read_bytes())
-    if content[_VERSION_AT] >= 2:
-        size = 12 + 4 * content[_WIDTH_AT]
-        content[_FLAGS_AT] = 0
-        content[size : size + 4] = lookup3(bytes(content[:size])).to_bytes(4, "little")
-    return h5py.File(h5py.h5f.open_file_image(bytes(content)))
+    try:
+        shutil.copyfile(path, beside)
+        _put_flags_right(beside)
+        return h5py.File(beside, "r", locking=False)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _put_flags_right(path: Path) -> None:
+    with path.open("r+b") as file:
+        head = bytearray(file.read(_HEAD_BYTES))
+        if head[_VERSION_AT] >= 2:
+            size = 12 + 4 * head[_WIDTH_AT]
+            head[_FLAGS_AT] = 0
+            head[size : size + 4] = lookup3(bytes(head[:size])).to_bytes(4, "little")
+            file.seek(0)
+            file.write(head)
 
 
 def _copy_attributes(source: Any, target: Any) -> None:

@@ -199,9 +199,12 @@ class RecordSource:
 
     def locate(self, rows: Rows, selected: Array, file: int, offsets: Array) -> None:
         """Fill in `rows[selected]`, whose records have their frames at `offsets` of one file."""
-        for start in range(0, len(offsets), BLOCK_ROWS):
+        # Of large records not only the frame comes into memory, but also what is around it.
+        record_bytes = len(self._buffer(file)) // max(len(offsets), 1)
+        step = min(max(_FORGET_BYTES // max(record_bytes, 1), 1), BLOCK_ROWS)
+        for start in range(0, len(offsets), step):
             buffer = self._buffer(file)
-            block = slice(start, start + BLOCK_ROWS)
+            block = slice(start, start + step)
             where = selected[block]
             frames = gather(buffer, offsets[block], FRAME_BYTES).view(FRAME_DTYPE)
             header_offsets = offsets[block] + FRAME_BYTES

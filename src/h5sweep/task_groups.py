@@ -10,6 +10,7 @@ import hashlib
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from mmap import MADV_DONTNEED, mmap
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from .values import Array
 
 _ROWS_AT_ONCE_BYTES = 8 << 20
 _MEMBERS_AT_ONCE = 4096
+_FORGET_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class TaskGroups:
         self.sets = alike.sets if alike is not None else []
         content = alike.content if alike is not None else None
         self.content = content if isinstance(content, bytes) else None  # of the whole file
+        self.mapped: mmap | None = None  # in place of that, if it is an output
+        self._read_bytes = 0
         for groups in self.sets:
             for number, path in enumerate(groups.paths):
                 self._members[path] = _Member(groups, number)
@@ -243,6 +247,14 @@ class TaskGroups:
         for first in range(0, rows, step):
             data = self._values.raw_rows(dataset, first, min(first + step, rows))
             digest.update(self._plain(dataset.type, data))
+            self.forget_pages(len(data))
+
+    def forget_pages(self, just_read_bytes: int) -> None:
+        """Give back the memory of a mapped file, now and then; it can be read again."""
+        self._read_bytes += just_read_bytes
+        if self.mapped is not None and self._read_bytes > _FORGET_BYTES:
+            self._read_bytes = 0
+            self.mapped.madvise(MADV_DONTNEED)
 
     def texts(self, rows: Array, datatype: Datatype) -> Iterator[list[tuple[int, bytes]] | bytes]:
         """What each row points to."""
@@ -288,8 +300,10 @@ def unequal_groups(first: TaskGroups, second: TaskGroups, paths: Sequence[str]) 
         if not _are_alike(one_set.example, other_set.example):
             left += [path for path, _, _ in members]
             continue
-        for start in range(0, len(members), _MEMBERS_AT_ONCE):
-            some = members[start : start + _MEMBERS_AT_ONCE]
+        fitting = _ROWS_AT_ONCE_BYTES // max(one_set.example.data_bytes, 1)
+        step = min(max(fitting, 1), _MEMBERS_AT_ONCE)
+        for start in range(0, len(members), step):
+            some = members[start : start + step]
             equal = _equal_members(first, one_set, second, other_set, some)
             left += [some[place][0] for place in np.flatnonzero(~equal).tolist()]
     for path in left:
@@ -334,6 +348,7 @@ def _equal_members(
             equal[:] &= np.fromiter((a == b for a, b in pairs), bool, len(members))
         else:
             equal[:] &= (rows == other_rows).all(axis=1)
+            second.forget_pages(other_rows.nbytes)
 
     for path in one.example.data:
         datatype = one.example.dataset(path).type

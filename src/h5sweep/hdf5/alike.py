@@ -32,7 +32,7 @@ from .source import Source
 from .tree import Dataset, Object, ObjectKind, Tree, Walk, check_overlaps
 
 LEAST_GROUPS = 8
-MOST_FILE_BYTES = 512 << 20
+MOST_FILE_BYTES = 256 << 20  # two of them may be in memory at a time
 LARGE_BYTES = 4 << 20  # of a larger file it is worth finding out whether it has many objects
 MOST_OBJECTS = 64  # in one group; a larger one is rather a group of tasks
 MOST_NEW = 8  # examples made at one level of a file
@@ -89,6 +89,11 @@ class Example:
     @property
     def group(self) -> Object:
         return self.objects[0]
+
+    @property
+    def data_bytes(self) -> int:
+        """What the data of one group take."""
+        return sum(o.dataset.size_bytes for o in self.objects if o.dataset is not None)
 
     def dataset(self, path: str) -> Dataset:
         found = next(o.dataset for o in self.objects if o.path == path)
