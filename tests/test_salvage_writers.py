@@ -177,6 +177,17 @@ def test_a_file_that_ends_in_zeros_gives_what_lies_before(tmp_path: Path) -> Non
         salvaged(cut + bytes(len(content) - len(cut) + 8192), tmp_path, truth)
 
 
+def test_a_table_of_endless_rows_comes_to_an_end(tmp_path: Path) -> None:
+    """Columns that claim more rows than there can be give those that are there."""
+    recorder, truth = Recorder(), Results()
+    with h5py.File(recorder, "w") as file:
+        for name in (*KEY.split(","), "x"):
+            file.create_dataset(name, (1 << 40,), "i8", chunks=(16,), **GZIP)
+            file[name][:16] = np.arange(1, 17)
+        truth.update({(n, n): {"x": np.asarray(n)} for n in range(1, 17)})
+    assert salvaged(recorder.getvalue(), tmp_path, truth) == 16
+
+
 def candidate(number: int, shape: tuple[int, ...], proof: Proof) -> Candidate:
     form = (("x", "<f8", shape),)
     return Candidate({"seed": number}, f"/t{number}", Way.CARVED, form, b"", proof)

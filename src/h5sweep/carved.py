@@ -78,6 +78,14 @@ class CarvedVariable:
         return self.dataset.may_grow
 
     @property
+    def rows_there(self) -> int:
+        sides, dims = self.dataset.layout.chunk, self.shape or (1,)
+        if self.dataset.layout.storage is Storage.CHUNKED:
+            return max((c.start[0] + sides[0] for c in self.dataset.chunks), default=0)
+        row_bytes = math.prod(dims[1:]) * self.dataset.type.size
+        return min(dims[0], self.file.size // max(row_bytes, 1))
+
+    @property
     def start(self) -> int:
         return self.file.superblock.start
 
