@@ -308,11 +308,13 @@ class _File:
         """Judge all results; where readers or places disagree, take none unless one is proven."""
         every = [c for known in self.candidates.values() for c in known]
         judged = [c for c in every if c.way is not Way.RECORDS]
+        # Where part of the data is lost, zeros in the rest need not be values.
+        is_whole = all(NO_KEY in loss.why for loss in self.losses)
         judge_results(
             judged,
             self.job.siblings,
-            is_sound=not self.is_damaged,
-            is_closed=self.is_closed,
+            is_sound=is_whole and not self.is_damaged,
+            is_closed=is_whole and self.is_closed,
             has_unwritten=bool(self.unwritten),
         )
         for candidate in every:
