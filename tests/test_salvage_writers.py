@@ -214,3 +214,15 @@ def test_a_dataset_of_two_names_is_doubted(tmp_path: Path) -> None:
         del file["t3/y"]
         file["t3/y"] = file["t2/x"]
     assert salvaged(recorder.getvalue(), tmp_path, truth) == 2
+
+
+def test_a_chunk_of_another_size_than_all_is_lost(tmp_path: Path) -> None:
+    """An index that gives a chunk at the end of a cut file too few bytes costs its rows alone."""
+    states, truth = recorded(settings={}, chunk=32)
+    content = bytearray(states[-1])
+    sizes = list(find_all(bytes(content), (32 * 8).to_bytes(4, "little") + bytes(12)))
+    for at in sizes:
+        content[at : at + 4] = (1).to_bytes(4, "little")
+    assert sizes
+    for cut in range(2048, len(content), 512):
+        salvaged(bytes(content[:cut]), tmp_path, truth)

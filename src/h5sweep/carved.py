@@ -19,7 +19,7 @@ from .hdf5.chunks import Chunk
 from .hdf5.data import is_fill
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute, Storage
-from .hdf5.rescue import Stored, read_stored
+from .hdf5.rescue import Stored, chunk_bytes, read_stored
 from .hdf5.tree import Dataset, data_extents
 from .tasks import Cell, Group, Proof
 
@@ -207,6 +207,8 @@ class CarvedVariable:
 
     def _cut_chunk(self, chunk: Chunk, rows: range) -> Stored:
         """A chunk in which the file ends; Damaged unless these rows lie before that."""
+        if chunk.size != chunk_bytes(self.dataset):
+            raise Damaged(f"a chunk of {chunk.size:,} bytes where others have another size")
         there = max(self.file.size - chunk.address, 0)
         whole = there // (chunk.size // self.dataset.layout.chunk[0])
         if rows.stop - chunk.start[0] > whole:

@@ -23,7 +23,7 @@ from .errors import DamagedError, StorageError, UsageError
 from .evidence import Candidate, Label, Way, judge_results
 from .folder import RECORDS_SUFFIX, RunFolder
 from .hdf5.carve import Carving, carve
-from .hdf5.errors import Damaged, Unsupported
+from .hdf5.errors import Damaged
 from .hdf5.source import OpenSource, Source
 from .library import Limits
 from .live import files_being_written, identity_of
@@ -43,7 +43,17 @@ from .salvage_report import Conflict, FileSalvage, Loss, SalvageReport
 from .second_reader import SecondReader, question_of
 from .staging import Stage, digest_of, form_of, schema_of
 from .streams import settle_streams
-from .tasks import NEVER_WRITTEN, NO_KEY, Found, Group, KeyRule, Proof, find_tasks, guess_rule
+from .tasks import (
+    NEVER_WRITTEN,
+    NO_KEY,
+    Failures,
+    Found,
+    Group,
+    KeyRule,
+    Proof,
+    find_tasks,
+    guess_rule,
+)
 from .triage import RECORDS_MAGIC, judge_bytes
 
 MOST_WANTED = 100_000
@@ -359,7 +369,7 @@ class _File:
                 continue
             try:
                 cells = variable.read(None)
-            except (Damaged, Unsupported, ValueError):
+            except Failures:
                 continue
             offset = carving.file.superblock.start + address
             for member, cell in cells.items():

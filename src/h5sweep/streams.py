@@ -88,8 +88,8 @@ def settle_streams(groups: Sequence[Group], rule: KeyRule, *, is_closed: bool) -
 def _grows_packed(variable: CarvedVariable) -> bool:
     dataset, dims = variable.dataset, variable.shape or ()
     sides = dataset.layout.chunk
-    is_packed = any(step.number == DEFLATE for step in dataset.filters)
-    return is_packed and sides[0] > 1 and all(s >= n for s, n in zip(sides[1:], dims[1:]))  # noqa: B905 (of one length)
+    is_packed = dataset.type.size and any(step.number == DEFLATE for step in dataset.filters)
+    return bool(is_packed) and sides[0] > 1 and all(s >= n for s, n in zip(sides[1:], dims[1:]))  # noqa: B905 (of one length)
 
 
 def _doubt_last_chunks(variable: CarvedVariable) -> None:

@@ -22,7 +22,11 @@ from .values import Array
 NEVER_WRITTEN = "nothing was written there"
 NO_KEY = "it has no key"
 MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
-Failures = (Damaged, Unsupported, OSError, RuntimeError, ValueError, TypeError, KeyError)
+# Bytes that nobody foresaw cost one value, and never the others.
+Failures = (
+    *(Damaged, Unsupported, OSError, RuntimeError, ValueError, TypeError),
+    *(ArithmeticError, LookupError),
+)
 
 
 class Proof(IntEnum):
