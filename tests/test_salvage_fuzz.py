@@ -17,7 +17,8 @@ from h5sweep.salvage_report import report_json, report_text
 from test_check_fuzz import DAMAGES, seeds
 
 TIMEOUT_S = 5.0
-MOST_S = 30.0  # for one small file, on a machine that has much else to do
+MOST_S = 30.0  # for some small files, on a machine that has much else to do
+BATCH = 25
 KEYS = (None, "farm{farm_id:d}_t{farm_type:d}_s{seed:d}", "farm_id,seed", "x{name}")
 
 
@@ -29,37 +30,39 @@ def all_seeds(folder: Path) -> list[bytes]:
 
 
 def fuzz(folder: Path, count: int, seed: int) -> int:
-    """Salvage `count` mutations; returns how many results came out of them."""
+    """Salvage `count` mutations, many in one call; returns how many results came out of them."""
     chance = random.Random(seed)
     healthy = all_seeds(folder / "seeds")
-    path = folder / "worker.h5"
+    batch = folder / "batch"
+    batch.mkdir()
     results = 0
-    for number in range(count):
-        content = bytearray(chance.choice(healthy))
-        for _ in range(chance.choice([1, 1, 2, 4])):
-            if content:
-                chance.choice(DAMAGES)(content, chance)
-        path.write_bytes(content)
+    for first in range(0, count, BATCH):
+        for number in range(first, min(first + BATCH, count)):
+            content = bytearray(chance.choice(healthy))
+            for _ in range(chance.choice([1, 1, 2, 4])):
+                if content:
+                    chance.choice(DAMAGES)(content, chance)
+            (batch / f"{number % BATCH}.h5").write_bytes(content)
         begun = time.process_time()
         report = salvage_files(
-            path,
+            batch,
             to=folder / "out",
             key=chance.choice(KEYS),
             accept="unverified",
             nameless=folder / "arrays",
-            use_library=number % 10 == 0,
+            use_library=first // BATCH % 4 == 0,
             timeout_s=TIMEOUT_S,
         )
         assert time.process_time() - begun < MOST_S
         assert report_text(report) and report_json(report)
         results += report.recovered
+        print(f"{min(first + BATCH, count):,} of {count:,} files", file=sys.stderr, flush=True)
     return results
 
 
 @pytest.mark.parametrize(
     ("count", "seed"),
-    [(300, 1), pytest.param(20_000, 2, marks=pytest.mark.slow)],
-    ids=["short", "long"],
+    [(300, 1), *(pytest.param(5_000, part, marks=pytest.mark.slow) for part in range(2, 6))],
 )
 def test_mutations_never_crash_hang_or_exhaust(count: int, seed: int, tmp_path: Path) -> None:
     """No crash, no endless work, and memory that does not grow; intact parts come out."""
@@ -71,8 +74,8 @@ def test_mutations_never_crash_hang_or_exhaust(count: int, seed: int, tmp_path: 
     )
     words = [sys.executable, "-c", program, str(tmp_path), str(count), str(seed)]
     here = Path(__file__).parent
-    done = subprocess.run(words, cwd=here, capture_output=True, text=True, timeout=20 * 3600)
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run(words, cwd=here, stdout=subprocess.PIPE, text=True, timeout=3 * 3600)
+    assert done.returncode == 0  # what it says goes where the test's own words go
     print(done.stdout)
     grown, results = (re.search(rf"{what} (\d+)", done.stdout) for what in ("grown by", "results"))
     assert grown is not None and int(grown[1]) < 150

@@ -177,6 +177,17 @@ def test_a_file_that_ends_in_zeros_gives_what_lies_before(tmp_path: Path) -> Non
         salvaged(cut + bytes(len(content) - len(cut) + 8192), tmp_path, truth)
 
 
+def test_a_table_of_endless_rows_comes_to_an_end(tmp_path: Path) -> None:
+    """Columns that claim more rows than there can be give those that are there."""
+    recorder, truth = Recorder(), Results()
+    with h5py.File(recorder, "w") as file:
+        for name in (*KEY.split(","), "x"):
+            file.create_dataset(name, (1 << 40,), "i8", chunks=(16,), **GZIP)
+            file[name][:16] = np.arange(1, 17)
+        truth.update({(n, n): {"x": np.asarray(n)} for n in range(1, 17)})
+    assert salvaged(recorder.getvalue(), tmp_path, truth) == 16
+
+
 def candidate(number: int, shape: tuple[int, ...], proof: Proof) -> Candidate:
     form = (("x", "<f8", shape),)
     return Candidate({"seed": number}, f"/t{number}", Way.CARVED, form, b"", proof)
@@ -203,3 +214,15 @@ def test_a_dataset_of_two_names_is_doubted(tmp_path: Path) -> None:
         del file["t3/y"]
         file["t3/y"] = file["t2/x"]
     assert salvaged(recorder.getvalue(), tmp_path, truth) == 2
+
+
+def test_a_chunk_of_another_size_than_all_is_lost(tmp_path: Path) -> None:
+    """An index that gives a chunk at the end of a cut file too few bytes costs its rows alone."""
+    states, truth = recorded(settings={}, chunk=32)
+    content = bytearray(states[-1])
+    sizes = list(find_all(bytes(content), (32 * 8).to_bytes(4, "little") + bytes(12)))
+    for at in sizes:
+        content[at : at + 4] = (1).to_bytes(4, "little")
+    assert sizes
+    for cut in range(2048, len(content), 512):
+        salvaged(bytes(content[:cut]), tmp_path, truth)

@@ -19,7 +19,7 @@ from .hdf5.chunks import Chunk
 from .hdf5.data import is_fill, overlap
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute, Storage
-from .hdf5.rescue import Stored, read_stored
+from .hdf5.rescue import Stored, chunk_bytes, read_stored
 from .hdf5.tree import Dataset, data_extents
 from .tasks import Cell, Group, Proof
 
@@ -64,6 +64,7 @@ class CarvedVariable:
             if (cell := attribute_cell(carving, carved, attribute)) is not None
         }
         self.claims: list[tuple[int, int, int]] = []  # the extents of all datasets, in order
+        self.zeros_from = carving.file.source.size  # the rest of the file is zeros, and lost
         self.rivals: dict[int, list[tuple[CarvedVariable, int]]] = {}  # who claims a place too
         self.rescued: dict[int, Rescued] = {}  # chunks that `streams` has settled, by first row
         self.unsure_from: int | None = None  # rows whose chunks may be of something else
@@ -76,6 +77,14 @@ class CarvedVariable:
     @property
     def may_grow(self) -> bool:
         return self.dataset.may_grow
+
+    @property
+    def rows_there(self) -> int:
+        sides, dims = self.dataset.layout.chunk, self.shape or (1,)
+        if self.dataset.layout.storage is Storage.CHUNKED:
+            return max((c.start[0] + sides[0] for c in self.dataset.chunks), default=0)
+        row_bytes = math.prod(dims[1:]) * self.dataset.type.size
+        return min(dims[0], self.file.size // max(row_bytes, 1))
 
     @property
     def start(self) -> int:
@@ -198,6 +207,8 @@ class CarvedVariable:
 
     def _cut_chunk(self, chunk: Chunk, rows: range) -> Stored:
         """A chunk in which the file ends; Damaged unless these rows lie before that."""
+        if chunk.size != chunk_bytes(self.dataset):
+            raise Damaged(f"a chunk of {chunk.size:,} bytes where others have another size")
         there = max(self.file.size - chunk.address, 0)
         whole = there // (chunk.size // self.dataset.layout.chunk[0])
         if rows.stop - chunk.start[0] > whole:
@@ -220,8 +231,9 @@ class CarvedVariable:
         """Whether any of these bytes lies in a stretch of zeros that may be a lost page."""
         if not self._ends_at_page(address, size):
             return Gap.NONE
-        # The page behind it too: what ends the file as zeros began in the midst of a page.
-        if not all(map(self._may_be_values, self._zero_pages(address, size + PAGE_BYTES))):
+        if self.start + address + size > self.zeros_from:
+            return Gap.SURE
+        if not all(map(self._may_be_values, self._zero_pages(address, size))):
             return Gap.SURE
         return Gap.MAYBE if size > FEW_BYTES else Gap.NONE  # a single number may well be zero
 
@@ -371,14 +383,32 @@ def _note_suspects(carving: Carving, variables: dict[int, CarvedVariable]) -> No
         if size and not variable.dataset.is_external
     )
     extents = sorted(extent for variable in variables.values() for extent in variable.extents())
+    zeros_from = _lost_end(carving, [(at, end) for at, end, _ in extents])
     for variable in variables.values():
-        variable.claims = extents
+        variable.claims, variable.zeros_from = extents, zeros_from
     reach, holder = 0, (0, 0, -1)
     for claim in claims:
         if claim[0] < reach and claim[2] in variables and holder[2] in variables:
             _doubt(carving, variables, holder, claim)
         if claim[1] > reach:
             reach, holder = claim[1], claim
+
+
+def _lost_end(carving: Carving, extents: list[tuple[int, int]]) -> int:
+    """From where on a file is zeros to its end, if these are not all in the place of values."""
+    source, start = carving.file.source, carving.file.superblock.start
+    found = source.size
+    while found:
+        step = min(found, PAGE_BYTES)
+        data = source.read(found - step, step).rstrip(b"\0")
+        found -= step - len(data)
+        if data:
+            break
+    covered = found - start
+    for at, end in extents:
+        if at <= covered:
+            covered = max(covered, end)
+    return found if start + covered < source.size else source.size
 
 
 def _doubt(

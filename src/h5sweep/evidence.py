@@ -7,6 +7,7 @@ unverified    something speaks against it; it is taken only by those who ask for
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -101,6 +102,10 @@ class Siblings:
     def is_usual(self, counts: Counter[str], name: str) -> bool:
         return counts[name] > self.names[name] / 2
 
+    def lost_parts(self, found: Candidate) -> list[str]:
+        """Which of its values have zeros as a lost page leaves them, unlike those of others."""
+        return [name for name in sorted(found.gaps) if not self.is_usual(self.gaps, name)]
+
 
 def judge_results(
     candidates: Sequence[Candidate],
@@ -113,12 +118,17 @@ def judge_results(
     """Label each result, by what vouches for it and by its siblings, those of `others` too.
 
     Of a file that was closed, zeros are values. Of another, the last rows may have been in the
-    making, and all rows if some of the table were never written (`has_unwritten`). Of one that is
-    not sound, the end of a page may not have been written, or a page lost.
+    making, and all rows if some of the table were never written (`has_unwritten`); arrays in rows
+    are not taken for zeros. Of one that is not sound, the end of a page may not have been written,
+    or a page lost.
     """
     siblings = Siblings(is_sound, is_closed, has_unwritten)
     for candidate in (*candidates, *others):
         siblings.add(candidate)
+    lossy = [c for c in candidates if c.is_row and (c.doubt or siblings.lost_parts(c))]
+    for candidate in lossy:  # their zeros are no sign that zeros are values, in this table
+        siblings.fills.subtract(candidate.fills)
+        siblings.is_closed = False
     _note_tails(candidates)
     _note_page_ends(candidates)
     for candidate in candidates:
@@ -192,15 +202,15 @@ def _unlike(found: Candidate, siblings: Siblings) -> str:
 
 
 def _unwritten(found: Candidate, siblings: Siblings) -> str:
-    for name in sorted(found.gaps):
-        if not siblings.is_usual(siblings.gaps, name):
-            return f"zeros lie where part of {name} should be, as a lost page leaves them"
+    for name in siblings.lost_parts(found):
+        return f"zeros lie where part of {name} should be, as a lost page leaves them"
     if siblings.is_closed or (siblings.is_sound and not found.is_row):
         return ""
     if found.key_fills:
         return f"its {min(found.key_fills)} was perhaps not written"
     is_any = found.is_row and siblings.has_unwritten
-    for name in sorted(found.fills if is_any else found.tail):
+    arrays = {name for name, _, shape in found.form if found.is_row and math.prod(shape) > 1}
+    for name in sorted(found.fills if is_any else found.tail | (found.fills & arrays)):
         if not siblings.is_usual(siblings.fills, name):
             return f"{name} is nothing but fill values"
     return ""

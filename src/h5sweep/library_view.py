@@ -218,6 +218,10 @@ class _LibraryVariable:
     def may_grow(self) -> bool:
         return bool(self.dataset.maxshape) and self.dataset.maxshape[0] is None
 
+    @property
+    def rows_there(self) -> int:
+        return self.shape[0] if self.shape else 1
+
     def read(self, row: int | None) -> dict[str, Cell]:
         if self.shape is None or self.dataset.id.get_type().detect_class(h5py.h5t.REFERENCE):
             raise Unsupported("values that no result can hold")

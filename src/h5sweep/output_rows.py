@@ -13,7 +13,7 @@ import numpy as np
 from .carved import CarvedVariable
 from .hdf5.errors import Damaged
 from .key_rule import KeyRule
-from .tasks import NO_KEY, Cell, Failures, Found, Group, Proof
+from .tasks import NO_KEY, Cell, Failures, Found, Group, Proof, rows_of
 from .values import Array
 
 FORMAT = "h5sweep.output/1"
@@ -29,7 +29,7 @@ def find_rows(group: Group, rule: KeyRule) -> Iterator[Found]:
     names = _words(group, "h5sweep_key")
     columns, lost = _columns_of(group)
     checksums = _variable(group, "row_crc32")
-    rows = checksums.shape[0] if checksums is not None and checksums.shape else 0
+    rows = 0 if checksums is None else rows_of({"row_crc32": checksums})
     for row in range(rows):
         found = Found(f"row {row:,}", is_row=True)
         try:

@@ -23,7 +23,7 @@ from .errors import DamagedError, StorageError, UsageError
 from .evidence import Candidate, Label, Way, judge_results
 from .folder import RECORDS_SUFFIX, RunFolder
 from .hdf5.carve import Carving, carve
-from .hdf5.errors import Damaged, Unsupported
+from .hdf5.errors import Damaged
 from .hdf5.source import OpenSource, Source
 from .key_rule import KeyRule
 from .library import Limits
@@ -44,7 +44,7 @@ from .salvage_report import Conflict, FileSalvage, Loss, SalvageReport
 from .second_reader import SecondReader, question_of
 from .staging import Stage, digest_of, form_of, schema_of
 from .streams import settle_streams
-from .tasks import NEVER_WRITTEN, NO_KEY, Found, Group, Proof, find_tasks, guess_rule
+from .tasks import NEVER_WRITTEN, NO_KEY, Failures, Found, Group, Proof, find_tasks, guess_rule
 from .triage import RECORDS_MAGIC, judge_bytes
 
 MOST_WANTED = 100_000
@@ -309,11 +309,13 @@ class _File:
         """Judge all results; where readers or places disagree, take none unless one is proven."""
         every = [c for known in self.candidates.values() for c in known]
         judged = [c for c in every if c.way is not Way.RECORDS]
+        # Where part of the data is lost, zeros in the rest need not be values.
+        is_whole = all(NO_KEY in loss.why for loss in self.losses)
         judge_results(
             judged,
             self.job.siblings,
-            is_sound=not self.is_damaged,
-            is_closed=self.is_closed,
+            is_sound=is_whole and not self.is_damaged,
+            is_closed=is_whole and self.is_closed,
             has_unwritten=bool(self.unwritten),
         )
         for candidate in every:
@@ -358,7 +360,7 @@ class _File:
                 continue
             try:
                 cells = variable.read(None)
-            except (Damaged, Unsupported, ValueError):
+            except Failures:
                 continue
             offset = carving.file.superblock.start + address
             for member, cell in cells.items():

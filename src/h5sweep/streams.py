@@ -21,7 +21,7 @@ from .hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
 from .hdf5.rescue import Stored, chunk_bytes, find_streams, read_stored, unpack_stream
 from .hdf5.tree import data_extents
 from .key_rule import KeyRule
-from .tasks import Group, columns_of, find_tables
+from .tasks import Group, columns_of, find_tables, rows_of
 from .values import Array
 
 MOST_FREE = 24  # chunks that are looked for at a time
@@ -89,8 +89,8 @@ def settle_streams(groups: Sequence[Group], rule: KeyRule, *, is_closed: bool) -
 def _grows_packed(variable: CarvedVariable) -> bool:
     dataset, dims = variable.dataset, variable.shape or ()
     sides = dataset.layout.chunk
-    is_packed = any(step.number == DEFLATE for step in dataset.filters)
-    return is_packed and sides[0] > 1 and all(s >= n for s, n in zip(sides[1:], dims[1:]))  # noqa: B905 (of one length)
+    is_packed = dataset.type.size and any(step.number == DEFLATE for step in dataset.filters)
+    return bool(is_packed) and sides[0] > 1 and all(s >= n for s, n in zip(sides[1:], dims[1:]))  # noqa: B905 (of one length)
 
 
 def _doubt_last_chunks(variable: CarvedVariable) -> None:
@@ -123,8 +123,8 @@ class _Table:
         self.rule = rule
         self.others = others  # all else in the file, of this table or not
         self.sample = next(iter(alike.values()))
-        lengths = [variable.shape[0] for variable in columns.values() if variable.shape]
-        self.rows, self.longest = min(lengths), max(lengths) + 1
+        self.rows = rows_of(columns)
+        self.longest = max(v.shape[0] for v in columns.values() if v.shape) + 1
         self.safe_rows = 0  # those before any append that did not come to its end
         self.row_bytes = chunk_bytes(self.sample.dataset) // self.sample.dataset.layout.chunk[0]
 

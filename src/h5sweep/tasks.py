@@ -19,7 +19,12 @@ from .values import Array, value_name
 
 NEVER_WRITTEN = "nothing was written there"
 NO_KEY = "it has no key"
-Failures = (Damaged, Unsupported, OSError, RuntimeError, ValueError, TypeError, KeyError)
+MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
+# Bytes that nobody foresaw cost one value, and never the others.
+Failures = (
+    *(Damaged, Unsupported, OSError, RuntimeError, ValueError, TypeError),
+    *(ArithmeticError, LookupError),
+)
 
 
 class Proof(IntEnum):
@@ -50,6 +55,10 @@ class Variable(Protocol):
     def shape(self) -> tuple[int, ...] | None: ...
     @property
     def may_grow(self) -> bool: ...
+    @property
+    def rows_there(self) -> int:
+        """Behind which row nothing of it can be, whatever its shape claims."""
+
     def read(self, row: int | None) -> dict[str, Cell]:
         """All of it, or one step along its first axis; by the members of a compound, else ""."""
 
@@ -251,12 +260,19 @@ def find_tables(groups: Sequence[Group], rule: KeyRule) -> list[Group]:
     return [group for group in tables if _group_key(group, rule) is None]
 
 
+def rows_of(columns: Mapping[str, Variable]) -> int:
+    """How many rows a table has: an append that was interrupted has reached some columns only.
+
+    A length that is damaged may be of any size: what is there bounds it.
+    """
+    rows = min((v.shape[0] for v in columns.values() if v.shape), default=0)
+    return min(rows, max((v.rows_there for v in columns.values()), default=0) + MOST_ROWS_LOST)
+
+
 def _read_table(group: Group, rule: KeyRule) -> Iterator[Found]:
     columns = columns_of(group, rule)
     names = [name for name in rule.names if name in columns]
-    # An append that was interrupted has reached some columns only.
-    rows = min((v.shape[0] for v in columns.values() if v.shape), default=0)
-    for row in range(rows):
+    for row in range(rows_of(columns)):
         place = f"row {row:,} of {group.path or 'a table without a name'}"
         found = Found(place, is_row=True)
         found.is_linked, found.doubt = group.is_linked, group.doubt
