@@ -68,7 +68,7 @@ def merge_run(
     *,
     compress: bool = False,
     progress: Progress | None = None,
-    note_entry: Callable[[Path, AuditEntry], None] = append_entry,
+    note_entry: Callable[[Path, AuditEntry], None] | None = None,
 ) -> MergeReport:
     """Write every finished task into the output, verified and durable.
 
@@ -78,7 +78,11 @@ def merge_run(
     audit trail beside the output has a line about it afterwards; `note_entry` writes that.
     """
     merge = partial(
-        _merge_scanned, folder, compress=compress, progress=progress, note_entry=note_entry
+        _merge_scanned,
+        folder,
+        compress=compress,
+        progress=progress,
+        note_entry=note_entry or append_entry,
     )
     with suppress(_UnsoundDataError):
         return merge(scan_heads)
