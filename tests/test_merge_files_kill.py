@@ -52,14 +52,17 @@ def test_killed_at_every_call_the_old_output_or_the_new_is_there(way: str, tmp_p
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 @pytest.mark.parametrize("way", WAYS)
 def test_interrupted_it_leaves_nothing_half(way: str, name: str, code: int, tmp_path: Path) -> None:
-    """Ctrl-C, or the batch system's signal, while it writes: the old output, nothing half."""
+    """Ctrl-C, or the batch system's signal, while it writes: the old output, nothing half.
+
+    Or the new one, whole: Python sometimes takes notice of a signal a little later.
+    """
     _prepare(way, tmp_path / "work")
-    before = (tmp_path / "work" / "out.h5").read_bytes()
     inject = ["-e", f"inject=fsync:signal={name}:when=1"]
     done = _run(_strace(way, "/dev/null", inject), tmp_path / "work")
     assert done.returncode == code, done.stderr
     assert "same command again" in done.stderr
-    assert (tmp_path / "work" / "out.h5").read_bytes() == before
+    assert "Traceback" not in done.stderr
+    assert _farms(way, tmp_path / "work" / "out.h5") in ({0}, set(range(FARMS)))
     assert not [path for path in tmp_path.rglob(".*") if path.name.endswith((".part", ".lock"))]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 
 import click
@@ -22,8 +24,7 @@ from .terminal import give_up_stdout, open_closed_streams, refused_text, tell
 
 INTERNAL_ERROR = 70
 STOPPED = (
-    "stopped; nothing finished is lost, and an output that was there is as it was: give the same "
-    "command again"
+    "stopped; nothing finished is lost, and what is there is whole: give the same command again"
 )
 
 
@@ -66,6 +67,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # else somebody said to ignore it: nohup
             signal.signal(number, _stop)
+    sys.unraisablehook = _stop_again
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -83,6 +85,17 @@ def main() -> None:
 def _stop(number: int, _: object) -> None:
     """End as after Ctrl-C, so that no half-written file stays; a run has its own way."""
     raise InterruptedRunError(STOPPED, number)
+
+
+def _stop_again(lost: sys.UnraisableHookArgs) -> None:
+    """Send a signal again whose exception came while Python could raise none, and was lost."""
+    if isinstance(lost.exc_value, KeyboardInterrupt | InterruptedRunError):
+        number = getattr(lost.exc_value, "signal_number", signal.SIGINT)
+        again = threading.Timer(0.01, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _run_command() -> int:
