@@ -1,6 +1,6 @@
 """Record files scanned by threads, ahead of whoever takes what is in them one after the other.
 
-What is scanned ahead is bounded: a few files, and of each as many records as fit into a megabyte.
+What is scanned ahead is bounded: a few files, and so many records or stretches of each.
 """
 
 from __future__ import annotations
