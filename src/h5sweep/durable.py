@@ -22,9 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import StorageError
+from .units import size_text
 
 SYNC_INTERVAL_S = 0.5
 _COMPARED_BYTES = 1 << 20
+_WRITE_BYTES = 1 << 20
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of renameat2(2)
 
 
@@ -72,6 +74,24 @@ def replace_text(target: Path, text: str) -> None:
     """Write `text` as the whole content of `target`, atomically and durably."""
     with replacing(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def require_space(target: Path, needed_bytes: int) -> None:
+    """Raise StorageError if a file of that size surely does not fit, before anything is written."""
+    disk = os.statvfs(target.absolute().parent)
+    free = disk.f_bavail * disk.f_frsize
+    if needed_bytes > free:
+        raise StorageError(
+            f"{target} needs about {size_text(needed_bytes)} and the disk has {size_text(free)} "
+            "free: make room and give the same command again"
+        )
+
+
+def write_all(descriptor: int, data: memoryview, offset: int) -> None:
+    """Write all of `data` there, in blocks of the size that goes fastest."""
+    while data:
+        written = os.pwrite(descriptor, data[:_WRITE_BYTES], offset)
+        data, offset = data[written:], offset + written
 
 
 def sync_file(path: Path) -> None:

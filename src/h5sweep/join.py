@@ -27,7 +27,7 @@ from .audit import (
 )
 from .audit_files import absolute, audit_inputs, entry_of_files
 from .contents import Style
-from .errors import ChangedError, DamagedError, StorageError, UsageError
+from .errors import ChangedError, DamagedError, UsageError
 from .files_report import FilesReport
 from .findings import State
 from .folder import RunFolder
@@ -40,7 +40,7 @@ from .merge import merge_run
 from .merged_file import Version, digest_of, inputs_of, mark_as_merged
 from .policy import OnDamaged, Policy, separate
 from .siblings import Family
-from .units import count_text, size_text
+from .units import count_text
 
 Progress = Callable[[int, int], None]
 PathLike = str | os.PathLike[str]
@@ -128,7 +128,7 @@ class _FilesMerge:
             good = self._without_merged(good)
             parts = self._parts(good)
             needed = sum(part.size_bytes for part in parts)
-            _require_space(self.output, needed)
+            durable.require_space(self.output, needed)
             steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
             with durable.replacing(self.output, is_synced=True) as temporary:
                 taken = _united([part.write(temporary, steps.next()) for part in parts])
@@ -201,7 +201,7 @@ class _FilesMerge:
             good = [one for one in good if _resolved(one.path) != self.output]
         # Records and rows; what an earlier try has recorded is not recorded again.
         recorded = sum(path.stat().st_size for path in folder.record_paths())
-        _require_space(self.output, 2 * sum(one.size_bytes for one in good) - recorded)
+        durable.require_space(self.output, 2 * sum(one.size_bytes for one in good) - recorded)
         folder.create()
         with (
             holding(folder.lock_path, tell=self.tell),
@@ -475,16 +475,6 @@ def _require_outside(output: Path, paths: Sequence[PathLike]) -> None:
             )
     if output.is_dir():
         raise UsageError(f"{output} is a folder: name a file, such as {output / 'layouts.h5'}")
-
-
-def _require_space(output: Path, needed: int) -> None:
-    disk = os.statvfs(output.parent)
-    free = disk.f_bavail * disk.f_frsize
-    if needed > free:
-        raise StorageError(
-            f"{output} needs about {size_text(needed)} and the disk has {size_text(free)} free: "
-            "make room and give the same command again"
-        )
 
 
 def _notes_on(inputs: Sequence[Input]) -> list[str]:

@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
 
+from . import durable
 from .audit import Conflict
 from .contents import Layout
 from .errors import DamagedError, UsageError
@@ -42,7 +43,6 @@ from .join_copy import (
     read_back,
     verify_alike,
     verify_file,
-    write_all,
 )
 from .join_output import JoinedOutput, as_objects, created, not_as_written, reopened
 from .join_rows import RowReader, read_objects, read_raw, require_chunks_readable
@@ -373,7 +373,7 @@ def _write_rows(output: JoinedOutput, column: Column, first: int, data: Array) -
     count = data.size // max(column.row_bytes, 1)
     if column.mode is Mode.BYTES:
         offset = output.offsets[column.path] + first * column.row_bytes
-        write_all(output.descriptor, np.ascontiguousarray(data).data, offset)
+        durable.write_all(output.descriptor, np.ascontiguousarray(data).data, offset)
     else:
         shape = (count, *column.inner)
         values = np.ascontiguousarray(data).view(f"V{column.type.get_size()}").reshape(shape)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
 
+from . import durable
 from .hdf5.messages import Storage
 from .hdf5.tree import Dataset
 from .inputs import Input, changed, require_unchanged
@@ -240,7 +241,7 @@ def _writer(output: JoinedOutput, column: Column, first: int) -> Callable[[memor
     base = output.offsets.get(column.path, -1) + first * column.row_bytes
 
     def write_bytes(data: memoryview, place: int) -> None:
-        write_all(output.descriptor, data, base + place)
+        durable.write_all(output.descriptor, data, base + place)
 
     return write_bytes
 
@@ -263,7 +264,9 @@ def copy_alike(
             rows[:, s.place : s.place + s.size] = files[:, start : start + s.size]
         data = rows.reshape(-1).data
         written.append(xxh3_64_intdigest(data))
-        write_all(output.descriptor, data, output.offsets[column.path] + first * column.row_bytes)
+        durable.write_all(
+            output.descriptor, data, output.offsets[column.path] + first * column.row_bytes
+        )
     return [one.xxh3 for one in inputs], written
 
 
@@ -289,13 +292,6 @@ def _read_into(descriptor: int, view: memoryview, offset: int, one: Input) -> No
         if not count:
             raise changed(one)
         view, offset = view[count:], offset + count
-
-
-def write_all(descriptor: int, data: memoryview, offset: int) -> None:
-    """Write all of `data`, in as many blocks as it takes."""
-    while data:
-        written = os.pwrite(descriptor, data[:BLOCK_BYTES], offset)
-        data, offset = data[written:], offset + written
 
 
 # Reading back ------------------------------------------------------------------------------------

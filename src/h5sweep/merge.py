@@ -29,7 +29,7 @@ from .audit import AuditEntry, append_entry, audit_path, entry_of_run
 from .blocks import THREADS, Sources, assemble, assemble_shapes
 from .columns import DataColumn, Layout, Questions, decide_columns
 from .dimensions import Dimensions
-from .errors import DamagedError, StorageError
+from .errors import DamagedError
 from .folder import RunFolder
 from .output import FORMAT, OutputReader, RowChecksums, StoredColumn, rows_hold
 from .output_writer import OutputWriter, key_column, key_texts
@@ -175,13 +175,7 @@ class _Merge:
         needed = int(self.rows.size_bytes.sum()) + len(self.rows) * row_bytes
         if self.compress:
             needed //= 2  # A guess; if it is too low, the disk says so while writing.
-        disk = os.statvfs(self.folder.output.absolute().parent)
-        free = disk.f_bavail * disk.f_frsize
-        if needed > free:
-            raise StorageError(
-                f"{self.folder.output} needs about {needed / 1e6:,.0f} MB and the disk has "
-                f"{free / 1e6:,.0f} MB free: make room and give the same command again"
-            )
+        durable.require_space(self.folder.output, needed)
 
     def write(self, path: Path) -> None:
         """Write the whole output to `path`; nothing is durable yet."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from . import durable
 from .columns import NAT, TIME_WORDS, DataColumn, Layout, stored_dtype
 from .dimensions import Dimensions
 from .h5 import h5py
@@ -24,7 +25,6 @@ from .text_heap import RepeatedTexts
 from .values import STR, Array
 
 CHUNK_BYTES = 512 << 10
-WRITE_BYTES = 1 << 20
 ATTRIBUTE_BYTES = 60_000
 _KEY_DTYPES = {"int": "<i8", "float": "<f8", "bool": "|b1", "str": STR}
 
@@ -113,7 +113,7 @@ class OutputWriter:
             return
         row_bytes = values.nbytes // len(values)
         data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
-        _write_all(self._raw, data, self._raw_offsets[name] + first * row_bytes)
+        durable.write_all(self._raw, data, self._raw_offsets[name] + first * row_bytes)
 
     def write_repeated(self, name: str, texts: RepeatedTexts) -> None:
         """Write a whole column of texts; its heaps follow when all else is written."""
@@ -125,11 +125,11 @@ class OutputWriter:
         for name, (elements, heaps) in self._repeated.items():
             end += -end % 8
             elements["heap"] += end
-            _write_all(self._raw, elements.view(np.uint8).data, self._text_offsets[name])
-            _write_all(self._raw, memoryview(heaps), end)
+            durable.write_all(self._raw, elements.view(np.uint8).data, self._text_offsets[name])
+            durable.write_all(self._raw, memoryview(heaps), end)
             end += len(heaps)
         source = FileSource(self._raw, end)
-        _write_all(self._raw, memoryview(mended(source, read_superblock(source, 0))), 0)
+        durable.write_all(self._raw, memoryview(mended(source, read_superblock(source, 0))), 0)
 
     def write_failures(self, table: Mapping[str, Array]) -> None:
         """Write the group /failures, one row a failed task."""
@@ -289,9 +289,3 @@ def _set_attributes(target: Any, attributes: Mapping[str, Any]) -> None:
             is_short = 0 < len(value) < ATTRIBUTE_BYTES
             value = np.bytes_(value.encode()) if value.isascii() and is_short else value
         target.attrs[name] = value
-
-
-def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
-    while data:
-        written = os.pwrite(descriptor, data[:WRITE_BYTES], offset)
-        data, offset = data[written:], offset + written
