@@ -9,16 +9,16 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 
 Identity = tuple[int, int]  # device and inode: the file itself, whatever its name
 _PROC = Path("/proc")
 
 
-def identity_of(status: os.stat_result) -> Identity:
-    return status.st_dev, status.st_ino
+identity_of: Callable[[os.stat_result], Identity] = attrgetter("st_dev", "st_ino")
 
 
 def files_being_written() -> dict[Identity, str]:
@@ -41,26 +41,34 @@ def files_being_written() -> dict[Identity, str]:
     return found
 
 
-def _written_by(pid: int) -> list[Identity]:
+def _processes() -> list[str]:
+    try:
+        with os.scandir(_PROC) as entries:
+            return [entry.name for entry in entries if entry.name.isdigit()]
+    except OSError:
+        return []
+
+
+def _written_by(pid: str) -> Iterator[Identity]:
     """The files that a process has open for writing."""
-    with os.scandir(_PROC / str(pid) / "fd") as entries:
-        found = (_if_written(entry) for entry in entries)
-        return [identity for identity in found if identity is not None]
+    with os.scandir(f"{_PROC}/{pid}/fd") as entries:
+        for entry in entries:
+            try:
+                if _has_path(entry) and _may_write(entry):
+                    status = entry.stat()
+                    if stat.S_ISREG(status.st_mode):
+                        yield identity_of(status)
+            except OSError:
+                continue  # closed meanwhile
 
 
-def _processes() -> Iterator[int]:
-    with suppress(OSError):
-        yield from (int(path.name) for path in _PROC.iterdir() if path.name.isdigit())
+def _has_path(descriptor: os.DirEntry[str]) -> bool:
+    """Whether it is no socket or pipe, as most are: this is what tells them apart soonest."""
+    return os.readlink(descriptor.path).startswith("/")  # noqa: PTH115 (Path doubles the time)
 
 
-def _if_written(entry: os.DirEntry[str]) -> Identity | None:
-    """The file behind an open descriptor, if it is one and is open for writing."""
-    with suppress(OSError):
-        if entry.stat(follow_symlinks=False).st_mode & stat.S_IWUSR:
-            status = entry.stat()
-            if stat.S_ISREG(status.st_mode):
-                return identity_of(status)
-    return None
+def _may_write(descriptor: os.DirEntry[str]) -> bool:
+    return bool(descriptor.stat(follow_symlinks=False).st_mode & stat.S_IWUSR)
 
 
 def _locks() -> Iterator[tuple[Identity, str]]:
