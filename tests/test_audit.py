@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import h5py
@@ -222,24 +221,3 @@ def test_relative_paths_become_absolute(output: Path, monkeypatch: pytest.Monkey
     taken = [Taken(Survey().look_at(Path(p))) for p in ("link.h5", "./sub/../link.h5")]
     found = entry_of_files(output, taken, way="groups", duration_s=0.0)
     assert {one.path for one in found.inputs} == {str(output.with_name("link.h5"))}
-
-
-def test_three_thousand_inputs_cost_little(output: Path) -> None:
-    """An entry of 3,000 files takes no time that anybody would notice."""
-    names = tuple(f"/column_{number}" for number in range(8))
-    taken = [
-        Taken(
-            Input(f"/data/worker_{n}.h5", 4096, n, contents=Contents(Style.ROWS, 10)),
-            n + 1,
-            10,
-            datasets=names,
-            rows={"/": (10 * n, 10)},
-        )
-        for n in range(3000)
-    ]
-    best_s = 1.0
-    for _ in range(5):
-        begun = time.process_time()
-        append_entry(output, entry_of_files(output, taken, way="columns", duration_s=1.0))
-        best_s = min(best_s, time.process_time() - begun)
-    assert best_s < 0.06

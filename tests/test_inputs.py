@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from check_samples import flip, set_flags, write_columns
-from h5sweep import findings
+from h5sweep import findings, inputs
 from h5sweep.errors import ChangedError
-from h5sweep.inputs import Survey
+from h5sweep.inputs import Input, Survey
+
+
+@pytest.fixture(params=["one by one", "at once"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Files that are alike are read at once if nobody has changed them for a while."""
+    if request.param == "at once":
+        monkeypatch.setattr(inputs, "SETTLED_NS", -(10**18))
+    return str(request.param)
 
 
 def test_files_are_in_natural_order(tmp_path: Path) -> None:
@@ -97,3 +107,110 @@ def test_a_changed_file_is_not_opened(compression: str | None, tmp_path: Path) -
     os.utime(path, ns=(0, one.modified_ns + 1))
     with pytest.raises(ChangedError), survey.opened(one):
         pass
+
+
+ODD = {
+    "larger": lambda path: write_columns(path, 24),
+    "of another structure and equal size": lambda path: flip(path, 0),
+    "with a row that was never written": lambda path: _empty_last_row(path),
+    "cut short": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "empty": lambda path: os.truncate(path, 0),
+    "no file": lambda path: (path.unlink(), path.mkdir()),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "a link to nowhere": lambda path: (path.unlink(), path.symlink_to("nowhere")),
+    "a link to another": lambda path: (path.unlink(), path.symlink_to("w000.h5")),
+    "a second name of the next": lambda path: (
+        path.unlink(),
+        os.link(path.with_name("w101.h5"), path),
+    ),
+}
+
+
+def _empty_last_row(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        for name in file:
+            file[name][-1] = 0
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_one_among_many_that_is_unlike_them_is_judged_by_itself(
+    odd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is, it and all others are found as if each were looked at alone."""
+    for number in range(150):
+        write_columns(tmp_path / f"w{number:03}.h5")
+        with h5py.File(tmp_path / f"w{number:03}.h5", "r+") as file:
+            file["aep"][:] = np.random.default_rng(number).random(20)
+    odd(tmp_path / "w100.h5")
+    found = [_facts(one) for one in Survey().look_at_all([tmp_path])]
+    monkeypatch.setattr(inputs, "MOST_AT_ONCE", 1)
+    assert found == [_facts(one) for one in Survey().look_at_all([tmp_path])]
+    assert len(found) >= 149
+
+
+def _facts(one: Input) -> tuple[object, ...]:
+    kept = None if one.kept is None else one.kept.files([one.kept_as]).tobytes()
+    return one.name, one.size_bytes, one.modified_ns, one.findings, one.contents, kept, one.xxh3
+
+
+def test_what_is_kept_of_a_file_is_its_own(tmp_path: Path, way: str) -> None:
+    """Of many that are alike, each keeps its own data and checksum."""
+    for number in range(150):
+        write_columns(tmp_path / f"w{number:03}.h5")
+        with h5py.File(tmp_path / f"w{number:03}.h5", "r+") as file:
+            file["aep"][:] = number
+            if number % 7 == 0:
+                file["aep"][-1] = 0.0  # a row that might never have been written
+    for number, one in enumerate(Survey().look_at_all([tmp_path])):
+        content = one.path.read_bytes()
+        assert one.kept is not None and one.family is not None
+        own = b"".join(content[a:b] for a, b in one.family.gaps(len(content)))
+        assert one.kept.files([one.kept_as]).tobytes() == own, number
+        assert one.xxh3 == xxh3_64_intdigest(content)
+
+
+def test_files_that_are_alike_are_read_at_once(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few of them are looked at one by one."""
+    for number in range(100):
+        write_columns(tmp_path / f"w{number:03}.h5")
+    looked_at, look = [], Survey._look
+
+    def note(self: Survey, path: str, *others: Any) -> Input | None:
+        looked_at.append(path)
+        return look(self, path, *others)
+
+    monkeypatch.setattr(Survey, "_look", note)
+    assert len(Survey().look_at_all([tmp_path])) == 100
+    assert len(looked_at) == (1 if way == "at once" else 100)
+
+
+def test_a_file_that_was_just_changed_is_not_read_at_once(tmp_path: Path, way: str) -> None:
+    """Nobody can tell whether it was changed while it was read."""
+    write_columns(tmp_path / "w0.h5")
+    path, size = str(tmp_path / "w0.h5"), (tmp_path / "w0.h5").stat().st_size
+    assert (inputs._read_files([path], size) is not None) == (way == "at once")
+    os.utime(path, ns=(0, 0))  # the content may be younger than it says
+    assert (inputs._read_files([path], size) is not None) == (way == "at once")
+
+
+def test_files_being_written_are_not_read_with_the_others(tmp_path: Path) -> None:
+    """A worker that is still at it is named, and the others are as they are."""
+    for number in range(10):
+        write_columns(tmp_path / f"w{number}.h5")
+    with (tmp_path / "w5.h5").open("r+b"):
+        found = Survey().look_at_all([tmp_path])
+    assert [n for n, one in enumerate(found) if one.findings] == [5]
+    assert found[5].findings[0].code == findings.LIVE.code
+
+
+def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound files are read again when they are wanted."""
+    for number in range(10):
+        write_columns(tmp_path / f"w{number}.h5")
+    size = Survey().look_at(tmp_path / "w0.h5").kept.file_bytes  # type: ignore[union-attr]
+    monkeypatch.setattr(inputs, "MOST_KEPT_BYTES", 5 * size)
+    found = Survey().look_at_all([tmp_path])
+    assert len([one for one in found if one.kept is not None]) == 5
+    assert all(one.is_readable for one in found)

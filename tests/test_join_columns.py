@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ import xarray
 from xxhash import xxh3_64_intdigest
 
 from check_samples import flip, set_flags
+from h5sweep import inputs
+from h5sweep.audit_files import list_taken
 from h5sweep.errors import ChangedError, DamagedError, UsageError
 from h5sweep.inputs import Input, Survey, Taken
 from h5sweep.join_columns import JoinedColumns, is_in_columns
@@ -83,7 +86,7 @@ class Join:
         self.taken: list[Taken] = []
 
     def write(self) -> Join:
-        self.taken = self.joined.write(self.output, no_progress)
+        self.taken = list(self.joined.write(self.output, no_progress))
         return self
 
     def verify(self) -> Join:
@@ -97,6 +100,13 @@ class Join:
 
 def join(*paths: Path) -> Join:
     return Join(*paths).write().verify()
+
+
+@pytest.fixture(params=["one by one", "at once"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are alike are read at once if nobody has changed them for a while."""
+    if request.param == "at once":
+        monkeypatch.setattr(inputs, "SETTLED_NS", -(10**18))
 
 
 # What is in the output ---------------------------------------------------------------------------
@@ -156,6 +166,21 @@ def test_every_version_of_the_format_is_read(libver: str, block: int, tmp_path: 
             pass
         write_rows(path, 10 * number, 10, libver=libver)
     assert join(tmp_path).read("seed").tolist() == list(range(30))
+
+
+def test_each_of_many_files_is_in_its_rows(tmp_path: Path) -> None:
+    """Also where the last row might be one that was never written, and is judged by itself."""
+    random = np.random.default_rng(1)
+    layouts, seeds = random.random((130, 4, 2)), random.integers(0, 3, (130, 4))
+    for number in range(130):
+        with h5py.File(tmp_path / f"w{number:03}.h5", "w") as file:
+            for name, values in (("layout", layouts[number]), ("seed", seeds[number])):
+                limits = (None, *values.shape[1:])
+                file.create_dataset(name, data=values, maxshape=limits, chunks=(2, *limits[1:]))
+    done = join(tmp_path)
+    assert np.array_equal(done.read("layout"), layouts.reshape(-1, 2))
+    assert np.array_equal(done.read("seed"), seeds.reshape(-1))
+    assert len({one.family for one in done.inputs}) == 1
 
 
 @pytest.mark.parametrize("kind", VALUES)
@@ -724,7 +749,7 @@ def test_an_input_that_changed_is_noticed(kind: str, tmp_path: Path) -> None:
     before = path.read_bytes()
     flip(path, path.stat().st_size - 1)
     os.utime(path, ns=(1, looked.inputs[1].modified_ns + 1))
-    if looked.inputs[1].data is not None:
+    if looked.inputs[1].kept is not None:
         taken = looked.write().taken[1]
         assert taken.xxh3 == xxh3_64_intdigest(before)
         return
@@ -734,10 +759,21 @@ def test_an_input_that_changed_is_noticed(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_checksums_are_those_of_whole_files(kind: str, tmp_path: Path) -> None:
-    """The audit trail has the CRC-32 of every input, however it was copied."""
+    """The audit trail has the checksum of every input, however it was copied."""
     MAKERS[kind](tmp_path)
     for taken in join(tmp_path).taken:
         assert taken.xxh3 == xxh3_64_intdigest(taken.source.path.read_bytes())
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_the_text_for_the_audit_trail_is_what_json_would_make(kind: str, tmp_path: Path) -> None:
+    """What is written at once for many inputs says the same of each."""
+    MAKERS[kind](tmp_path)
+    write_rows(tmp_path / 'a "quoted" näme.h5', 10, 6)
+    rows = Join(tmp_path).joined.write(tmp_path / "joined.out", no_progress)
+    quick, slow = rows.listing(), list_taken(rows)
+    assert json.loads(f"[{quick.json}]") == json.loads(f"[{slow.json}]")
+    assert quick[1:] == slow[1:]
 
 
 def test_inputs_stay_as_they_are(tmp_path: Path) -> None:

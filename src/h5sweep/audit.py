@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import lru_cache
-from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -162,54 +160,35 @@ def audit_path(output: Path) -> Path:
     return output.with_name(output.name + SUFFIX)
 
 
-def append_entry(output: Path, entry: AuditEntry, *, inputs: str | None = None) -> None:
+def append_entry(output: Path, entry: AuditEntry, *, inputs: str = "") -> None:
     """Add a merge to the audit trail of `output`, durably.
 
-    `inputs` are those of the entry by `inputs_json`, if that was done before. Killed at any moment,
-    the trail has the entry, or not, or a torn line that readers pass over.
+    `inputs` are more than the entry has, as JSON, before these. Killed at any moment, the trail has
+    the entry, or not, or a torn line that readers pass over.
     """
-    about = replace(entry, inputs=()).as_json()
-    del about["inputs"]
-    inputs = inputs_json(entry.inputs) if inputs is None else inputs
-    _append(output, f'{_json(about)[:-1]},"inputs":{inputs}')
-
-
-def inputs_json(inputs: Iterable[AuditInput]) -> str:
-    """The inputs of an entry, as they stand in the trail."""
-    return f"[{','.join([_input_json(one) for one in inputs])}]"
+    head = compact_json(replace(entry, inputs=()).as_json())[:-2]  # inside the list of inputs
+    others = ",".join([compact_json(one._asdict()) for one in entry.inputs])
+    _append(output, head, inputs, "," if inputs and others else "", others, "]")
 
 
 def append_removal(output: Path, event: str, files: Sequence[Mapping[str, Any]]) -> None:
     """Note in the trail that `clean` moved, put back or removed files, before it does."""
     about = {"schema": REMOVAL_SCHEMA, "time": now_text(), **provenance.describe_command()}
-    _append(output, _json({**about, "event": event, "files": list(files)})[:-1])
+    _append(output, compact_json({**about, "event": event, "files": list(files)})[:-1])
 
 
-def _append(output: Path, members: str) -> None:
-    """Append a JSON object that lacks its closing brace, with its checksum."""
-    text = members.encode()
-    durable.append_line(audit_path(output), b'%s,"line_crc32":"%08x"}' % (text, crc32(text)))
+def _append(output: Path, *members: str) -> None:
+    """Append a JSON object that lacks its closing brace, with its checksum.
+
+    It comes in pieces, because it may be megabytes, which are copied as rarely as can be.
+    """
+    texts, checksum = [text.encode() for text in members], 0
+    for text in texts:
+        checksum = crc32(text, checksum)
+    durable.append_line(audit_path(output), *texts, b',"line_crc32":"%08x"}' % checksum)
 
 
-def _input_json(one: AuditInput) -> str:
-    """What json.dumps would make of it, in a quarter of the time: there may be many thousands."""
-    path, size_bytes, modified_ns, xxh3, *about, rows, left_out = one
-    checksum = "null" if xxh3 is None else f'"{xxh3}"'
-    places = ",".join([f"{_quoted(table)}:[{first},{n}]" for table, (first, n) in rows.items()])
-    return (
-        f'{{"path":{_quoted(path)},"size_bytes":{size_bytes},"modified_ns":{modified_ns},'
-        f'"xxh3":{checksum},{_about_json(*about)},"rows":{{{places}}},'
-        f'"left_out":{_json(dict(left_out)) if left_out else "{}"}}}'
-    )
-
-
-@lru_cache(256)
-def _about_json(*about: object) -> str:
-    """What is mostly the same in all files of a merge."""
-    return _json(dict(zip(AuditInput._fields[4:-2], about, strict=True)))[1:-1]
-
-
-def _json(value: object) -> str:
+def compact_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from .audit import AuditEntry, AuditInput, Conflict, Refused
+from .audit import AuditEntry, AuditInput, Conflict, Refused, compact_json
 from .inputs import Input, Taken
 
 
@@ -49,15 +50,13 @@ def audit_inputs(taken: Iterable[Taken]) -> list[AuditInput]:
 
 def _taken(one: Taken, here: str) -> AuditInput:
     source = one.source
-    found = source.findings
-    # By position and without a look at findings that are not there: a merge may have thousands.
     return AuditInput(
         absolute(source.name, here),
         source.size_bytes,
         source.modified_ns,
         f"{one.xxh3:016x}" if one.xxh3 else None,
         source.state,
-        tuple([finding.code for finding in found]),
+        tuple(finding.code for finding in source.findings),
         source.style,
         one.tasks,
         one.duplicates,
@@ -67,6 +66,21 @@ def _taken(one: Taken, here: str) -> AuditInput:
         one.rows,
         one.left_out,
     )
+
+
+class Listing(NamedTuple):
+    """All that was taken, in one text and in numbers."""
+
+    json: str  # the `audit_inputs`, as they stand in the trail
+    tasks: int
+    duplicates: int
+
+
+def list_taken(taken: Iterable[Taken]) -> Listing:
+    """Pass over what was taken."""
+    inputs = audit_inputs(taken)
+    text = ",".join([compact_json(one._asdict()) for one in inputs])
+    return Listing(text, sum(one.tasks for one in inputs), sum(one.duplicates for one in inputs))
 
 
 def _refused(one: Input, here: str) -> Refused:
@@ -79,6 +93,15 @@ def _refused(one: Input, here: str) -> Refused:
         [finding.code for finding in one.findings],
         "; ".join(f"{finding.code} {finding.message}" for finding in reasons),
     )
+
+
+def absolute_paths(inputs: Sequence[Input]) -> list[str]:
+    """The `absolute` paths of many, most of which are that already."""
+    names, here = [one.name for one in inputs], str(Path.cwd())
+    text = "\n".join(names)
+    if all(map(str.startswith, names, repeat("/"))) and "/." not in text and "//" not in text:
+        return names
+    return [absolute(name, here) for name in names]
 
 
 def absolute(name: str, here: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from .audit import Conflict, conflict_text
@@ -29,7 +30,7 @@ class FilesReport:
 
     output: Path
     way: str  # "columns", "groups", "both", or "sweep"
-    taken: tuple[Taken, ...]
+    files: Iterable[Taken]  # may be made anew whenever they are asked for; see `taken`
     refused: tuple[Input, ...]
     tasks: int  # each once
     duplicates: int  # those that a second file has as well, with equal content
@@ -37,6 +38,11 @@ class FilesReport:
     notes: tuple[str, ...]
     duration_s: float
     conflicts: tuple[Conflict, ...] = ()  # different results for one task, and which was taken
+
+    @cached_property
+    def taken(self) -> tuple[Taken, ...]:
+        """What of each file went into the output, in the order of the files."""
+        return tuple(self.files)
 
 
 def closing_lines(report: FilesReport) -> Iterator[str]:

@@ -7,16 +7,17 @@ changed meanwhile is noticed.
 
 from __future__ import annotations
 
-import math
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice, repeat
+from operator import attrgetter
 from pathlib import Path
-from struct import Struct
-from typing import Any
+from typing import NamedTuple
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
@@ -25,14 +26,14 @@ from .contents import Contents, Layout, Style, judge_contents, natural_order
 from .errors import ChangedError
 from .findings import Finding, State, by_weight, state_of
 from .hdf5.alike import AlikeFile, AlikeReader
-from .hdf5.data import fill_bytes
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
 from .hdf5.messages import Storage
 from .hdf5.source import FileSource, Source
-from .hdf5.tree import Dataset, Tree, data_extents
+from .hdf5.tree import Tree, data_extents
+from .known import KeptData, Known
 from .live import Identity, files_being_written, identity_of
-from .places import find_places
+from .places import Place, find_places
 from .reading import SMALL_BYTES, own_tree, source_of, structure_findings
 from .siblings import Family, Siblings
 from .triage import RECORDS_MAGIC, Triage
@@ -43,10 +44,12 @@ COSTLESS = frozenset(
 )
 # No damage, but a merge would leave something out.
 UNREAD = frozenset(rule.code for rule in (findings.FEATURE, findings.LINKS_OUT))
+READ_AT_ONCE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not make us wait
 READ_BYTES = 1 << 20
 MOST_KEPT_BYTES = 256 << 20
 MOST_KEPT_CHUNKS = 1_000_000  # about 200 bytes each
-MOST_ROW_BYTES = 64 << 10
+MOST_AT_ONCE = 64
+SETTLED_NS = 2_000_000_000  # longer than clocks of one machine and its disks differ, or tick
 _DIGITS_ALIKE = str.maketrans("123456789", "000000000")
 MOST_NAMED = 3
 MOST_ALIKE_BYTES = 64 << 20
@@ -63,11 +66,12 @@ class Input:
     findings: tuple[Finding, ...] = ()
     contents: Contents | None = None
     family: Family | None = None  # the structure that it shares with others, if it does
+    kept: KeptData | None = None  # where what it does not share is kept, if that is little,
+    kept_as: int = 0  # and its number there
+    xxh3: int = 0  # of the whole file, if so
     is_alike: bool = False  # most of it are groups that are alike
     alike: AlikeFile | None = None  # these groups, without the file's content, if there was room
     tree: Tree | None = None  # its structure, if none shares it and it is small enough to keep
-    data: bytes | None = None  # what it does not share with its family, if that is little
-    xxh3: int = 0  # of the whole file, if `data` is kept
 
     @property
     def path(self) -> Path:
@@ -135,7 +139,8 @@ class Survey:
     def __init__(self) -> None:
         self._triage = Triage()
         self._siblings = Siblings()
-        self._sound: dict[int, list[_Known]] = {}  # by the size of their files
+        self._sound: dict[int, list[Known]] = {}  # by the size of their files
+        self._latest: Known | None = None  # what the last small file is like
         self._bytes_left = MOST_KEPT_BYTES
         self._chunks_left = MOST_KEPT_CHUNKS
         self._alike = AlikeReader()
@@ -150,11 +155,13 @@ class Survey:
         """
         written = files_being_written()
         seen = {identity for path in leave_out if (identity := _identity(path)) is not None}
-        found = []
-        for place in find_places(paths):
-            one = self._look(place.path, written, seen)
-            if one is not None and (one.state is not State.NOT_HDF5 or place.claims_hdf5):
-                found.append(one)
+        places, found, count = iter(find_places(paths)), list[Input](), 1
+        while some := list(islice(places, count)):
+            alike = self._look_at_once(some, written, seen) if count > 1 else []
+            found += alike or self._look_at_each(some, written, seen)
+            # As long as files are alike, ever more of them are read at once.
+            are_alike = bool(alike) or (count == 1 and self._latest is not None)
+            count = min(2 * count, MOST_AT_ONCE) if are_alike else 1
         return in_natural_order(found)
 
     def look_at(self, path: Path, written: dict[Identity, str] | None = None) -> Input:
@@ -163,10 +170,46 @@ class Survey:
         assert one is not None  # nothing was seen before
         return one
 
+    def _look_at_once(
+        self, places: Sequence[Place], written: dict[Identity, str], seen: set[Identity]
+    ) -> list[Input]:
+        """Look at files that are all like the one before; nothing if one of them is not."""
+        known, paths = self._latest, [place.path for place in places]
+        if known is None or (read := _read_files(paths, known.size_bytes)) is None:
+            return []
+        are_new = len(read.identities) == len(paths) and read.identities.isdisjoint(seen)
+        if not are_new or not read.identities.isdisjoint(written):
+            return []
+        data = [known.data_in(content) for content in read.contents]
+        if None in data or len(paths) * known.kept.file_bytes > self._bytes_left:
+            return []
+        seen |= read.identities
+        number = self._keep(known, b"".join(filter(None, data)))
+        size, inside, family, kept = known.size_bytes, known.contents, known.family, known.kept
+        checksums = map(xxh3_64_intdigest, read.contents)
+        facts = zip(paths, read.modified_ns, checksums, strict=True)
+        return [
+            Input(path, size, modified_ns, (), inside, family, kept, number, checksum)
+            for number, (path, modified_ns, checksum) in enumerate(facts, number)
+        ]
+
+    def _keep(self, known: Known, data: bytes) -> int:
+        """Keep the data of files that are like `known`; return the number of the first."""
+        self._bytes_left -= len(data)
+        return known.kept.add(data)
+
+    def _look_at_each(
+        self, places: Sequence[Place], written: dict[Identity, str], seen: set[Identity]
+    ) -> Iterator[Input]:
+        for place in places:
+            one = self._look(place.path, written, seen)
+            if one is not None and (one.state is not State.NOT_HDF5 or place.claims_hdf5):
+                yield one
+
     def _look(self, path: str, written: dict[Identity, str], seen: set[Identity]) -> Input | None:
         """Judge one file; None if it is one of those `seen`, under another name."""
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = os.open(path, READ_AT_ONCE)
         except OSError as error:
             why = error.strerror or error
             return Input(path, 0, 0, (findings.UNREADABLE.finding(why=why),))
@@ -194,7 +237,7 @@ class Survey:
         content = os.pread(descriptor, size, 0) if size <= SMALL_BYTES else b""
         if content and len(content) < size:
             raise changed(one)
-        data = None
+        data, known, self._latest = None, None, None
         for known in self._sound.get(size, ()):
             data = known.data_in(content) if content else None
             if data is not None or (not content and known.is_like(descriptor)):
@@ -202,15 +245,15 @@ class Survey:
                 break
         else:
             source = Source(content) if content else FileSource(descriptor, size)
-            known_now = self._judge_anew(one, source)
-            if known_now is not None and content:
-                data = known_now.data_in(content)
-        if data and len(data) <= self._bytes_left:
+            known = self._judge_anew(one, source)
+            if known is not None and content:
+                data = known.data_in(content)
+        if known is not None and data and len(data) <= self._bytes_left:
             require_unchanged(one, descriptor)
-            self._bytes_left -= len(data)
-            one.data, one.xxh3 = data, xxh3_64_intdigest(content)
+            one.kept, one.kept_as = known.kept, self._keep(known, data)
+            one.xxh3, self._latest = xxh3_64_intdigest(content), known
 
-    def _judge_anew(self, one: Input, source: Source) -> _Known | None:
+    def _judge_anew(self, one: Input, source: Source) -> Known | None:
         """Judge a file unlike all before; if it is sound, return by what others are like it."""
         magic = source.read(0, len(RECORDS_MAGIC)) if source.size >= len(RECORDS_MAGIC) else b""
         if magic == RECORDS_MAGIC:
@@ -233,9 +276,10 @@ class Survey:
             one.contents = layout.contents(with_keys=False)
             if family.fixed:
                 one.family = family
-                if not found:
-                    known = _Known(family, one.contents, _last_rows(layout), one.size_bytes)
-                    self._sound.setdefault(one.size_bytes, []).append(known)
+                same_size = self._sound.setdefault(one.size_bytes, [])
+                if not found and all(family is not other.family for other in same_size):
+                    known = Known(family, one.contents, layout, one.size_bytes)
+                    same_size.append(known)
             else:
                 self._keep_tree(one, family.tree)
         one.findings = tuple(by_weight(dict.fromkeys(found)))
@@ -319,71 +363,42 @@ def _data_elsewhere(layout: Layout) -> Iterator[Finding]:
             yield findings.FEATURE.finding(where=path, why="its data are in another file")
 
 
-class _Known:
-    """A structure in which nothing was wrong, and where to look for rows that were never written.
+class _Batch(NamedTuple):
+    """Files that were read at once."""
 
-    Whatever equals it outside its data is as sound, unless the last row of a table is unwritten:
-    `last_rows` has, for each table, the place of one piece of it and what would stand there then.
+    identities: set[Identity]
+    modified_ns: list[int]
+    contents: list[bytes]
+
+
+def _read_files(paths: Sequence[str], size_bytes: int) -> _Batch | None:
+    """Read files of one size; None if one cannot be, is of another, or may have changed meanwhile.
+
+    To ask each for its state before it is read and again after would take longer than to read it.
+    One that had not been changed for a while when it was read is what was read.
     """
-
-    def __init__(
-        self,
-        family: Family,
-        contents: Contents,
-        last_rows: tuple[tuple[int, bytes], ...],
-        size_bytes: int,
-    ) -> None:
-        self.family, self.contents = family, contents
-        self._last_rows = last_rows
-        self._fixed = tuple(family.fixed)
-        # In turn what all have and what each has for itself: a file begins with its superblock.
-        places = sorted([*family.spans, *family.gaps(size_bytes)])
-        self._parts = Struct("".join(f"{end - start}s" for start, end in places))
-
-    def data_in(self, content: bytes) -> bytes | None:
-        """What a file of the same size has for itself; None if it must be looked at closer."""
-        parts = self._parts.unpack(content)
-        if parts[::2] != self._fixed:
-            return None
-        for start, fill in self._last_rows:
-            if content[start : start + len(fill)] == fill:
-                return None
-        return b"".join(parts[1::2])
-
-    def is_like(self, descriptor: int) -> bool:
-        """Whether a file of the same size need not be looked at closer."""
-        for (start, end), data in zip(self.family.spans, self._fixed, strict=True):
-            if os.pread(descriptor, end - start, start) != data:
-                return False
-        return all(os.pread(descriptor, len(fill), at) != fill for at, fill in self._last_rows)
+    begun_ns, descriptors = time.time_ns(), list[int]()
+    try:
+        for path in paths:
+            descriptors.append(os.open(path, READ_AT_ONCE))
+        contents = list(map(os.pread, descriptors, repeat(size_bytes), repeat(0)))
+        found = list(map(os.fstat, descriptors))
+    except OSError:
+        return None
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    if any(size != size_bytes or not stat.S_ISREG(mode) for size, mode in set(map(_kind, found))):
+        return None
+    modified_ns, changed_ns = map(_modified_ns, found), map(_changed_ns, found)
+    read = _Batch(set(map(identity_of, found)), list(modified_ns), contents)
+    is_settled = max(*read.modified_ns, *changed_ns) < begun_ns - SETTLED_NS
+    return read if is_settled and set(map(len, contents)) == {size_bytes} else None
 
 
-def _last_rows(layout: Layout) -> tuple[tuple[int, bytes], ...]:
-    """One piece of the last row of every table that can grow: the smallest that is in the file."""
-    start, found = layout.tree.file.superblock.start, []
-    for table in layout.tables():
-        pieces = [
-            (len(fill), start + at, fill)
-            for dataset in table.columns.values()
-            for at, fill in _last_row(dataset)
-        ]
-        if pieces:
-            _, at, fill = min(pieces)
-            found.append((at, fill))
-        elif len(table.columns) > 1 and table.rows > 1:
-            found.append((0, b""))  # equal to anything: each such file is looked at by itself
-    return tuple(found)
-
-
-def _last_row(dataset: Dataset) -> Iterator[tuple[int, bytes]]:
-    row = (dataset.rows or 0) - 1
-    row_bytes = math.prod(dataset.layout.chunk[1:]) * dataset.type.size
-    if dataset.filters or dataset.type.points_elsewhere or row_bytes > MOST_ROW_BYTES:
-        return
-    for chunk in dataset.chunks:
-        within = row - chunk.start[0]
-        if 0 <= within < dataset.layout.chunk[0]:
-            yield chunk.address + within * row_bytes, fill_bytes(dataset, row_bytes)
+_kind = attrgetter("st_size", "st_mode")
+_modified_ns = attrgetter("st_mtime_ns")
+_changed_ns = attrgetter("st_ctime_ns")  # which nobody can set back
 
 
 def in_natural_order(inputs: list[Input]) -> list[Input]:
@@ -391,9 +406,10 @@ def in_natural_order(inputs: list[Input]) -> list[Input]:
     paths = [one.name for one in inputs]
     # Where all names have their digits in the same places, the order of letters is the natural one.
     shapes = "\n".join(paths).translate(_DIGITS_ALIKE)
-    is_plain = shapes.isascii() and len(set(shapes.split("\n"))) <= 1
-    keys: list[Any] = paths if is_plain else [natural_order(path) for path in paths]
-    return [inputs[place] for place in sorted(range(len(inputs)), key=keys.__getitem__)]
+    first = paths[0].translate(_DIGITS_ALIKE) if paths else ""
+    if shapes.isascii() and shapes == "\n".join([first] * len(paths)):
+        return sorted(inputs, key=attrgetter("name"))
+    return sorted(inputs, key=lambda one: natural_order(one.name))
 
 
 def read_alike(reader: AlikeReader, file: Hdf5File) -> AlikeFile | None:

@@ -22,11 +22,10 @@ from .audit import (
     Conflict,
     append_entry,
     audit_path,
-    inputs_json,
     read_entries,
 )
-from .audit_files import absolute, audit_inputs, entry_of_files
-from .contents import Style
+from .audit_files import Listing, absolute, absolute_paths, entry_of_files, list_taken
+from .contents import Contents, Style
 from .errors import ChangedError, DamagedError, UsageError
 from .files_report import FilesReport
 from .findings import State
@@ -40,6 +39,7 @@ from .merge import merge_run
 from .merged_file import Version, digest_of, inputs_of, mark_as_merged
 from .policy import OnDamaged, Policy, separate
 from .siblings import Family
+from .taken_rows import TakenRows
 from .units import count_text
 
 Progress = Callable[[int, int], None]
@@ -136,18 +136,20 @@ class _FilesMerge:
                 with durable.syncing(temporary):
                     for part in parts:
                         part.verify(temporary, steps.next())
-                    inputs = inputs_json(audit_inputs(taken))
+                    listing = taken.listing() if isinstance(taken, TakenRows) else list_taken(taken)
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()
             for part in parts:
                 self.notes += [note for note in part.notes if note not in self.notes]
             conflicts = [one for part in parts for one in part.conflicts]
-            return self._conclude(_way_of(parts), taken, conflicts, inputs=inputs)
+            return self._conclude(_way_of(parts), taken, conflicts, listing=listing)
 
     def _parts(self, good: Sequence[Input]) -> list[JoinedColumns | JoinedGroups]:
         """What goes into the output: columns, groups, or both."""
-        with_rows = [one for one in good if one.style is Style.ROWS]
-        with_groups = [one for one in good if one.style in (Style.GROUPS, Style.ONE)]
+        with_rows, with_groups, inside = list(good), list[Input](), _contents_of(good)
+        if any(contents.style is not Style.ROWS for contents in inside):
+            with_rows = [one for one in good if one.style is Style.ROWS]
+            with_groups = [one for one in good if one.style in (Style.GROUPS, Style.ONE)]
         if growing := _tasks_that_grow(with_rows, has_groups=bool(with_groups)):
             with_rows = [one for one in with_rows if one not in growing]
             with_groups = [o for o in good if o in {*with_groups, *growing}]
@@ -166,8 +168,9 @@ class _FilesMerge:
                 if one.style is Style.ONE and one.contents and one.contents.tasks
             ]
             parts.append(columns)
-            both = {one for one in with_rows if one.contents and one.contents.has_groups}
-            with_groups = [o for o in good if o in {*with_groups, *both}] if both else with_groups
+            if any(contents.has_groups for contents in inside):
+                both = {one for one in with_rows if one.contents and one.contents.has_groups}
+                with_groups = [o for o in good if o in {*with_groups, *both}]
         if with_groups:
             conflict = self.policy.on_conflict
             groups = JoinedGroups(
@@ -353,20 +356,21 @@ class _FilesMerge:
     def _conclude(
         self,
         way: str,
-        taken: Sequence[Taken],
+        taken: Iterable[Taken],
         conflicts: Sequence[Conflict],
         *,
         records: Sequence[AuditInput] = (),
-        inputs: str | None = None,
+        listing: Listing | None = None,
     ) -> FilesReport:
         """Write the audit trail's entry; the output is in its place already."""
+        listing = listing or list_taken(taken)
         report = FilesReport(
             self.given_output,
             way,
-            tuple(taken),
+            taken,
             tuple(self.refused),
-            tasks=sum(one.tasks - one.duplicates for one in taken),
-            duplicates=sum(one.duplicates for one in taken),
+            tasks=listing.tasks - listing.duplicates,
+            duplicates=listing.duplicates,
             size_bytes=self.output.stat().st_size,
             notes=tuple(self.notes),
             duration_s=time.monotonic() - self._begun,
@@ -383,14 +387,20 @@ class _FilesMerge:
             conflicts=report.conflicts,
             notes=report.notes,
         )
-        if inputs is None:
-            inputs = inputs_json([*audit_inputs(taken), *records])
-        append_entry(self.output, entry, inputs=inputs)
+        append_entry(self.output, replace(entry, inputs=records), inputs=listing.json)
         return report
+
+
+def _contents_of(inputs: Iterable[Input]) -> list[Contents]:
+    """What is inside these files; that which many share, once."""
+    found = {id(one.contents): one.contents for one in inputs}
+    return [contents for contents in found.values() if contents is not None]
 
 
 def _tasks_that_grow(inputs: Sequence[Input], *, has_groups: bool) -> set[Input]:
     """Files whose groups grow and are tasks: a table is in many files, a task mostly in one."""
+    if not any(contents.tables for contents in _contents_of(inputs)):
+        return set()
     tables = {one: one.contents.tables for one in inputs if one.contents and one.contents.tables}
     files_of = Counter(group for groups in tables.values() for group in groups if group != "/")
     once = sum(count == 1 for count in files_of.values())
@@ -399,8 +409,10 @@ def _tasks_that_grow(inputs: Sequence[Input], *, has_groups: bool) -> set[Input]
     return {one for one, groups in tables.items() if "/" not in groups}
 
 
-def _united(parts: Sequence[Sequence[Taken]]) -> list[Taken]:
+def _united(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
     """What was taken of each input; of one with columns and groups, by both parts."""
+    if len(parts) == 1:
+        return parts[0]
     found: dict[Input, Taken] = {}
     for taken in (one for part in parts for one in part):
         known = found.setdefault(taken.source, taken)
@@ -454,8 +466,8 @@ class _Steps:
 
 def _versions(inputs: Sequence[Input]) -> list[Version]:
     """By what the audit trail knows files again."""
-    here = str(Path.cwd())
-    return [(absolute(one.name, here), one.size_bytes, one.modified_ns) for one in inputs]
+    facts = zip(absolute_paths(inputs), inputs, strict=True)
+    return [(path, one.size_bytes, one.modified_ns) for path, one in facts]
 
 
 def _versions_in(entry: AuditEntry) -> set[Version]:

@@ -33,7 +33,7 @@ from .errors import DamagedError, UsageError
 from .h5 import h5py
 from .hdf5.errors import Unsupported
 from .hdf5.tree import Dataset
-from .inputs import Input, Survey, Taken
+from .inputs import Input, Survey
 from .join_copy import (
     Route,
     copy_alike,
@@ -48,11 +48,14 @@ from .join_output import JoinedOutput, as_objects, created, not_as_written, reop
 from .join_rows import RowReader, read_objects, read_raw, require_chunks_readable
 from .join_schema import Column, Mode, Schema, Structure, sound_path
 from .join_types import convert, fill_element, holds_objects, survives, type_of
+from .taken_rows import TakenRows
 from .values import Array
 
 Progress = Callable[[int, int], None]
 THREADS = 2
-ALIKE_BYTES = 1 << 20  # what is copied at once of small files that are alike
+ALIKE_BYTES = (
+    1 << 17
+)  # what is copied at once of small files that are alike; more would be fresh memory
 FILL_BYTES = 4 << 20
 
 
@@ -110,7 +113,7 @@ class JoinedColumns:
         )
         return plain + self._packed_bytes(packed) + (1 << 16)
 
-    def write(self, path: Path, progress: Progress) -> list[Taken]:
+    def write(self, path: Path, progress: Progress) -> TakenRows:
         """Add the tables to the HDF5 file at `path`, which is created if it is not there.
 
         Every input is read once, and its checksum taken. Nothing is durable yet, and nothing counts
@@ -121,11 +124,11 @@ class JoinedColumns:
         with created(path, self._schema) as output:
             checksums = self._copy_all(output, meter)
             has_odd = np.array([bool(route.odd) for route in self._routes])[self._schema.of_input]
-            is_suspect = np.array([one.is_suspect for one in self._inputs], bool)
-            for place in np.flatnonzero(has_odd | is_suspect).tolist():
+            suspects = [n for n, one in enumerate(self._inputs) if one.findings and one.is_suspect]
+            for place in sorted({*np.flatnonzero(has_odd).tolist(), *suspects}):
                 self._copy_odd(place, output)
         self._note_copies(checksums)
-        return self._list_taken(checksums)
+        return TakenRows(self._inputs, checksums, self._schema)
 
     def verify(self, path: Path, progress: Progress) -> None:
         """Read everything back from `path` and compare it with what the inputs were.
@@ -174,13 +177,14 @@ class JoinedColumns:
         """Small files that are alike and follow one another, at once; every other by itself."""
         numbers = self._schema.of_input
         is_plain = np.array([route.is_plain for route in self._routes], bool)
-        is_kept = np.array([one.data is not None for one in self._inputs], bool)
+        is_kept = np.array([one.kept is not None for one in self._inputs], bool)
         kinds = np.where(is_plain[numbers] & is_kept, numbers, -1 - np.arange(len(numbers)))
         ends = [*(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(numbers)]
         first = 0
         for end in ends:
             route = self._routes[numbers[first]]
-            step = max(ALIKE_BYTES // max(self._inputs[first].size_bytes, 1), 1)
+            kept = self._inputs[first].kept
+            step = max(ALIKE_BYTES // max(kept.file_bytes if kept else 1, 1), 1)
             for place in range(first, end, step):
                 places = range(place, min(place + step, end))
                 yield _Batch(places, route, is_alike=bool(kinds[place] >= 0))
@@ -240,26 +244,10 @@ class JoinedColumns:
 
     # What came of it -----------------------------------------------------------------------------
 
-    def _list_taken(self, checksums: Sequence[int]) -> list[Taken]:
-        about = [_about(structure, self._schema) for structure in self._schema.structures]
-        places = {t.name: (t.starts.tolist(), t.counts.tolist()) for t in self._schema.tables}
-        numbers, taken = self._schema.of_input.tolist(), []
-        for place, one in enumerate(self._inputs):
-            names, datasets, attributes, skipped, tasks = about[numbers[place]]
-            left_out = self._schema.structures[numbers[place]].left_out
-            rows = {}
-            for name in names:
-                starts, counts = places[name]
-                rows[name] = starts[place], counts[place]
-            taken.append(
-                Taken(
-                    one, checksums[place], tasks, 0, datasets, attributes, rows, skipped, left_out
-                )
-            )
-        return taken
-
     def _note_copies(self, checksums: Sequence[int]) -> None:
         """Say which files are equal: without a key nobody knows that their rows are the same."""
+        if len(set(checksums)) == len(checksums):
+            return
         firsts: dict[tuple[int, int], Input] = {}
         pairs = []
         for one, checksum in zip(self._inputs, checksums, strict=True):
@@ -322,23 +310,6 @@ def _for_each(deal_with: Callable[[_Batch], None], batches: Sequence[_Batch]) ->
         except BaseException:
             executor.shutdown(cancel_futures=True)
             raise
-
-
-def _about(
-    structure: Structure, schema: Schema
-) -> tuple[list[str], tuple[str, ...], tuple[str, ...], tuple[str, ...], int]:
-    """What is the same in every input of one structure: tables, names, and how many rows."""
-    attributes = tuple(
-        f"{path}@{name}"
-        for path, values in structure.attributes.items()
-        if path in schema.attributes
-        for name in values
-        if f"{path}@{name}" not in structure.left_out
-    )
-    kept = schema.kept_of(structure)
-    skipped = tuple(path for path in structure.datasets if path not in kept) + structure.links
-    tasks = sum(part.rows for part in structure.tables.values())
-    return list(structure.tables), kept, attributes, skipped, tasks
 
 
 def _reader(one: Input, layout: Layout, path: str, dataset: Dataset) -> RowReader:

@@ -58,7 +58,7 @@ class Route:
     columns: list[Column]
     stretches: list[Stretch]
     odd: list[Column] = field(default_factory=list)
-    kept_at: dict[int, int] = field(default_factory=dict)  # of a stretch, within `Input.data`
+    kept_at: dict[int, int] = field(default_factory=dict)  # of a stretch, within `Input.kept`
 
     @property
     def largest_block(self) -> int:
@@ -92,7 +92,7 @@ def plan_route(structure: Structure, columns: Sequence[Column], start: int, size
 
 def _kept_places(one: Input, stretches: Sequence[Stretch]) -> Iterator[tuple[int, int]]:
     """Where stretches lie in what is kept of a file, if anything is."""
-    if one.family is None or one.data is None:
+    if one.family is None or one.kept is None:
         return
     gaps = list(one.family.gaps(one.size_bytes))
     before = [0, *accumulate(end - start for start, end in gaps)]
@@ -253,8 +253,9 @@ def copy_alike(
 
     Returns their checksums, and those of what was written into each column.
     """
-    files = np.frombuffer(b"".join([one.data or b"" for one in inputs]), np.uint8)
-    files = files.reshape(len(inputs), -1)
+    kept = inputs[0].kept
+    assert kept is not None and {one.kept for one in inputs} == {kept}
+    files = kept.files([one.kept_as for one in inputs])
     written = []
     for column, first, stretches in _by_column(route, firsts):
         size = sum(stretch.size for stretch in stretches)
@@ -279,10 +280,10 @@ def _by_column(route: Route, firsts: Firsts) -> list[tuple[Column, int, list[Str
 
 
 def _buffer(size: int) -> memoryview:
-    """Memory of this thread's own, used again and again: fresh memory has to be zeroed first."""
+    """Memory of this thread's own, used again and again: fresh memory costs more than it holds."""
     found: memoryview | None = getattr(_of_thread, "buffer", None)
     if found is None or len(found) < size:
-        found = _of_thread.buffer = memoryview(bytearray(max(size, BLOCK_BYTES)))
+        found = _of_thread.buffer = np.empty(max(size, BLOCK_BYTES), np.uint8).data
     return found
 
 

@@ -154,6 +154,10 @@ class Table:
     def rows(self) -> int:
         return int(self.counts.sum())
 
+    def places(self) -> list[tuple[int, int]]:
+        """For each input its first row, and how many it has."""
+        return list(zip(self.starts.tolist(), self.counts.tolist(), strict=True))
+
 
 class Schema:
     """What the output will be; UsageError, with both places named, if it cannot be."""
@@ -177,15 +181,11 @@ class Schema:
     # Structures ----------------------------------------------------------------------------------
 
     def _read_structures(self) -> Array:
-        known: dict[int, int] = {}
-        numbers = np.empty(len(self.inputs), np.int64)
-        for place, one in enumerate(self.inputs):
-            key = id(one.family or one)
-            if key not in known:
-                known[key] = len(self.structures)
-                self.structures.append(read_structure(self.survey, one))
-            numbers[place] = known[key]
-        return numbers
+        known: dict[object, int] = {}
+        numbers = [known.setdefault(one.family or one, len(known)) for one in self.inputs]
+        firsts = np.unique(numbers, return_index=True)[1].tolist()
+        self.structures += [read_structure(self.survey, self.inputs[place]) for place in firsts]
+        return np.array(numbers, np.int64)
 
     def _find_tables(self) -> None:
         """Give every structure its tables: a group's columns, or each for itself.

@@ -7,10 +7,10 @@ a trail that is about the file before.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
+from xxhash import xxh3_128_hexdigest
 
 from .h5 import h5py
 from .hdf5.tree import Tree
@@ -43,5 +43,5 @@ def inputs_of(tree: Tree) -> str | None:
 
 def digest_of(inputs: Iterable[Version]) -> str:
     """The same for the same inputs, in whatever order."""
-    lines = [f"{path}\0{size}\0{time}\n" for path, size, time in sorted(inputs)]
-    return blake2b("".join(lines).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    lines = [f"{path}\0{size}\0{time}\n" for path, size, time in inputs]
+    return xxh3_128_hexdigest("".join(sorted(lines)).encode("utf-8", "surrogateescape"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,22 +28,27 @@ class Place(NamedTuple):
         return self.is_named or Path(self.path).suffix.lower() in HDF5_SUFFIXES
 
 
-def find_places(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Place]:
+def find_places(paths: Iterable[str | os.PathLike[str]]) -> Iterable[Place]:
     """Every file that is meant, each once; UsageError for what is not there."""
-    paths = list(paths)
-    # Two paths may spell one file in two ways; below one path there is one spelling.
-    spelled = os.path.abspath if len(paths) > 1 else str
+    texts = [os.fspath(path) for path in paths]
+    if len(texts) == 1 and _is_folder(texts[0]):
+        return _walk(texts[0])  # where each has one name
+    return _each_once(texts)
+
+
+def _each_once(texts: Sequence[str]) -> Iterator[Place]:
+    """Two paths may spell one file in two ways."""
     seen: set[str] = set()
-    for path in paths:
-        for place in _expand(os.fspath(path)):
-            name = spelled(place.path)
+    for text in texts:
+        for place in _expand(text):
+            name = os.path.abspath(place.path)  # noqa: PTH100 (Path.absolute keeps `..`)
             if name not in seen:
                 seen.add(name)
                 yield place
 
 
 def _expand(text: str) -> Iterator[Place]:
-    if os.path.isdir(text):  # noqa: PTH112 (Path.is_dir raises where a folder may not be entered)
+    if _is_folder(text):
         yield from _walk(text)
     elif _may_be_there(text):
         yield Place(text, is_named=True)
@@ -51,9 +57,13 @@ def _expand(text: str) -> Iterator[Place]:
         if not found:
             raise UsageError(f"nothing matches {text}")
         for name in found:
-            yield from _walk(name) if os.path.isdir(name) else [Place(name, is_named=True)]  # noqa: PTH112 (as above)
+            yield from _walk(name) if _is_folder(name) else [Place(name, is_named=True)]
     else:
         raise UsageError(f"there is no {text}")
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 (Path.is_dir raises where a folder may not be entered)
 
 
 def _may_be_there(path: str) -> bool:
@@ -71,7 +81,7 @@ def _walk(folder: str) -> Iterator[Place]:
     """The files below a folder, in order; of a run folder, its plan and its record files."""
     try:
         with os.scandir(folder) as listing:
-            entries = sorted(listing, key=lambda entry: entry.name)
+            entries = sorted(listing, key=attrgetter("name"))
     except OSError as error:
         raise UsageError(f"the folder {folder} cannot be read: {error.strerror}") from error
     is_run = folder.rstrip("/").endswith(RUN_SUFFIX)
@@ -81,7 +91,9 @@ def _walk(folder: str) -> Iterator[Place]:
             is_apart = entry.name.endswith(QUARANTINE_SUFFIX)
             if not is_apart and not (is_run and entry.name == "logs"):
                 yield from _walk_below(entry.path)
-        elif _is_file(entry) and (not is_run or entry.name == PLAN_NAME):
+        elif is_run and entry.name != PLAN_NAME:
+            continue
+        elif entry.is_file(follow_symlinks=False) or _is_file(entry):
             yield Place(entry.path, is_named=False)
 
 

@@ -1,0 +1,101 @@
+"""What of each input went into which rows of the output.
+
+There may be many thousands of inputs, most of them alike, so that what they share is kept once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from json.encoder import encode_basestring_ascii as quoted
+from typing import NamedTuple
+
+from .audit import compact_json
+from .audit_files import Listing, absolute_paths, audit_inputs
+from .inputs import Input, Taken
+from .join_schema import Schema, Structure
+
+_OWN = frozenset(("path", "size_bytes", "modified_ns", "xxh3", "rows"))  # all else is shared
+
+
+class TakenRows:
+    """Each `Taken` is made when it is asked for."""
+
+    def __init__(self, inputs: Sequence[Input], checksums: Sequence[int], schema: Schema) -> None:
+        self._inputs, self._checksums = inputs, checksums
+        self._of_input: list[int] = schema.of_input.tolist()
+        self._shared = [_shared(structure, schema) for structure in schema.structures]
+        self._places = {table.name: table.places() for table in schema.tables}
+
+    def __iter__(self) -> Iterator[Taken]:
+        return map(self._taken, range(len(self._inputs)))
+
+    def _taken(self, place: int) -> Taken:
+        tables, tasks, datasets, attributes, skipped, left_out = self._shared[self._of_input[place]]
+        one, checksum = self._inputs[place], self._checksums[place]
+        rows = {name: self._places[name][place] for name in tables}
+        return Taken(one, checksum, tasks, 0, datasets, attributes, rows, skipped, left_out)
+
+    def listing(self) -> Listing:
+        """What `list_taken` would make of it, several times as fast."""
+        texts: list[str] = []
+        paths = absolute_paths(self._inputs)
+        rows_of = {name: _row_texts(name, places) for name, places in self._places.items()}
+        for number, first, end in self._runs():
+            some, shared = slice(first, end), self._shared_json(first)
+            columns = [rows_of[name][some] for name in self._shared[number].tables]
+            rows = map(",".join, zip(*columns, strict=True)) if columns else repeat("", end - first)
+            facts = zip(paths[some], self._inputs[some], self._checksums[some], rows, strict=True)
+            texts += [
+                f'{{"path":{quoted(path)},"size_bytes":{one.size_bytes},'
+                f'"modified_ns":{one.modified_ns},"xxh3":"{checksum:016x}","rows":{{{places}}},'
+                f"{shared}"
+                for path, one, checksum, places in facts
+            ]
+        return Listing(",".join(texts), sum(self._shared[n].rows for n in self._of_input), 0)
+
+    def _runs(self) -> Iterator[tuple[int, int, int]]:
+        """Inputs one after the other that differ only in what is each one's own."""
+        first, known = 0, None
+        for place, (one, number) in enumerate(zip(self._inputs, self._of_input, strict=True)):
+            about = number, one.findings, one.contents
+            if about != known:
+                if known is not None:
+                    yield known[0], first, place
+                first, known = place, about
+        if known is not None:
+            yield known[0], first, len(self._inputs)
+
+    def _shared_json(self, place: int) -> str:
+        (one,) = audit_inputs([self._taken(place)])
+        return compact_json({k: v for k, v in one._asdict().items() if k not in _OWN})[1:]
+
+
+def _row_texts(table: str, places: Sequence[tuple[int, int]]) -> list[str]:
+    name = quoted(table)
+    return [f"{name}:[{first},{count}]" for first, count in places]
+
+
+class _Shared(NamedTuple):
+    """What is the same in every input of one structure."""
+
+    tables: list[str]
+    rows: int
+    datasets: tuple[str, ...]
+    attributes: tuple[str, ...]
+    skipped: tuple[str, ...]
+    left_out: dict[str, str]
+
+
+def _shared(structure: Structure, schema: Schema) -> _Shared:
+    attributes = tuple(
+        f"{path}@{name}"
+        for path, values in structure.attributes.items()
+        if path in schema.attributes
+        for name in values
+        if f"{path}@{name}" not in structure.left_out
+    )
+    kept = schema.kept_of(structure)
+    skipped = tuple(path for path in structure.datasets if path not in kept) + structure.links
+    rows = sum(part.rows for part in structure.tables.values())
+    return _Shared(list(structure.tables), rows, kept, attributes, skipped, structure.left_out)
