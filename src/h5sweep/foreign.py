@@ -257,7 +257,7 @@ class _Recording:
 
     def _take_result(self, taken: Taken, tasks: TasksOfFile, result: Result) -> None:
         row = tasks.keys[result.number]
-        task, row = self._keys.number(row, str(taken.source.path))
+        task, row = self._keys.number(row, taken.source.name)
         place = self._seen.get(task)
         if place is not None:
             if self._is_equal_to_seen(place, task, result):
