@@ -291,6 +291,39 @@ def test_a_conflict_is_decided_as_told(merge: Merge, choice: OnConflict, aep: fl
         assert file["farm3_t1_s1/aep"][()] == aep and len(file) == 3
 
 
+@pytest.mark.parametrize(
+    ("choice", "taken", "left_out", "duplicates"),
+    [
+        (OnConflict.FIRST, "a", ["b"], [0, 0, 1]),
+        (OnConflict.LAST, "c", ["b"], [1, 0, 0]),
+        (OnConflict.NEWEST, "b", ["a", "c"], [0, 0, 0]),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 40])
+def test_only_what_differs_from_the_taken_one_is_left_out(
+    merge: Merge,
+    count: int,
+    choice: OnConflict,
+    taken: str,
+    left_out: list[str],
+    duplicates: list[int],
+) -> None:
+    """Of three files the one that equals the taken one is a duplicate, wherever it stands."""
+    for name, time in (("a", 1e9), ("b", 2e9), ("c", 1e9)):
+        path = write_groups(merge.inputs / f"{name}.h5", range(count))
+        with h5py.File(path, "a") as file:
+            file.attrs["worker"] = name
+            for group in file.values():
+                group["aep"][()] = 2.0 if name == "b" else 1.0
+        os.utime(path, (time, time))
+    joined = merge.run(on_conflict=choice)
+    found = {(c.taken, *c.left_out) for c in joined.conflicts}
+    assert found == {tuple(f"{merge.inputs}/{name}.h5" for name in (taken, *left_out))}
+    assert [one.duplicates for one in merge.taken] == [count * n for n in duplicates]
+    with h5py.File(merge.output) as file:
+        assert file.attrs["worker"] == "a"
+
+
 def test_data_in_one_file_and_groups_in_another_stop(merge: Merge) -> None:
     """A path that is a task here and a group of tasks there cannot be both."""
     with h5py.File(merge.inputs / "a.h5", "w") as file:

@@ -95,7 +95,7 @@ def record_tasks(
         recording = _Recording(survey, folder, known, rule, on_conflict, stack)
         total = sum(one.size_bytes for one in inputs)
         done, checksum = 0, None
-        for one in _in_order(inputs, on_conflict):
+        for one in [inputs[place] for place in on_conflict.order(inputs)]:
             with opened_tasks(survey, one, rule, skip_unmatched=skip_unmatched) as tasks:
                 recording.take(one, tasks)
                 content = tasks.about.content
@@ -188,15 +188,6 @@ def opened_tasks(
                 layout = stack.enter_context(survey.opened(one))
                 tasks = find_tasks(layout, one, rule, skip_unmatched=skip_unmatched)
             yield tasks
-
-
-def _in_order(inputs: Sequence[Input], on_conflict: OnConflict) -> list[Input]:
-    """The inputs such that of two results for one task the first is to be taken."""
-    if on_conflict is OnConflict.LAST:
-        return list(reversed(inputs))
-    if on_conflict is OnConflict.NEWEST:
-        return sorted(inputs, key=lambda one: -one.modified_ns)
-    return list(inputs)
 
 
 def _remove_unfinished(folder: RunFolder) -> None:

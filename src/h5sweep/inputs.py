@@ -128,6 +128,15 @@ class OnConflict(StrEnum):
     LAST = "last"
     NEWEST = "newest"  # by the time of last change of their files
 
+    def order(self, inputs: Sequence[Input]) -> list[int]:
+        """Places of the inputs such that of two results for one task the first is to be taken."""
+        places = range(len(inputs))
+        if self is OnConflict.LAST:
+            return list(reversed(places))
+        if self is OnConflict.NEWEST:
+            return sorted(places, key=lambda place: -inputs[place].modified_ns)
+        return list(places)
+
 
 class Survey:
     """Looks at files one after the other and remembers what they have in common.

@@ -75,10 +75,18 @@ class JoinedGroups:
             {} for _ in inputs
         ]  # groups whose attributes it gives
         self._duplicates = array("l", [0] * len(inputs))
-        self._skipped: list[tuple[str, ...]] = []
-        self._differing: dict[str, list[int]] = {}  # path → the inputs that contradict each other
-        for number in range(len(inputs)):
-            self._take_input(number)
+        self._skipped: dict[int, tuple[str, ...]] = {}
+        self._differing: dict[str, list[int]] = {}  # path → the inputs that contradict the chosen
+        order = on_conflict.order(inputs)
+        is_natural = order == sorted(order)
+        for number in order:
+            with opened_groups(survey, self._inputs[number]) as tasks:
+                self._take_groups(number, tasks)
+                if is_natural:
+                    self._unite(number, tasks)
+        for number in () if is_natural else sorted(order):  # attributes are those of the first
+            with opened_groups(survey, self._inputs[number]) as tasks:
+                self._unite(number, tasks)
         self._require_no_nesting()
         if self._differing:
             groups = count_text(len(self._differing), "group")
@@ -92,28 +100,26 @@ class JoinedGroups:
     def conflicts(self) -> list[Conflict]:
         """Groups with different content, and from which input each was taken."""
         here = str(Path.cwd())
-        found = []
-        for group, numbers in self._differing.items():
-            names = {number: absolute(self._inputs[number].name, here) for number in numbers}
-            taken = names.pop(self._chosen[group])
-            found.append(Conflict(group, taken, list(names.values()), self._on_conflict.value))
-        return found
+        names = [absolute(one.name, here) for one in self._inputs]
+        by = self._on_conflict.value
+        return [
+            Conflict(group, names[self._chosen[group]], [names[other] for other in others], by)
+            for group, others in self._differing.items()
+        ]
 
-    def _take_input(self, number: int) -> None:
-        one = self._inputs[number]
-        with opened_groups(self._survey, one) as tasks:
-            both: dict[int, list[str]] = {}
-            for path in tasks.roots:
-                known = self._chosen.setdefault(path, number)
-                if known != number:
-                    both.setdefault(known, []).append(path)
-            for known, paths in both.items():
-                self._compare(known, number, tasks, paths)
-            self._unite(number, tasks)
-            self._skipped.append(tuple(tasks.skipped))
+    def _take_groups(self, number: int, tasks: TaskGroups) -> None:
+        """Take the groups of one input that none before it has."""
+        both: dict[int, list[str]] = {}
+        for path in tasks.roots:
+            known = self._chosen.setdefault(path, number)
+            if known != number:
+                both.setdefault(known, []).append(path)
+        for known, paths in both.items():
+            self._compare(known, number, tasks, paths)
+        self._skipped[number] = tuple(tasks.skipped)
 
     def _compare(self, known: int, number: int, tasks: TaskGroups, paths: list[str]) -> None:
-        """Decide about groups that an earlier input has as well."""
+        """Decide about groups that were taken from another input already."""
         with opened_groups(self._survey, self._inputs[known]) as earlier:
             unequal = list(unequal_groups(earlier, tasks, paths))
         self._duplicates[number] += len(paths) - len(unequal)
@@ -125,14 +131,7 @@ class JoinedGroups:
                 + "; nothing was merged. Say which to take with --on-conflict first, last or newest"
             )
         for path in unequal:
-            self._differing.setdefault(path, [known]).append(number)
-        if self._is_preferred(number, known):
-            self._chosen.update(dict.fromkeys(unequal, number))
-
-    def _is_preferred(self, number: int, known: int) -> bool:
-        if self._on_conflict is OnConflict.NEWEST:
-            return self._inputs[number].modified_ns > self._inputs[known].modified_ns
-        return self._on_conflict is OnConflict.LAST
+            self._differing.setdefault(path, []).append(number)
 
     def _unite(self, number: int, tasks: TaskGroups) -> None:
         """Take over groups above others with all attributes; of those that differ the first."""
