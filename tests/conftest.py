@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,35 @@ def study(terminal: Terminal) -> Callable[[str], Path]:
         return path
 
     return write
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A folder, on a file system of its own, in which nobody can write when it was made so."""
+    folder = tmp_path / "ro"
+    folder.mkdir()
+    subprocess.run(["mount", "--bind", folder, folder], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def make_read_only(folder: Path, how: str = "ro") -> None:
+    """Let nobody write there, not even root; or again, with "rw"."""
+    subprocess.run(["mount", "-o", f"remount,bind,{how}", folder], check=True)
+
+
+# Root without the right to read and write what belongs to others.
+AS_ANYBODY = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+SOMEBODY = 65534
+
+
+def run_as_anybody(terminal: Terminal, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*AS_ANYBODY, *H5SWEEP, *words], cwd=terminal.folder, capture_output=True, text=True
+    )
 
 
 @pytest.hookimpl(wrapper=True)

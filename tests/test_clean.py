@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import Terminal
+from conftest import SOMEBODY, Terminal, make_read_only, needs_root, run_as_anybody
 from h5sweep import Recorder, clean, durable, quarantine
 from h5sweep.audit import append_entry, audit_path, read_trail
 from h5sweep.audit_files import entry_of_files
@@ -663,6 +663,88 @@ def test_the_command_shows_moves_restores_and_purges(terminal: Terminal) -> None
     assert (purged["files"], purged["freed_bytes"]) == (1, moved_to["bytes"])
     assert not (terminal.folder / "out.h5.quarantine" / moved_to["name"]).exists()
     assert "nothing is safe to remove" in terminal.run("clean", "out.h5").stdout
+
+
+def merged_in_two_folders(terminal: Terminal, other: Path) -> dict[Path, bytes]:
+    """Worker files in `other` and beside it, and an output of both; what each holds."""
+    paths = [other / "worker_0.h5", terminal.folder / "mine/worker_1.h5"]
+    for number, path in enumerate(paths):
+        path.parent.mkdir(exist_ok=True)
+        with h5py.File(path, "w") as file:
+            file[f"farm{number}/aep"] = number * 1.5
+    terminal.run("merge", *paths, "-o", "out.h5")
+    return {path: path.read_bytes() for path in paths}
+
+
+def assert_each_is_once(terminal: Terminal, files: dict[Path, bytes], moved: list[Path]) -> None:
+    """Nothing is lost, nothing is there twice."""
+    for path, content in files.items():
+        copies = list(terminal.folder.glob(f"out.h5.quarantine/*/*/{path.name}"))
+        (place,) = [one for one in (path, *copies) if one.exists()]
+        assert (place != path, place.read_bytes()) == (path in moved, content)
+
+
+@needs_root
+def test_a_read_only_disk_keeps_its_files_and_is_named(terminal: Terminal, read_only: Path) -> None:
+    """The files of other folders move; with leave to write the same command does the rest."""
+    files = merged_in_two_folders(terminal, read_only)
+    theirs, mine = files
+    make_read_only(read_only)
+    done = terminal.run("clean", "out.h5", "--yes", check=1)
+    assert "ro may not be written: 1 file left there; next: make it writable" in done.stderr
+    assert_each_is_once(terminal, files, [mine])
+    assert terminal.json("clean", "out.h5", "--yes", check=1)["held"] == [str(theirs)]
+    make_read_only(read_only, "rw")
+    terminal.run("clean", "out.h5", "--yes")
+    assert_each_is_once(terminal, files, [mine, theirs])
+    make_read_only(read_only)
+    done = terminal.run("clean", "out.h5", "--restore", check=1)
+    assert "ro may not be written: 1 file left in quarantine" in done.stderr
+    assert_each_is_once(terminal, files, [theirs])
+    make_read_only(read_only, "rw")
+    terminal.run("clean", "out.h5", "--restore")
+    assert_each_is_once(terminal, files, [])
+
+
+@needs_root
+def test_a_folder_of_somebody_else_keeps_its_files_and_is_named(terminal: Terminal) -> None:
+    """Without the right to write there, on one disk with the output."""
+    theirs = terminal.folder / "theirs"
+    files = merged_in_two_folders(terminal, theirs)
+    os.chown(theirs, SOMEBODY, SOMEBODY)
+    theirs.chmod(0o755)
+    done = run_as_anybody(terminal, "clean", "out.h5", "--yes")
+    assert done.returncode == 1
+    assert "theirs may not be written: 1 file left there" in done.stderr
+    assert_each_is_once(terminal, files, [terminal.folder / "mine/worker_1.h5"])
+
+
+@needs_root
+def test_merged_files_of_a_read_only_disk_stay_and_are_named(
+    terminal: Terminal, read_only: Path
+) -> None:
+    """`--remove-merged` removes the others; the merge itself is done."""
+    files = merged_in_two_folders(terminal, read_only)
+    make_read_only(read_only)
+    done = terminal.run("merge", *files, "-o", "out.h5", "--remove-merged", check=1)
+    assert "removed 1 file" in done.stderr
+    assert "ro may not be written: 1 file left there" in done.stderr
+    assert [path.exists() for path in files] == [True, False]
+
+
+@needs_root
+def test_a_copy_whose_original_cannot_go_is_not_left_behind(
+    tmp_path: Path, read_only: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if that shows only when the copy is there."""
+    source = read_only / "a"
+    source.write_text("a")
+    make_read_only(read_only)
+    monkeypatch.setattr(durable, "may_remove", lambda path: True)
+    with pytest.raises(OSError, match="Read-only file system"):
+        durable.move_file(source, tmp_path / "b")
+    assert source.read_text() == "a"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ro"]
 
 
 def test_the_command_refuses_contradictions(terminal: Terminal) -> None:

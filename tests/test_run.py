@@ -7,13 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import pytest
 
-from conftest import H5SWEEP, Terminal
+from conftest import H5SWEEP, SOMEBODY, Terminal, make_read_only, needs_root, run_as_anybody
 from h5sweep.records import Kind, read_records
 from running import count, kinds, record_files, run_folder, tmpfs, until, worker_pids
 
@@ -212,23 +212,6 @@ def test_output_in_a_folder_that_is_not_there_yet_is_made(terminal: Terminal) ->
     assert (terminal.folder / "a/b/out.h5").exists()
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
-
-
-@pytest.fixture
-def read_only(tmp_path: Path) -> Iterator[Path]:
-    """A folder in which nobody can write, not even root."""
-    folder = tmp_path / "ro"
-    folder.mkdir()
-    subprocess.run(["mount", "--bind", folder, folder], check=True)
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
-def make_read_only(folder: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
-
-
 @needs_root
 @pytest.mark.parametrize("has_results", [False, True])
 def test_read_only_folder_is_named(terminal: Terminal, read_only: Path, has_results: bool) -> None:
@@ -244,17 +227,6 @@ def test_read_only_folder_is_named(terminal: Terminal, read_only: Path, has_resu
     assert "Choose another output with -o" in said
     if has_results:
         assert terminal.json("status", read_only / "out.h5")["done"] == 3
-
-
-# Root without the right to read and write what belongs to others.
-AS_ANYBODY = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
-SOMEBODY = 65534
-
-
-def run_as_anybody(terminal: Terminal, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*AS_ANYBODY, *H5SWEEP, *words], cwd=terminal.folder, capture_output=True, text=True
-    )
 
 
 @needs_root

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from . import quarantine
+from . import durable, quarantine
 from .adopt import is_up_to_date, merge_details
 from .audit import AuditEntry, AuditInput, Refused, append_removal, read_trail
 from .contents import INIT, Style
@@ -29,7 +29,16 @@ from .output import OutputReader
 from .places import RUN_SUFFIX
 from .plan import Plan
 from .proof import RecordProof
-from .quarantine import Item, Quarantine, Reason, Restored, Stage, file_xxh3, read_quarantines
+from .quarantine import (
+    Item,
+    Moved,
+    Quarantine,
+    Reason,
+    Restored,
+    Stage,
+    file_xxh3,
+    read_quarantines,
+)
 from .records import FAILURES, KIND, RecordFile, Scan
 from .state import LOCK_SILENT_S, output_identity
 from .units import count_text
@@ -68,16 +77,8 @@ class CleanReport:
 
 
 @dataclass(frozen=True)
-class Moved:
-    """What went into a quarantine; `changed` stayed, because it is not what was proven."""
-
-    quarantine: Quarantine | None
-    changed: tuple[Path, ...] = ()
-
-
-@dataclass(frozen=True)
 class Purged:
-    """What was deleted for good; `left` is still in the quarantine."""
+    """What was deleted for good; `left` is still there."""
 
     name: str
     files: int
@@ -107,14 +108,14 @@ def move_to_quarantine(report: CleanReport, *, also: Sequence[str] = ()) -> Move
     made from is then read anew, and the same call goes on.
     """
     chosen = {item.path: item for name in also if (item := _refused_of_name(report, name))}
-    items = [*report.removable, *chosen.values()]
+    items, held = _separate_held([*report.removable, *chosen.values()])
     if not items and not report.is_unfinished:
-        return Moved(None)
+        return Moved(None, held=tuple(item.path for item in held))
     folder = RunFolder(report.output)
     with _keeping_note(folder):
         append_removal(report.output, "moved to quarantine", [item.as_json() for item in items])
-        made, changed = quarantine.move_items(report.output, items)
-    return Moved(made, tuple(item.path for item in changed))
+        moved = quarantine.move_items(report.output, items)
+    return replace(moved, held=(*(item.path for item in held), *moved.held))
 
 
 def restore(output: Path, name: str | None = None) -> list[Restored]:
@@ -162,13 +163,24 @@ def remove_merged(
     """
     with _same_output(output):
         report = find_removable(output, progress=progress)
-    items = [i for i in report.removable if records or i.reason is not Reason.RECORD_FILE]
-    if not items:
-        return Purged("", 0, 0), report
-    with _keeping_note(RunFolder(report.output)):
-        append_removal(report.output, "removed", [item.as_json() for item in items])
-        deleted = quarantine.delete_in_place(items)
-    return Purged("", len(deleted), sum(item.size_bytes for item in deleted)), report
+    proven = [i for i in report.removable if records or i.reason is not Reason.RECORD_FILE]
+    items, _ = _separate_held(proven)
+    deleted = []
+    if items:
+        with _keeping_note(RunFolder(report.output)):
+            append_removal(report.output, "removed", [item.as_json() for item in items])
+            deleted = quarantine.delete_in_place(items)
+    left = tuple(i for i in proven if i not in deleted and i.is_unchanged_at(i.path))
+    return Purged("", len(deleted), sum(item.size_bytes for item in deleted), left), report
+
+
+def _separate_held(items: Iterable[Item]) -> tuple[list[Item], list[Item]]:
+    """Files that may be taken out of their folders, and those that may not."""
+    free: list[Item] = []
+    held: list[Item] = []
+    for item in items:
+        (free if durable.may_remove(item.path) else held).append(item)
+    return free, held
 
 
 def _existing_output(output: Path) -> RunFolder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,19 @@ def next_text(report: CleanReport) -> str:
     return "nothing to do"
 
 
-def report_json(report: CleanReport, moved: Quarantine | None = None) -> str:
+def held_texts(paths: Iterable[Path], where: str = "there") -> list[str]:
+    """What to do about files in folders that may not be written, one line a folder."""
+    counts = Counter(path.parent for path in paths)
+    return [
+        f"{_shortest(folder)} may not be written: {count_text(count, 'file')} left {where}; "
+        "next: make it writable and give the same command again"
+        for folder, count in counts.items()
+    ]
+
+
+def report_json(
+    report: CleanReport, moved: Quarantine | None = None, held: Iterable[Path] = ()
+) -> str:
     """One JSON object: every file in full."""
     about = {
         "schema": SCHEMA,
@@ -73,6 +86,7 @@ def report_json(report: CleanReport, moved: Quarantine | None = None) -> str:
         "gone": report.gone,
         "quarantines": [_quarantine_json(one) for one in report.quarantines],
         "moved_to": None if moved is None else _quarantine_json(moved),
+        "held": [str(path) for path in held],
         "notes": list(report.notes),
     }
     return json.dumps(about, indent=1) + "\n"

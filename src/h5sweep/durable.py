@@ -15,6 +15,7 @@ import errno
 import itertools
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -164,7 +165,8 @@ def move_file(source: Path, target: Path) -> None:
 
     Killed at any moment, the whole file is under one of the names, or on two disks under both. It
     is durable when the folders of both have been synced. FileExistsError if there is a `target`,
-    StorageError if a copy on another disk is not equal, or if `source` changed meanwhile.
+    StorageError if a copy on another disk is not equal, or if `source` changed meanwhile. Whatever
+    else is raised, `source` is where it was and there is no `target`.
     """
     try:
         _rename_new(source, target)
@@ -192,6 +194,8 @@ def _rename_new(source: Path, target: Path) -> None:
 
 def _move_to_other_disk(source: Path, target: Path) -> None:
     """Copy, sync, compare, and only then remove the original."""
+    if not may_remove(source):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(source))
     before = _version(source)
     temporary = target.with_name(f".{target.name}.part")
     try:
@@ -207,7 +211,25 @@ def _move_to_other_disk(source: Path, target: Path) -> None:
         raise
     if _version(source) != before:
         raise StorageError(f"{source} changed while it was moved: it stays, and its copy too")
-    source.unlink()
+    try:
+        source.unlink()
+    except OSError:
+        # If its folder does not let it go there must not be two of it; it may be gone all the same.
+        with suppress(OSError):
+            if _version(source) == before:
+                target.unlink()
+        raise
+
+
+def may_remove(path: Path) -> bool:
+    """Whether we may take a file out of its folder, as far as can be said without trying."""
+    folder = path.parent
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return False
+    status, user = folder.stat(), os.geteuid()
+    if not status.st_mode & stat.S_ISVTX:
+        return True
+    return user in (0, status.st_uid, path.lstat().st_uid)  # as in /tmp: each only his own
 
 
 def _version(path: Path) -> tuple[int, int, int, int]:
@@ -364,6 +386,13 @@ class _Watched:
         if size_bytes != self.synced_bytes:
             os.fdatasync(self.descriptor)
             self.synced_bytes = size_bytes
+
+
+def refusing_folder(source: Path, target: Path, error: OSError) -> Path | None:
+    """Which folder may not be written, if that is why a file could not be moved."""
+    if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return None
+    return source.parent if os.access(target.parent, os.W_OK | os.X_OK) else target.parent
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:

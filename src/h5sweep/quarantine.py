@@ -138,21 +138,38 @@ def _read(path: Path, output: Path) -> Quarantine:
         ) from error
 
 
-def move_items(output: Path, items: Iterable[Item]) -> tuple[Quarantine, list[Item]]:
+@dataclass(frozen=True)
+class Moved:
+    """What went into a quarantine, None if nothing did; all else is where it was, whole."""
+
+    quarantine: Quarantine | None
+    changed: tuple[Path, ...] = ()  # not what was proven
+    held: tuple[Path, ...] = ()  # in a folder that may not be written
+
+
+def move_items(output: Path, items: Iterable[Item]) -> Moved:
     """Move files into a new quarantine, or into one that a kill left unfinished.
 
-    Returns it, and the files that changed since they were proven: these are where they were.
     Killed at any moment, each file is at one place, whole, and the same call again goes on.
     """
     quarantine = _begin(output, list(items))
-    changed = []
+    changed, held = [], []
     for item in quarantine.items:
-        if not quarantine.place_of(item).exists() and not _move_in(quarantine, item):
-            changed.append(item)
+        if quarantine.place_of(item).exists():
+            continue
+        try:
+            if not _move_in(quarantine, item):
+                changed.append(item.path)
+        except PermissionError:
+            held.append(item.path)
     _sync_folders(quarantine.place_of(item).parent for item in quarantine.items)
     _sync_folders(item.path.parent for item in quarantine.items)
     inside = tuple(quarantine.items_inside())
-    return replace(quarantine, items=inside, stage=Stage.WHOLE).save(), changed
+    if not inside:
+        _remove_folder(quarantine)
+        return Moved(None, tuple(changed), tuple(held))
+    whole = replace(quarantine, items=inside, stage=Stage.WHOLE).save()
+    return Moved(whole, tuple(changed), tuple(held))
 
 
 def _begin(output: Path, items: list[Item]) -> Quarantine:
@@ -163,7 +180,7 @@ def _begin(output: Path, items: list[Item]) -> Quarantine:
         path = unfinished[-1].path
     else:
         known, path = [], _new_folder(output)
-    _finish_copies(known, path)
+    known = _finish_copies(known, path)
     paths = {item.path for item in known if not item.path.exists()}
     named = _named([item for item in items if item.path not in paths], known)
     quarantine = Quarantine(path, output, Stage.MOVING, (*known, *named)).save()
@@ -172,11 +189,20 @@ def _begin(output: Path, items: list[Item]) -> Quarantine:
     return quarantine
 
 
-def _finish_copies(items: list[Item], path: Path) -> None:
-    """Remove originals of which a kill left an equal copy in the quarantine, on another disk."""
+def _finish_copies(items: list[Item], path: Path) -> list[Item]:
+    """Remove originals of which a kill left an equal copy in the quarantine, on another disk.
+
+    If an original may not be removed its copy goes. Returns what is in the quarantine then.
+    """
+    inside = []
     for item in items:
         if item.is_unchanged_at(item.path) and durable.are_equal(item.path, path / item.name):
+            if not durable.may_remove(item.path):
+                (path / item.name).unlink()
+                continue
             item.path.unlink()
+        inside.append(item)
+    return inside
 
 
 def _named(items: list[Item], known: list[Item]) -> list[Item]:
@@ -208,7 +234,10 @@ def _new_folder(output: Path) -> Path:
 
 
 def _move_in(quarantine: Quarantine, item: Item) -> bool:
-    """Move one file, unless it is not what was proven; one that changes meanwhile goes back."""
+    """Move one file, unless it is not what was proven; one that changes meanwhile goes back.
+
+    PermissionError if its folder may not be written.
+    """
     place = quarantine.place_of(item)
     if not item.is_unchanged_at(item.path):
         return False
@@ -220,6 +249,8 @@ def _move_in(quarantine: Quarantine, item: Item) -> bool:
         place.unlink(missing_ok=True)  # a copy on another disk, of a file that is being written
         return False
     except OSError as error:
+        if durable.refusing_folder(item.path, place, error) == item.path.parent:
+            raise PermissionError(*error.args) from error
         raise durable.storage_error(place, error) from error
     if not item.is_unchanged_at(place):
         with suppress(FileExistsError):  # then it stays here, and a purge refuses it
@@ -234,6 +265,7 @@ class Restored:
 
     put_back: tuple[Path, ...]
     in_the_way: tuple[Path, ...]
+    held: tuple[Path, ...] = ()  # because the folder where they were may not be written
 
 
 def restore_files(quarantine: Quarantine) -> Restored:
@@ -243,17 +275,22 @@ def restore_files(quarantine: Quarantine) -> Restored:
     """
     put_back: list[Path] = []
     in_the_way: list[Path] = []
+    held: list[Path] = []
     for item in quarantine.items_inside():
-        done = _put_back(quarantine.place_of(item), item.path)
-        (put_back if done else in_the_way).append(item.path)
+        try:
+            done = _put_back(quarantine.place_of(item), item.path)
+            (put_back if done else in_the_way).append(item.path)
+        except PermissionError:
+            held.append(item.path)
     _sync_folders(path.parent for path in put_back)
     _sync_folders(quarantine.place_of(item).parent for item in quarantine.items)
-    if not in_the_way:
+    if not in_the_way and not held:
         _remove_folder(quarantine)
-    return Restored(tuple(put_back), tuple(in_the_way))
+    return Restored(tuple(put_back), tuple(in_the_way), tuple(held))
 
 
 def _put_back(place: Path, path: Path) -> bool:
+    """Move one file, unless another is there; PermissionError if that folder may not be written."""
     durable.make_folder(path.parent)
     try:
         durable.move_file(place, path)
@@ -263,7 +300,10 @@ def _put_back(place: Path, path: Path) -> bool:
             return False
         place.unlink()
     except OSError as error:
-        raise durable.storage_error(path, error) from error
+        folder = durable.refusing_folder(place, path, error)
+        if folder == path.parent:
+            raise PermissionError(*error.args) from error
+        raise durable.storage_error(place if folder else path, error) from error
     return True
 
 
@@ -278,7 +318,10 @@ def delete_items(quarantine: Quarantine, items: Collection[Item]) -> int:
     for item in items:
         place = quarantine.place_of(item)
         freed_bytes += place.stat().st_size
-        place.unlink()
+        try:
+            place.unlink()
+        except OSError as error:
+            raise durable.storage_error(place, error) from error
     _sync_folders(quarantine.place_of(item).parent for item in items)
     left = tuple(quarantine.items_inside())
     if left:
@@ -291,13 +334,15 @@ def delete_items(quarantine: Quarantine, items: Collection[Item]) -> int:
 def delete_in_place(items: Iterable[Item]) -> list[Item]:
     """Delete files where they lie; return those that were deleted.
 
-    Whoever calls has just proven that nothing is lost with them; one that changed since stays.
+    Whoever calls has just proven that nothing is lost with them; one that changed since stays, and
+    one whose folder may not be written.
     """
     deleted = []
     for item in items:
         if item.is_unchanged_at(item.path):
-            item.path.unlink()
-            deleted.append(item)
+            with suppress(OSError):
+                item.path.unlink()
+                deleted.append(item)
     _sync_folders(item.path.parent for item in deleted)
     return deleted
 

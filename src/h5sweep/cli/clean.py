@@ -63,9 +63,10 @@ def _clean(
     output: Path, as_json: bool, also: tuple[str, ...] | None, yes: bool, show_all: bool
 ) -> int:
     from ..clean import find_removable, locked, move_to_quarantine
-    from ..clean_report import clean_text, next_text, quarantine_text, report_json
+    from ..clean_report import clean_text, held_texts, next_text, quarantine_text, report_json
+    from ..quarantine import Moved
 
-    moved = None
+    moved = Moved(None)
     with showing_progress() as display:
         if yes:
             with locked(output, tell=display.say):
@@ -73,32 +74,40 @@ def _clean(
                 moved = move_to_quarantine(report, also=also or ())
         else:
             report = find_removable(output, progress=display.checking)
-    made = None if moved is None else moved.quarantine
-    print_texts([report_json(report, made) if as_json else clean_text(report, show_all=show_all)])
-    for path in () if moved is None else moved.changed:
+    made, held = moved.quarantine, moved.held
+    text = report_json(report, made, held) if as_json else clean_text(report, show_all=show_all)
+    print_texts([text])
+    for path in moved.changed:
         tell(f"{path} changed meanwhile and stays where it is")
+    for line in held_texts(held):
+        tell(line)
     if made is not None:
         tell(f"{quarantine_text(made)}; next: h5sweep clean {output} --purge {made.name}")
     elif also and not yes:
         tell(f"nothing was changed; next: the same with --yes moves {', '.join(also)} as well")
-    else:
+    elif not held:
         tell("nothing to move" if yes else next_text(report))
-    return 0
+    return 1 if held else 0
 
 
 def _restore(output: Path, name: str | None, as_json: bool) -> int:
     from ..clean import locked, restore
+    from ..clean_report import held_texts
 
     with locked(output, tell=tell):
         restored = restore(output, name)
     put_back = [str(path) for one in restored for path in one.put_back]
     in_the_way = [str(path) for one in restored for path in one.in_the_way]
+    held = [path for one in restored for path in one.held]
+    left = [*in_the_way, *map(str, held)]
     if as_json:
-        print_json({"schema": "h5sweep.restore/1", "put_back": put_back, "left": in_the_way})
+        print_json({"schema": "h5sweep.restore/1", "put_back": put_back, "left": left})
     for path in in_the_way:
         tell(f"{path} is another file now: what was there stays in quarantine")
+    for line in held_texts(held, "in quarantine"):
+        tell(line)
     tell(f"{count_text(len(put_back), 'file')} put back")
-    return 1 if in_the_way else 0
+    return 1 if left else 0
 
 
 def _purge(output: Path, name: str, as_json: bool) -> int:

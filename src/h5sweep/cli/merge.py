@@ -127,18 +127,20 @@ def _merge_files(
         print_texts([audit.audit_text(audit.read_entries(report.output)[-1])])
     for line in closing_lines(report):
         tell(line)
-    if remove_merged:
-        _remove_merged(report.output)
-    return 0
+    return _remove_merged(report.output) if remove_merged else 0
 
 
-def _remove_merged(output: Path) -> None:
+def _remove_merged(output: Path) -> int:
     from ..clean import locked, remove_merged
+    from ..clean_report import held_texts
 
     with showing_progress() as display, locked(output, tell=display.say):
         purged, _ = remove_merged(output, progress=display.checking)
     size = size_text(purged.freed_bytes)
     tell(f"removed {count_text(purged.files, 'file')} that {output.name} holds, {size}")
+    for line in held_texts(item.path for item in purged.left):
+        tell(line)
+    return 1 if purged.left else 0
 
 
 def say_notes(report: MergeReport | None) -> None:
