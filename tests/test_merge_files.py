@@ -367,6 +367,28 @@ def test_odd_names_of_groups_are_kept(terminal: Terminal, name: str) -> None:
         assert file["t"][name]["aep"][()] == 1.5
 
 
+def test_a_name_can_neither_fill_nor_steer_the_screen(terminal: Terminal) -> None:
+    """People see both ends of a long name, and no control characters; programs see all of it."""
+    name, stray = "a" + "x" * 10_000 + "z_s1", "init\x1b[2J"
+    for worker in range(2):
+        with h5py.File(terminal.folder / f"w{worker}.h5", "w") as file:
+            file[f"{name}/aep"] = float(worker)
+            file[stray] = 1
+    done = terminal.run("merge", "w0.h5", "w1.h5", "-o", "out.h5", check=3)
+    assert "h5sweep: /axxxx" in done.stderr and "xxz_s1 is in w0.h5" in done.stderr
+    options = ("--on-conflict", "last", "--audit-text")
+    done = terminal.run("merge", "w0.h5", "w1.h5", "-o", "out.h5", *options)
+    looks = [("check", "w0.h5"), ("salvage", "w0.h5"), ("clean", "out.h5")]
+    seen = [done.stdout, done.stderr, *(terminal.run(*look, check=None).stdout for look in looks)]
+    assert all(len(text) < 3000 and "\x1b" not in text for text in seen)
+    assert r"/init\x1b[2J" in done.stderr
+    (entry,) = read_entries(terminal.folder / "out.h5")
+    assert entry.conflicts[0].task == f"/{name}"
+    assert f"/{stray}" in entry.inputs[0].skipped
+    report = terminal.json("merge", "w0.h5", "w1.h5", "-o", "out.h5", *options[:2])
+    assert report["conflicts"][0]["task"] == f"/{name}"
+
+
 @pytest.mark.parametrize("kind", ["external link", "virtual dataset"])
 def test_data_of_other_files_are_not_fetched(terminal: Terminal, kind: str) -> None:
     """What lies outside a file is never read: the file is named, and nothing leaks."""

@@ -17,7 +17,7 @@ from .contents import Contents
 from .findings import Finding, State
 from .keys import Comparison
 from .plan import plain_value
-from .units import count_text, size_text
+from .units import count_text, printable, size_text
 
 SCHEMA = "h5sweep.check/1"
 MOST_LINES = 8  # files shown of one group, unless all are wanted
@@ -121,14 +121,7 @@ def report_text(report: CheckReport, *, width: int | None = None, show_all: bool
     if report.comparison is not None:
         lines += _comparison_lines(report.comparison)
     lines += _closing_lines(report)
-    return "\n".join(_wrapped(_printable(line), width) for line in lines) + "\n"
-
-
-def _printable(line: str) -> str:
-    """Without what moves a cursor or breaks a line: a name of a file or a group may hold any."""
-    if line.isprintable():
-        return line
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    return "\n".join(_wrapped(printable(line, breaks=""), width) for line in lines) + "\n"
 
 
 def _shortened(path: str, width: int | None) -> str:

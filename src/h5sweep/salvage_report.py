@@ -11,7 +11,7 @@ from typing import Any
 
 from .evidence import Candidate, Label
 from .plan import Key, key_text
-from .units import count_text
+from .units import count_text, printable
 
 SCHEMA = "h5sweep.salvage/1"
 WIDTH = 80
@@ -111,7 +111,10 @@ def report_text(report: SalvageReport) -> str:
     many = count_text(len(report.files), "file")
     lines.append(f"{report.recovered:,} of {evidence:,} tasks recovered from {many}")
     lines.append(f"next: {report.next}")
-    wrapped = (textwrap.wrap(line, WIDTH, subsequent_indent="      ") for line in lines)
+    wrapped = (
+        textwrap.wrap(printable(line, breaks=""), WIDTH, subsequent_indent="      ")
+        for line in lines
+    )
     return "\n".join(part for parts in wrapped for part in parts or [""]) + "\n"
 
 

@@ -9,7 +9,7 @@ import click
 from ..errors import UsageError
 from ..units import count_text, size_text
 from .options import reading_options
-from .terminal import print_json, print_texts, showing_progress, tell
+from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
 
 @click.command("clean")
@@ -75,8 +75,10 @@ def _clean(
         else:
             report = find_removable(output, progress=display.checking)
     made, held = moved.quarantine, moved.held
-    text = report_json(report, made, held) if as_json else clean_text(report, show_all=show_all)
-    print_texts([text])
+    if as_json:
+        print_texts([report_json(report, made, held)])
+    else:
+        print_text(clean_text(report, show_all=show_all))
     for path in moved.changed:
         tell(f"{path} changed meanwhile and stays where it is")
     for line in held_texts(held):

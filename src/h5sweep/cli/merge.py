@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..folder import SUFFIX
 from ..units import count_text, size_text
 from .run_folder import existing_folder
-from .terminal import print_texts, showing_progress, tell
+from .terminal import print_text, print_texts, showing_progress, tell
 
 if TYPE_CHECKING:
     from ..merge import MergeReport
@@ -124,7 +124,7 @@ def _merge_files(
     if audit_text:
         from .. import audit
 
-        print_texts([audit.audit_text(audit.read_entries(report.output)[-1])])
+        print_text(audit.audit_text(audit.read_entries(report.output)[-1]))
     for line in closing_lines(report):
         tell(line)
     return _remove_merged(report.output) if remove_merged else 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .options import expecting, limiting_library
-from .terminal import print_texts, showing_progress
+from .terminal import print_text, print_texts, showing_progress
 
 
 @click.command("salvage")
@@ -80,5 +80,8 @@ def salvage_command(
             memory_bytes=memory,
             progress=display.checking,
         )
-    print_texts([report_json(report) if as_json else report_text(report)])
+    if as_json:
+        print_texts([report_json(report)])
+    else:
+        print_text(report_text(report))
     return report.exit_code

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import StorageError
+from ..units import printable
 
 if TYPE_CHECKING:
     from ..progress import PlainDisplay, TerminalDisplay
@@ -31,6 +32,11 @@ def print_texts(texts: Iterable[str]) -> bool:
     return True
 
 
+def print_text(text: str) -> bool:
+    """Write what is for people to standard output, whatever names are in it."""
+    return print_texts([printable(text)])
+
+
 def print_json(value: dict[str, Any]) -> None:
     import json
 
@@ -40,7 +46,7 @@ def print_json(value: dict[str, Any]) -> None:
 def tell(text: str) -> None:
     # Nobody may be listening any more (`2>&1 | head`): what is done is done all the same.
     with suppress(OSError):
-        click.echo(text, err=True)
+        click.echo(printable(text), err=True)
 
 
 @contextmanager
