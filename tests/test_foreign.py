@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,182 @@ def test_units_are_kept(merge: Merge) -> None:
     merge.run()
     with h5py.File(merge.output) as file:
         assert file["layout"].attrs["units"] in ("m", b"m")
+
+
+ATTRIBUTES: dict[str, Any] = {
+    "crs": "EPSG:25832",
+    "description": "größer als vorher",
+    "scale": np.float32(0.1),
+    "offset": np.array([1, 2], ">i2"),
+    "is_final": np.True_,
+    "authors": ["Ada", "Émilie"],
+    "empty": "",
+}
+
+
+def assert_described(dataset: Any, expected: dict[str, Any]) -> None:
+    for name, value in expected.items():
+        found = dataset.attrs[name]
+        found = found.decode() if isinstance(found, bytes) else found
+        np.testing.assert_array_equal(found, value)
+        if isinstance(value, np.generic):
+            assert found.dtype == value.dtype
+
+
+def describe_groups(path: Path, **attributes: Any) -> None:
+    with h5py.File(path, "a") as file:
+        for group in file.values():
+            group["layout"].attrs.update(attributes)
+
+
+@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize("key", [KEY, NAMES])
+def test_attributes_of_datasets_go_with_their_columns(merge: Merge, key: str, count: int) -> None:
+    """What all tasks say of a dataset is said of its column, whatever its type."""
+    for number, name in enumerate("ab"):
+        path = write_groups(
+            merge.inputs / f"{name}.h5", range(number * count, count * number + count)
+        )
+        describe_groups(path, **ATTRIBUTES)
+    taken = merge.take(key)
+    merge_run(merge.folder)
+    with h5py.File(merge.output) as file:
+        assert_described(file["layout"], {**ATTRIBUTES, "units": "m"})
+        assert not file["aep"].attrs.keys() & ATTRIBUTES.keys()
+    assert [one.left_out for one in taken.taken] == [{}, {}] and taken.notes == ()
+
+
+def test_attributes_of_columns_and_of_keys_go_with_them(merge: Merge) -> None:
+    """In files of columns a parameter may have units too."""
+    for name, seeds in (("a", [1, 2]), ("b", [3])):
+        with h5py.File(write_rows(merge.inputs / f"{name}.h5", seeds), "a") as file:
+            file["layout"].attrs.update(ATTRIBUTES)
+            file["seed"].attrs["units"] = "1"
+    merge.run(NAMES)
+    with h5py.File(merge.output) as file:
+        assert_described(file["layout"], ATTRIBUTES)
+        assert_described(file["seed"], {"units": "1"})
+
+
+def test_attributes_of_a_compound_go_with_its_members(merge: Merge) -> None:
+    """Each member is a column, and what is said of all is said of each."""
+    with h5py.File(merge.inputs / "farm3_t1_s0.h5", "w") as file:
+        file["pair"] = np.array((4, 2.5), [("n", "<i4"), ("x", "<f8")])
+        file["pair"].attrs["source"] = "model"
+    merge.run()
+    with h5py.File(merge.output) as file:
+        assert_described(file["pair_n"], {"source": "model"})
+        assert_described(file["pair_x"], {"source": "model"})
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_attributes_that_differ_between_files_are_in_the_audit_trail(
+    merge: Merge, count: int
+) -> None:
+    """No column says what holds for some of its rows only; one note names all such attributes."""
+    for number, crs in enumerate(["A", "B"]):
+        path = write_groups(
+            merge.inputs / f"{crs}.h5", range(number * count, count * number + count)
+        )
+        describe_groups(path, crs=crs, units="m" * (number + 1), same=1)
+    taken = merge.take()
+    merge_run(merge.folder)
+    with h5py.File(merge.output) as file:
+        assert not file["layout"].attrs.keys() & {"crs", "units"}
+        assert file["layout"].attrs["same"] == 1
+    assert [one.left_out for one in taken.taken] == [
+        {"layout@crs": "A", "layout@units": "m"},
+        {"layout@crs": "B", "layout@units": "mm"},
+    ]
+    (note,) = taken.notes
+    assert "units of layout" in note and "crs of layout" in note
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_attributes_that_differ_between_tasks_are_in_the_audit_trail(
+    merge: Merge, count: int
+) -> None:
+    """Each with the path of its dataset; tasks that have none are not among them."""
+    path = write_groups(merge.inputs / "a.h5", range(count))
+    with h5py.File(path, "a") as file:
+        for seed in range(count - 1):
+            file[f"farm3_t1_s{seed}/layout"].attrs["rounds"] = seed % 2
+    taken = merge.take()
+    merge_run(merge.folder)
+    with h5py.File(merge.output) as file:
+        assert "rounds" not in file["layout"].attrs
+    (one,) = taken.taken
+    assert one.left_out == {
+        f"/farm3_t1_s{seed}/layout@rounds": str(seed % 2) for seed in range(count - 1)
+    }
+    (note,) = taken.notes
+    assert "differ between tasks" in note and "rounds of layout" in note
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_attributes_that_no_column_can_have_are_in_the_audit_trail(
+    merge: Merge, count: int
+) -> None:
+    """A fill value would make gaps of values; lists of any length and large ones have no place."""
+    path = write_groups(merge.inputs / "a.h5", range(count))
+    lists = np.empty(1, h5py.vlen_dtype("i4"))
+    lists[0] = np.array([1, 2], "i4")
+    describe_groups(path, _FillValue=-1.0, nothing=h5py.Empty("f8"), lists=lists)
+    taken = merge.take()
+    merge_run(merge.folder)
+    with h5py.File(merge.output) as file:
+        assert not file["layout"].attrs.keys() & {"_FillValue", "nothing", "lists"}
+    found = taken.taken[0].left_out
+    assert (found["layout@_FillValue"], found["layout@nothing"]) == ("-1.0", "nothing")
+    assert "0100000002000000" in found["layout@lists"]
+    (note,) = taken.notes
+    assert "the output has no place" in note and "_FillValue of layout" in note
+
+
+def test_what_later_files_say_is_compared_with_what_earlier_ones_said(merge: Merge) -> None:
+    """One by one as all at once; what has once differed is never said of the column again."""
+    paths = [merge.inputs / f"{name}.h5" for name in "abc"]
+    for seed, crs in enumerate("ABA"):
+        write_groups(paths[seed], [seed])
+        describe_groups(paths[seed], crs=crs)
+    found = []
+    for path in paths:
+        one = merge.survey.look_at(path)
+        taken = record_tasks(merge.survey, [one], merge.folder, key=KEY)
+        merge_run(merge.folder)
+        with h5py.File(merge.output) as file:
+            found.append((file["layout"].attrs.get("crs"), taken.taken[0].left_out))
+    assert found == [(b"A", {}), (None, {"layout@crs": "B"}), (None, {"layout@crs": "A"})]
+
+
+def test_attributes_outlive_the_run_folder_and_a_run(terminal: Terminal) -> None:
+    """They are taken over from an earlier output, also one among the inputs, and by `run`."""
+    write_groups(terminal.folder / "a.h5", [0])
+    describe_groups(terminal.folder / "a.h5", crs="A", units="km")
+    write_groups(terminal.folder / "b.h5", [1])
+    describe_groups(terminal.folder / "b.h5", crs="A", units="km")
+    terminal.run("merge", "a.h5", "-o", "one.h5", "--key", KEY)
+    terminal.run("merge", "one.h5", "-o", "two.h5")
+    shutil.rmtree(terminal.folder / "two.h5.run")
+    terminal.run("merge", "b.h5", "-o", "two.h5", "--key", KEY)
+    terminal.run("merge", "two.h5.run", "-o", "three.h5")
+    terminal.write(
+        "study.py",
+        """
+        import h5sweep
+        import numpy as np
+
+        @h5sweep.sweep(farm_id=[3], farm_type=[1], seed=range(3), units={"aep": "GW h"})
+        def study(farm_id, farm_type, seed):
+            return {"layout": np.zeros((5, 2)), "aep": 0.0}
+        """,
+    )
+    terminal.run("run", "study.py", "-o", "three.h5")
+    for name in ("one", "two", "three"):
+        with h5py.File(terminal.folder / f"{name}.h5") as file:
+            assert_described(file["layout"], {"crs": "A", "units": "km"})
+    with h5py.File(terminal.folder / "three.h5") as file:
+        assert_described(file["aep"], {"units": "GW h"})
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from .attributes import Attributes
 from .errors import UsageError, WrongFolderError
 from .folder import RunFolder
 from .output import OutputReader
@@ -37,11 +38,25 @@ def adopt_output(folder: RunFolder, plan: Plan) -> Plan:
     with OutputReader(folder.output) as reader:
         extended = _plan_with_output(folder, plan, reader)
         tasks = np.sort(tasks_of_output(reader, extended))
+        described = reader.described()
     folder.create()
+    _keep_described(folder, described)
     if len(extended) > len(plan):
         folder.save_plan(extended)
     note_merged(folder, extended, tasks)
     return extended
+
+
+def _keep_described(folder: RunFolder, described: Attributes) -> None:
+    """Remember what the output says of its columns, unless the run folder knows."""
+    sweep = folder.load_sweep()
+    known = sweep.get("attributes") or {}
+    units = sweep.get("units") or {}
+    united = {name: {**about, **known.get(name, {})} for name, about in described.items()}
+    for name in united.keys() & units.keys():
+        united[name].pop("units", None)
+    if {**known, **united} != known:
+        folder.save_sweep({**sweep, "attributes": {**known, **united}})
 
 
 def _plan_with_output(folder: RunFolder, plan: Plan, reader: OutputReader) -> Plan:
@@ -80,6 +95,7 @@ def merge_details(folder: RunFolder) -> dict[str, object]:
         "record_bytes": sum(path.stat().st_size for path in folder.record_paths()),
         "dims": sweep.get("dims"),
         "units": sweep.get("units"),
+        "attributes": sweep.get("attributes"),
     }
 
 

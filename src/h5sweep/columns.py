@@ -12,7 +12,7 @@ own, so that no value is ever lost. A column lies in the output in one of three 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -84,7 +84,6 @@ class DataColumn:
     ndim: int
     has_gaps: bool = False
     fill: Any = None
-    units: str | None = None
     dims: tuple[str, ...] = ()
     count_name: str = ""
     shape_name: str = ""
@@ -138,7 +137,6 @@ def decide_columns(
     rows: int,
     questions: Questions,
     *,
-    units: Mapping[str, str],
     taken: Iterable[str],
 ) -> tuple[list[DataColumn], list[str]]:
     """Give every variant a column; return the columns and what the user should know about them."""
@@ -153,7 +151,7 @@ def decide_columns(
         names = [name] + [_own_name(name, group, taken_names) for group in groups[1:]]
         for column_name, group in zip(names, groups, strict=True):
             has_gaps = sum(variant.rows for variant in group.variants) < rows
-            columns.append(_new_column(column_name, group, has_gaps, questions, units))
+            columns.append(_new_column(column_name, group, has_gaps, questions))
         notes += _notes_on_dtypes(found, groups, names)
         notes += _notes_on_gaps(columns[-len(groups)], rows - sum(v.rows for v in found))
     return columns, notes
@@ -253,9 +251,7 @@ def unique_name(wanted: str, taken: set[str]) -> str:
     return name
 
 
-def _new_column(
-    name: str, group: _Group, has_gaps: bool, questions: Questions, units: Mapping[str, str]
-) -> DataColumn:
+def _new_column(name: str, group: _Group, has_gaps: bool, questions: Questions) -> DataColumn:
     layout, inner, ndim = _layout(group.variants)
     column = DataColumn(
         name,
@@ -266,7 +262,6 @@ def _new_column(
         inner,
         ndim,
         has_gaps,
-        units=units.get(group.variants[0].name),
     )
     if layout is not Layout.FIXED:
         return column

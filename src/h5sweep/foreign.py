@@ -29,6 +29,7 @@ from .contents import Style
 from .errors import ConflictError, UsageError
 from .folder import RunFolder
 from .foreign_alike import find_alike_tasks
+from .foreign_attributes import UnitedAttributes
 from .foreign_keys import PlanKeys
 from .foreign_ours import (
     Cells,
@@ -228,7 +229,9 @@ class _Recording:
         self._already = 0
         self._conflicts: dict[KeyRow, tuple[_Place, list[_Place]]] = {}  # taken, left out
         self._notes: dict[str, None] = {}
-        self._units: dict[str, str] = {}
+        sweep = folder.load_sweep()
+        attributes, units = sweep.get("attributes") or {}, sweep.get("units") or {}
+        self._attributes = UnitedAttributes(attributes, units)
 
     def take(self, one: Input, tasks: TasksOfFile) -> None:
         """Record the tasks of one file that nobody has recorded."""
@@ -242,9 +245,7 @@ class _Recording:
         taken.datasets, taken.attributes = tuple(about.datasets), tuple(about.attributes)
         taken.skipped, taken.left_out = tuple(about.skipped), about.left_out
         self._notes.update(dict.fromkeys(about.notes))
-        for name, units in about.units.items():
-            if self._units.setdefault(name, units) != units:
-                self._notes[f"{name} has the units {self._units[name]} and {units}"] = None
+        self._attributes.take(about.described, tasks.place, taken.left_out)
 
     def _take_result(self, taken: Taken, tasks: TasksOfFile, result: Result) -> None:
         row = tasks.keys[result.number]
@@ -379,18 +380,18 @@ class _Recording:
                 self._file.seek(0)
                 self._file.write(self._head(plan.id))
             self._file.flush()
-        self._save_units()
+        self._save_attributes()
         return plan
 
-    def _save_units(self) -> None:
+    def _save_attributes(self) -> None:
+        self._attributes.finish()
         sweep = self._folder.load_sweep()
-        known = sweep.get("units") or {}
-        new = {name: units for name, units in self._units.items() if name not in known}
-        if new:
-            self._folder.save_sweep({**sweep, "units": {**known, **new}})
+        united = {column: about for column, about in self._attributes.united.items() if about}
+        if united != (sweep.get("attributes") or {}):
+            self._folder.save_sweep({**sweep, "attributes": united})
 
     def notes(self) -> list[str]:
-        found = list(self._notes)
+        found = [*self._notes, *self._attributes.notes]
         if self._already:
             found.append(f"{self._already:,} tasks were in the run folder already")
         if self._conflicts:

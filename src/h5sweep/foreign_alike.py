@@ -6,11 +6,15 @@ They are the same tasks, with the same values, as `foreign_tasks` would find one
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import numpy as np
 
+from .attributes import attribute_json, raw_json
 from .contents import Layout
+from .foreign_attributes import Described
 from .foreign_tasks import (
     ForeignFile,
     GroupTasks,
@@ -23,7 +27,7 @@ from .foreign_tasks import (
 from .hdf5.alike import AlikeFile, AlikeGroups
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute
-from .hdf5.tree import Dataset
+from .hdf5.tree import Dataset, Object
 from .inputs import Input
 from .key_rule import KeyRow, KeyRule
 from .values import Array
@@ -112,8 +116,8 @@ class _SetOfTasks:
         shape = (len(chosen), *(dataset.space.dims or ()))
         return self._file.values.decoded(data, dataset.type, shape)
 
-    def encoded(self, chosen: Array) -> tuple[bytes, list[bytes]]:
-        """The schema that all groups have, and the data of some of them."""
+    def encoded(self, chosen: Array, numbers: Array) -> tuple[bytes, list[bytes]]:
+        """The schema that all groups have, and the data of some of them, the tasks `numbers`."""
         file, found = self._file, dict[str, Array]()
         first = self.groups.paths[0]
         for holder in self.example.objects:
@@ -122,13 +126,42 @@ class _SetOfTasks:
                     values = self._dataset(holder.path, holder.dataset, chosen)
                 except (Damaged, Unsupported) as error:
                     raise file.failure(first + holder.path, error) from error
-                file.take(found, holder.path[1:], values, first + holder.path)
-                file.take_attributes_of(holder.path[1:], holder)
+                columns = file.take(found, holder.path[1:], values, first + holder.path)
+                self._describe(columns, holder, chosen, numbers)
         read = partial(self._attribute, chosen=chosen)
         file.take_attributes(found, self.example.group, read)
         if not found:
             raise file.no_values(first)
         return encode_rows(file.encoder, found, len(chosen), str(file.one.path))
+
+    def _describe(self, columns: list[str], holder: Object, chosen: Array, numbers: Array) -> None:
+        """Note the attributes of a dataset in some groups; most have the same value in all."""
+        file, dataset = self._file, holder.path[1:]
+        for name, attribute in file.attributes_of(dataset, holder):
+            raw = self.groups.value_rows((holder.path, name), chosen)
+            for places, value in self._distinct(attribute, raw):
+                for column in columns or [dataset]:
+                    described = Described(column, dataset, name)
+                    file.about.described.add(described, value, numbers[places].tolist())
+
+    def _distinct(self, attribute: Attribute, raw: Array) -> Iterator[tuple[Array, Any]]:
+        """Every value of an attribute in JSON, and which of the rows have it."""
+        values, shape = None, (len(raw), *(attribute.space.dims or ()))
+        with suppress(Damaged, Unsupported):
+            if attribute.space.dims is not None:
+                decoded = self._file.values.decoded(raw.tobytes(), attribute.type, shape)
+                values = decoded.get("")
+        if values is None:
+            portable = self._file.values.portable
+            rows = [portable(row.tobytes(), attribute.type) for row in raw]
+        else:
+            rows = [row.tobytes() for row in values]
+        places: dict[bytes, list[int]] = {}
+        for place, row in enumerate(rows):
+            places.setdefault(row, []).append(place)
+        for row, having in places.items():
+            known = raw_json(row) if values is None else attribute_json(values[having[0]])
+            yield np.array(having), known
 
 
 class _AlikeTasks:
@@ -175,7 +208,7 @@ class _AlikeTasks:
             end = start + len(tasks.groups)
             chosen = np.flatnonzero((wanted >= start) & (wanted < end))
             if len(chosen):
-                schema, rows = tasks.encoded(wanted[chosen] - start)
+                schema, rows = tasks.encoded(wanted[chosen] - start, first + chosen)
                 for place, data in zip(chosen.tolist(), rows, strict=True):
                     results[place] = Result(first + place, schema, data, finished_at)
             start = end

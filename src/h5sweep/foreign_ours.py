@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from .attributes import Attributes, united_with_units
 from .errors import DamagedError, SweepError
 from .folder import RunFolder
+from .foreign_attributes import Described
 from .foreign_keys import require_same_names
 from .foreign_tasks import About, Result
 from .key_rule import KeyRow, KeyRule
@@ -39,6 +41,7 @@ class OutputTasks:
             )
         self.about.datasets = dict.fromkeys(c.source_name for c in reader.columns())
         self.about.skipped = reader.strangers()
+        describe(self.about, reader.described())
         if len(reader.whole("failures/task")):
             self.about.note("failures are not taken over, only results")
 
@@ -56,6 +59,13 @@ class OutputTasks:
                 schema = schema_bytes((name, *cell[:2]) for name, cell in cells.items())
                 data = b"".join(data for _, _, data in cells.values())
                 yield Result(row, schema, data, float(finished_at[row]), float(duration_s[row]))
+
+
+def describe(about: About, attributes: Attributes) -> None:
+    """Note what is said of parameters and results."""
+    for column, values in attributes.items():
+        for name, value in values.items():
+            about.described.add(Described(column, f"/{column}", name), value, [0])
 
 
 def read_cells(reader: OutputReader, rows: Array) -> list[Cells]:
@@ -82,6 +92,7 @@ class RecordTasks:
     def __init__(self, path: Path, rule: KeyRule) -> None:
         self._path, self.about = path, About()
         plan = _plan_beside(path)
+        describe(self.about, _attributes_beside(path))
         newest: dict[KeyRow, tuple[float, int]] = {}
         found = Scan()
         with RecordFile(path) as file:
@@ -133,6 +144,15 @@ def _plan_beside(path: Path) -> Plan | None:
         return RunFolder.of(path.absolute().parent.parent).load_plan()
     except (SweepError, OSError):
         return None
+
+
+def _attributes_beside(path: Path) -> Attributes:
+    """What that run folder knows of its parameters and results."""
+    try:
+        sweep = RunFolder.of(path.absolute().parent.parent).load_sweep()
+    except (SweepError, OSError):
+        return {}
+    return united_with_units(sweep.get("attributes") or {}, sweep.get("units") or {})
 
 
 def _parsed(key: dict[str, Any], plan: Plan | None) -> dict[str, Any]:

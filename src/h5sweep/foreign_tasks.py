@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import math
 import posixpath
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from .attributes import AXES, attribute_json, raw_json
 from .contents import INIT, Layout, natural_order
 from .errors import DamagedError, UnmergeableError, UnsupportedValueError, UsageError
+from .foreign_attributes import DatasetAttributes, Described
 from .foreign_values import MOST_VALUE_BYTES, Values
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute
@@ -61,7 +63,7 @@ class About:
 
     notes: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    units: dict[str, str] = field(default_factory=dict)
+    described: DatasetAttributes = field(default_factory=DatasetAttributes)
     datasets: dict[str, None] = field(default_factory=dict)  # names, in order
     attributes: dict[str, None] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # attributes no output has, as texts
@@ -261,7 +263,7 @@ class ForeignFile:
             f"{self.one.path}: {path} has a key and no values: remove it, or leave the file out"
         )
 
-    def result(self, datasets: dict[str, Object], group: Object) -> dict[str, Array]:
+    def result(self, number: int, datasets: dict[str, Object], group: Object) -> dict[str, Array]:
         """The values of one task, by their names in the output."""
         found: dict[str, Array] = {}
         left = MOST_VALUE_BYTES
@@ -274,28 +276,36 @@ class ForeignFile:
                 values = self.values.of_dataset(holder.dataset)
             except (Damaged, Unsupported) as error:
                 raise self.failure(holder.path, error) from error
-            self.take(found, relative, values, holder.path)
-            self.take_attributes_of(relative, holder)
+            columns = self.take(found, relative, values, holder.path)
+            self.describe(columns, relative, holder, number)
         self.take_attributes(found, group, self.values.of_attribute)
         return found
 
     def take(
         self, found: dict[str, Array], relative: str, values: dict[str, Array], path: str
-    ) -> None:
-        """Add the values of a dataset, those of a compound's members under `relative_member`."""
+    ) -> list[str]:
+        """Add the values of a dataset, those of a compound's members under `relative_member`.
+
+        Returns the columns that these are of.
+        """
         if not values:
             self.about.note(f"{relative} holds nothing at {path} and is left out")
-        for member, part in values.items():
-            field_name = f"{relative}_{member}" if member else relative
-            if field_name in self.rule.names:
+        columns = self.columns(relative, values)
+        for name, part in zip(columns, values.values(), strict=True):
+            if name in self.rule.names:
                 continue
-            name = self.name(field_name)
             if name in found:
                 raise UnmergeableError(
                     f"{self.one.path}: {path}: two values would be called {name}: rename one"
                 )
             self.about.datasets.setdefault(name)
             found[name] = part
+        return columns
+
+    def columns(self, relative: str, members: Iterable[str]) -> list[str]:
+        """The columns of a dataset: one for each member of a compound, or one under its name."""
+        names = [f"{relative}_{member}" if member else relative for member in members]
+        return [name if name in self.rule.names else self.name(name) for name in names]
 
     def take_attributes(
         self, found: dict[str, Array], group: Object, read: Callable[[Attribute], dict[str, Array]]
@@ -320,18 +330,27 @@ class ForeignFile:
             self.about.attributes.setdefault(name)
             found[self.name(name)] = values
 
-    def take_attributes_of(self, relative: str, holder: Object) -> None:
-        """Keep the units; of the rest say that it is not kept."""
+    def describe(self, columns: list[str], dataset: str, holder: Object, task: int) -> None:
+        """Note the attributes of a dataset: they are those of its columns if all tasks agree."""
+        for name, attribute in self.attributes_of(dataset, holder):
+            try:
+                values = self.values.of_attribute(attribute).get("")
+            except (Damaged, Unsupported):
+                values = None
+            if values is not None:
+                value = attribute_json(values)
+            else:
+                value = raw_json(self.values.portable(attribute.value, attribute.type))
+            for column in columns or [dataset]:
+                self.about.described.add(Described(column, dataset, name), value, [task])
+
+    def attributes_of(self, dataset: str, holder: Object) -> Iterator[tuple[str, Attribute]]:
+        """The attributes of a dataset, but those that name its axes."""
         for name, attribute in holder.attributes.items():
-            if name == "units":
-                try:
-                    values = self.values.of_attribute(attribute).get("")
-                except (Damaged, Unsupported):
-                    values = None
-                if values is not None and values.size == 1 and values.dtype.kind == "U":
-                    self.about.units.setdefault(self.name(relative), str(values.reshape(-1)[0]))
-                    continue
-            self.about.note(f"the attribute {name} of {relative} is not kept")
+            if name in AXES:
+                self.about.note(f"the axes of {dataset.strip('/')} are not kept")
+            else:
+                yield name, attribute
 
     def leave_out_attributes(self, group: Object, where: str) -> None:
         """Say that attributes of a group which is no task are not in the output, but their values
@@ -435,7 +454,7 @@ class GroupTasks:
         numbers = range(len(self._paths))
         for number in reversed(numbers) if backwards else numbers:
             path = self._paths[number]
-            found = self._file.result(self._datasets[path], self._file.by_path[path])
+            found = self._file.result(number, self._datasets[path], self._file.by_path[path])
             if not found:
                 raise self._file.no_values(path)
             yield Result(number, *self._file.encoded(found, path), self._file.finished_at)
@@ -462,7 +481,7 @@ class _OneTask:
         for path, why in file.links_to_nothing().items():
             raise UnmergeableError(f"{file.one.path}: {path} {why}: put the data there")
         assert file.tree.root is not None
-        found = file.result(datasets, file.tree.root)
+        found = file.result(0, datasets, file.tree.root)
         if not found:
             raise UnmergeableError(f"{file.one.path} has a key and no values: leave it out")
         yield Result(0, *file.encoded(found, "/"), file.finished_at)
@@ -484,10 +503,18 @@ class _RowTasks:
         kept = {prefix + name for name in fitting}
         self.about.skipped += [path for path, _ in file.datasets() if path not in kept]
         for found in file.tree.objects:
-            if found.path in kept:
-                file.take_attributes_of(found.path[len(prefix) :], found)
+            if found.path in kept and found.dataset is not None:
+                name = found.path[len(prefix) :]
+                file.describe(self._columns_of(name, found.dataset), found.path, found, 0)
             elif found.kind is ObjectKind.GROUP and found.attributes:
                 file.leave_out_attributes(found, found.path)
+
+    def _columns_of(self, name: str, dataset: Dataset) -> list[str]:
+        try:
+            members = self._file.values.of_rows(dataset, 0, 0)
+        except (Damaged, Unsupported):  # which is said when its rows are read
+            return []
+        return self._file.columns(name, members)
 
     def _read_keys(self, columns: dict[str, Dataset]) -> list[KeyRow]:
         lists = []

@@ -13,7 +13,7 @@ import numpy as np
 from .elements import Elements, points_simply, require_no_lists
 from .hdf5.data import LZF, fill_bytes, overlap, read_chunk, start_of
 from .hdf5.datatypes import Datatype
-from .hdf5.errors import Unsupported
+from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
 from .hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE, Attribute, Storage
 from .hdf5.tree import Dataset
@@ -85,6 +85,13 @@ class Values:
             length.to_bytes(8, "little") + found for length, found in self.lists(data, datatype)
         ]
         return b"".join(parts)
+
+    def portable(self, data: bytes, datatype: Datatype) -> bytes:
+        """Elements of any type as bytes that mean the same in every file, as far as can be."""
+        try:
+            return self.resolved(data, datatype) if datatype.points_elsewhere else data
+        except (Damaged, Unsupported):
+            return data
 
     def lists(self, data: bytes, datatype: Datatype) -> Iterator[tuple[int, bytes]]:
         """The length and the bytes of each text or list that `data` points to."""

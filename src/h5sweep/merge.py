@@ -25,13 +25,21 @@ import numpy as np
 from . import __version__, durable
 from .adopt import merge_details, note_merged, read_numbered_state
 from .ahead import scanning_ahead
+from .attributes import Attributes, united_with_units
 from .audit import AuditEntry, append_entry, audit_path, entry_of_run
 from .blocks import THREADS, Sources, assemble, assemble_shapes
 from .columns import DataColumn, Layout, Questions, decide_columns
 from .dimensions import Dimensions
 from .errors import DamagedError
 from .folder import RunFolder
-from .output import FORMAT, OutputReader, RowChecksums, StoredColumn, rows_hold
+from .output import (
+    FORMAT,
+    TIME_ATTRIBUTES,
+    OutputReader,
+    RowChecksums,
+    StoredColumn,
+    rows_hold,
+)
 from .output_writer import OutputWriter, key_column, key_texts
 from .plan import RESERVED_NAMES, key_text
 from .sources import OLD_OUTPUT
@@ -144,6 +152,8 @@ class _Merge:
         self._failures = _failure_table(state)
         self._provenance = _provenance_texts(self._sweep)
         self._notes = _notes_on_records(state)
+        attributes, units = self._sweep.get("attributes"), self._sweep.get("units")
+        self._given = united_with_units(attributes or {}, units or {})
         self._decide()
         self._attributes = self._describe()
 
@@ -154,7 +164,6 @@ class _Merge:
             variants,
             len(self.rows),
             Questions(self._sources.survives, self._sources.values_among),
-            units=self._sweep.get("units", {}),
             taken=taken,
         )
         counts = self._sources.counts([c for c in columns if c.layout is not Layout.FIXED])
@@ -181,7 +190,7 @@ class _Merge:
         """Write the whole output to `path`; nothing is durable yet."""
         with OutputWriter(path, self.columns, self._dimensions, compress=self.compress) as writer:
             writer.write_attributes(self._attributes)
-            writer.create_columns(self.plan)
+            writer.create_columns(self.plan, self._given)
             writer.allocate()
             with self._dealing_with_blocks(partial(self._write_block, writer), done=0):
                 for name, values in self._generated():
@@ -216,6 +225,7 @@ class _Merge:
         with OutputReader(path) as reader:
             stored_columns = reader.columns()
             _require(reader.attributes == self._attributes, "what describes the output")
+            self._verify_described(reader.described())
             verify = partial(self._verify_block, reader, stored_columns)
             with self._dealing_with_blocks(verify, done=len(self.rows)):
                 for name, values in self._generated():
@@ -228,6 +238,14 @@ class _Merge:
                 _require(_equal(reader.whole(f"failures/{name}"), values), f"failures/{name}")
             for name, text in self._provenance.items():
                 _require(reader.whole(f"provenance/{name}") == text, f"provenance/{name}")
+
+    def _verify_described(self, found: Attributes) -> None:
+        """What is said of parameters and results must be there; units of times are our own."""
+        for name in {*self.plan.names, *(column.source_name for column in self.columns)}:
+            given, about = self._given.get(name, {}), found.get(name, {})
+            is_there = about.items() <= given.items()
+            is_there &= given.keys() - about.keys() <= TIME_ATTRIBUTES
+            _require(is_there, f"what describes {name}")
 
     def _verify_block(
         self, reader: OutputReader, stored_columns: Sequence[StoredColumn], block: slice

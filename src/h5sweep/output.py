@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
+from .attributes import attribute_json, has_place
 from .columns import stored_dtype
 from .errors import DamagedError, WrongFolderError
 from .h5 import h5py
@@ -48,6 +49,7 @@ OWN_ATTRIBUTES = (
     "tasks_planned",
     "_NCProperties",  # netCDF's own
 )
+TIME_ATTRIBUTES = {"units", "calendar", "dtype"}
 BOOKKEEPING: dict[str, tuple[str, dict[str, str]]] = {
     "duration_s": ("<f8", {"units": "s", "long_name": "how long the task took"}),
     "finished_at": (
@@ -241,6 +243,30 @@ class OutputReader:
             about.get("_FillValue") if dataset.dtype.kind in "iu" else None,
         )
 
+    def described(self) -> dict[str, dict[str, Any]]:
+        """What the attributes of parameters and results say of them, by their names, in JSON.
+
+        Those that every output has are not among them.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for name in str(self.attributes["h5sweep_key"]).split():
+            is_bool = _plain(self._file[name].attrs.get("dtype")) == "bool"
+            found[name] = self._about(name, {"dtype"} if is_bool else set())
+        for column in self.columns():
+            kind = "" if column.dtype == STR else np.dtype(column.dtype).kind
+            ours = {"b": {"dtype"}, "M": TIME_ATTRIBUTES, "m": TIME_ATTRIBUTES}.get(kind, set())
+            found.setdefault(column.source_name, self._about(column.name, ours))
+        return {name: about for name, about in found.items() if about}
+
+    def _about(self, name: str, ours: Container[str]) -> dict[str, Any]:
+        attributes, found = self._file[name].attrs, {}
+        for attribute in attributes:
+            if attribute not in ours and has_place(attribute, ""):
+                values = _attribute_array(attributes[attribute])
+                if values is not None:
+                    found[attribute] = attribute_json(values)
+        return found
+
     def strangers(self) -> list[str]:
         """The names of what somebody else has added to the file."""
         columns = [self._file[name] for name in str(self.attributes["h5sweep_columns"]).split()]
@@ -379,6 +405,14 @@ class RowChecksums:
 
 def _plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
+
+
+def _attribute_array(value: Any) -> Array | None:
+    """The value of an attribute; None if it is neither numbers nor texts."""
+    values = np.asarray(_plain(value))
+    if values.dtype == object and all(isinstance(text, str) for text in values.reshape(-1)):
+        values = values.astype(str)
+    return values if values.dtype.kind in "biufcU" else None
 
 
 def _stretches(rows: Array) -> Iterable[tuple[int, int, Array]]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import durable
+from .attributes import Attributes, attribute_value
 from .columns import NAT, TIME_WORDS, DataColumn, Layout, stored_dtype
 from .dimensions import Dimensions
 from .h5 import h5py
@@ -73,8 +74,12 @@ class OutputWriter:
         """Describe the whole output."""
         _set_attributes(self._file, attributes)
 
-    def create_columns(self, plan: Plan) -> None:
-        """Lay out all columns: space is allocated, nothing is in it yet."""
+    def create_columns(self, plan: Plan, attributes: Attributes | None = None) -> None:
+        """Lay out all columns: space is allocated, nothing is in it yet.
+
+        `attributes` are what is said of parameters and of results, by their names.
+        """
+        given = attributes or {}
         self._coordinates = " ".join(plan.names)
         self._create("task", "<i8", ("task",), {"long_name": "number of the task in the plan"})
         for dimension, size in self._dimensions.sizes.items():
@@ -82,9 +87,10 @@ class OutputWriter:
                 self._create_dimension(dimension, size)
         for key in plan.columns:
             about = {"dtype": "bool"} if key.type == "bool" else {}
+            about = {**_values_of(given.get(key.name, {})), **about}
             self._create(key.name, _KEY_DTYPES[key.type], ("task",), about)
         for column in self._columns:
-            self._create_column(column)
+            self._create_column(column, given.get(column.source_name, {}))
         for name, (dtype, about) in BOOKKEEPING.items():
             self._create(name, dtype, ("task",), {**about, "coordinates": self._coordinates})
 
@@ -157,8 +163,8 @@ class OutputWriter:
         scale.make_scale(BARE_DIMENSION.format(size))
         self._scales[name] = scale
 
-    def _create_column(self, column: DataColumn) -> None:
-        attributes = _column_attributes(column)
+    def _create_column(self, column: DataColumn, given: Mapping[str, Any]) -> None:
+        attributes = {**_values_of(given), **_column_attributes(column)}
         if column.layout is Layout.FIXED:
             attributes["coordinates"] = self._coordinates
             dims = ("task", *column.dims)
@@ -252,7 +258,7 @@ def _chunks(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 def _column_attributes(column: DataColumn) -> dict[str, Any]:
     """What readers need, and what a later merge needs to read the column back."""
-    attributes: dict[str, Any] = {"units": column.units} if column.units else {}
+    attributes: dict[str, Any] = {}
     kind = "" if column.is_text else np.dtype(column.dtype).kind
     if kind and kind in "mM":
         attributes |= _time_attributes(np.dtype(column.dtype))
@@ -272,6 +278,11 @@ def _column_attributes(column: DataColumn) -> dict[str, Any]:
     return attributes
 
 
+def _values_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes out of JSON."""
+    return {name: attribute_value(value) for name, value in given.items()}
+
+
 def _time_attributes(dtype: np.dtype[Any]) -> dict[str, str]:
     """How CF writes dates and durations; a unit that CF lacks stands as NumPy names it."""
     unit, _ = np.datetime_data(dtype)
@@ -288,4 +299,5 @@ def _set_attributes(target: Any, attributes: Mapping[str, Any]) -> None:
         if isinstance(value, str):
             is_short = 0 < len(value) < ATTRIBUTE_BYTES
             value = np.bytes_(value.encode()) if value.isascii() and is_short else value
-        target.attrs[name] = value
+        is_texts = isinstance(value, np.ndarray) and value.dtype.kind == "U"
+        target.attrs[name] = value.astype(h5py.string_dtype()) if is_texts else value

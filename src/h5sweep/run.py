@@ -175,7 +175,8 @@ def _save_sweep(
     """Note what is run, with what, by whom; say so if the code is not what it was."""
     source = inspect.getsource(declaration.function)
     digest = hashlib.sha256(source_of(declaration.function).encode()).hexdigest()
-    known = folder.load_sweep().get("source_sha256")
+    earlier = folder.load_sweep()
+    known = earlier.get("source_sha256")
     if known not in (None, digest):
         display.say(
             f"{declaration.name} is not the code it was in earlier runs; their results are kept "
@@ -189,6 +190,7 @@ def _save_sweep(
             "study": str(study),
             "dims": declaration.dims,
             "units": declaration.units,
+            "attributes": earlier.get("attributes") or {},  # those of files that were merged
             "source": source,
             "source_sha256": digest,
             "undeclared": undeclared,

@@ -1,0 +1,92 @@
+"""Attributes of columns, as the run folder keeps them until an output is written.
+
+In JSON: a text as it is, other values with their dtype and shape, so that they come back bit by
+bit. What cannot be decoded is kept as its raw bytes, which are for the audit trail alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .values import Array, value_text
+
+MOST_BYTES = 60_000  # HDF5 takes no more than 64 kB into the header of a dataset
+# How HDF5 and netCDF name the axes of a dataset; those of a column are named anew.
+AXES = frozenset(
+    {
+        "CLASS",
+        "NAME",
+        "DIMENSION_LIST",
+        "REFERENCE_LIST",
+        "DIMENSION_LABELS",
+        "_Netcdf4Dimid",
+        "_Netcdf4Coordinates",
+    }
+)
+# What an output says itself; a fill value would make gaps of values that are equal to it.
+_OURS = frozenset({"_FillValue", "coordinates", "sample_dimension"})
+_RAW = "raw"
+
+Attributes = Mapping[str, Mapping[str, Any]]  # column → attribute → its value in JSON
+
+
+def attribute_json(values: Array) -> Any:
+    """A value as JSON."""
+    if values.dtype.kind != "U":
+        little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+        about = {"dtype": little.dtype.str, "shape": list(values.shape)}
+        return {**about, "hex": little.tobytes().hex()}
+    if values.ndim:
+        return {"texts": values.reshape(-1).tolist(), "shape": list(values.shape)}
+    return str(values)
+
+
+def raw_json(data: bytes) -> Any:
+    """What cannot be decoded, as JSON."""
+    return {_RAW: data.hex()}
+
+
+def attribute_value(value: Any) -> str | Array:
+    """What `attribute_json` was given; a text if it was a single one."""
+    if isinstance(value, str):
+        return value
+    if "texts" in value:
+        return np.array(value["texts"], str).reshape(value["shape"])
+    found = np.frombuffer(bytes.fromhex(value["hex"]), value["dtype"])
+    return found.reshape(value["shape"])
+
+
+def attribute_text(value: Any) -> str:
+    """The same for people."""
+    if isinstance(value, dict) and _RAW in value:
+        return value[_RAW] or value_text(None)
+    return value_text(np.asarray(attribute_value(value)))
+
+
+def has_place(name: str, value: Any) -> bool:
+    """Whether an attribute can be one of a column of an output."""
+    if name in _OURS or name in AXES or name.startswith("h5sweep_") or "\0" in name:
+        return False
+    if isinstance(value, dict):
+        return _RAW not in value and _is_writable(value)
+    return "\0" not in value and len(value.encode()) <= MOST_BYTES
+
+
+def _is_writable(value: dict[str, Any]) -> bool:
+    texts = value.get("texts", ())
+    size_bytes = len(value.get("hex", "")) // 2 + 16 * len(texts)
+    return 0 < size_bytes <= MOST_BYTES and not any("\0" in text for text in texts)
+
+
+def united_with_units(attributes: Attributes, units: Mapping[str, str]) -> Attributes:
+    """What goes with the columns; units that were declared before those that were found."""
+    found = {
+        column: {name: value for name, value in about.items() if value is not None}
+        for column, about in attributes.items()
+    }
+    for column, unit in units.items():
+        found[column] = {**found.get(column, {}), "units": unit}
+    return found

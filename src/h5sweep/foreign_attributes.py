@@ -1,0 +1,110 @@
+"""Attributes of datasets: what all tasks agree on goes with the column, the rest to the trail.
+
+A value that is not the same in all tasks that have the attribute would be wrong for some of them,
+so the output does not have it; the file that it came from has it in `left_out`.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from .attributes import Attributes, attribute_text, has_place
+
+MOST_NAMED = 5
+
+
+class Described(NamedTuple):
+    """An attribute of a dataset that became a column."""
+
+    column: str
+    dataset: str  # its path in the task, or with a slash before it in the file
+    name: str
+
+
+class DatasetAttributes:
+    """The attributes of the datasets of one file: every value, and the tasks that have it."""
+
+    def __init__(self) -> None:
+        self._values: dict[Described, dict[str, array[int]]] = {}
+
+    def add(self, described: Described, value: Any, tasks: Iterable[int]) -> None:
+        """Note a value, in JSON, of some tasks by their numbers in the file."""
+        values = self._values.setdefault(described, {})
+        values.setdefault(json.dumps(value), array("q")).extend(tasks)
+
+    def items(self) -> Iterable[tuple[Described, dict[str, array[int]]]]:
+        return self._values.items()
+
+
+_Places = list[tuple[dict[str, str], str]]  # the `left_out` of a file, and what to call it there
+
+
+class UnitedAttributes:
+    """The attributes of the datasets of all files of a merge."""
+
+    def __init__(self, known: Attributes, units: Mapping[str, str]) -> None:
+        """`known` go with the columns already, None for one that differs; `units` are declared."""
+        self.united = {column: dict(about) for column, about in known.items()}
+        self.notes: list[str] = []
+        self._units = units
+        self._found: dict[tuple[str, str], dict[str, _Places]] = {}  # attribute → value → places
+
+    def take(
+        self, attributes: DatasetAttributes, place: Callable[[int], str], left_out: dict[str, str]
+    ) -> None:
+        """Take in those of one file; `place` tells the path of a task, `left_out` is the file's."""
+        for (column, dataset, name), values in attributes.items():
+            found = self._found.setdefault((column, name), {})
+            for value, tasks in values.items():
+                places = found.setdefault(value, [])
+                if len(values) == 1:
+                    places.append((left_out, f"{dataset}@{name}"))
+                else:
+                    paths = (place(task).rstrip("/") for task in tasks)
+                    places += [(left_out, f"{path}/{dataset}@{name}") for path in paths]
+
+    def finish(self) -> None:
+        """Decide what goes with the columns: `united`; the `left_out` of files have the rest."""
+        differing: list[str] = []
+        homeless: list[str] = []
+        for (column, name), values in self._found.items():
+            if not all(has_place(name, json.loads(value)) for value in values):
+                kept, named = None, homeless
+            else:
+                kept, named = self._decide(column, name, list(values)), differing
+            others = [value for value in values if value != kept]
+            if others:
+                named.append(f"{name} of {column}")
+            for value in others:
+                text = attribute_text(json.loads(value))
+                for left_out, where in values[value]:
+                    left_out[where] = text
+        self._note("differ between tasks", differing)
+        self._note("the output has no place for", homeless)
+
+    def _decide(self, column: str, name: str, values: list[str]) -> str | None:
+        """The value that goes with a column; None if there is no single one."""
+        if name == "units" and column in self._units:
+            return json.dumps(self._units[column])
+        known = self.united.setdefault(column, {})
+        if name in known:
+            values = list(dict.fromkeys([json.dumps(known[name]), *values]))
+        if len(values) == 1:
+            known[name] = json.loads(values[0])
+            return values[0]
+        if known.get(name) is not None:
+            text = attribute_text(known[name])
+            self.notes.append(f"{name} of {column} was {text} so far, and differs now")
+        known[name] = None
+        return None
+
+    def _note(self, what: str, named: list[str]) -> None:
+        if named:
+            rest = len(named) - MOST_NAMED
+            words = ", ".join(named[:MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
+            self.notes.append(
+                f"attributes of datasets that {what} are only in the audit trail: {words}"
+            )
