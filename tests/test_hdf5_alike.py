@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from foreign_samples import write_groups
+from h5sweep.hdf5 import alike as alike_module
 from h5sweep.hdf5.alike import AlikeFile, AlikeReader, lookup3_rows
 from h5sweep.hdf5.checksum import lookup3
 from h5sweep.hdf5.errors import Damaged
 from h5sweep.hdf5.file import open_file
-from h5sweep.hdf5.source import Source
+from h5sweep.hdf5.source import OpenSource, Source
 from h5sweep.hdf5.tree import Tree, read_whole_tree
 
 LIBVERS = ("earliest", "latest")
@@ -60,6 +61,42 @@ def test_reads_what_the_plain_reader_reads(libver: str, tmp_path: Path) -> None:
     alike = read(path.read_bytes())
     assert alike is not None and len(alike) > 50 and not alike.tree.faults
     assert values_of_alike(alike) == values_of_plain(plain(path.read_bytes()))
+
+
+@pytest.mark.parametrize("libver", LIBVERS)
+def test_a_large_file_is_read_piece_by_piece(
+    libver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives what the same file gives in memory, and is never there as a whole."""
+    path = write_groups(tmp_path / "a.h5", range(60), libver=libver)
+    in_memory = read(path.read_bytes())
+    monkeypatch.setattr(alike_module, "MOST_FILE_BYTES", 0)
+    monkeypatch.setattr(alike_module, "LARGE_BYTES", 0)
+    monkeypatch.setattr(alike_module, "GROUPS_AT_ONCE", 7)
+    with OpenSource(path) as source:
+        alike = AlikeReader().read(open_file(source))
+        assert alike is not None and in_memory is not None
+        assert alike.content is None and in_memory.content == path.read_bytes()
+        assert values_of_alike(alike) == values_of_alike(in_memory)
+
+
+@pytest.mark.parametrize("window", [1, 100, 1 << 20])
+@pytest.mark.parametrize("gap", [0, 50, 1 << 20])
+def test_pieces_of_a_file_are_those_that_were_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int, gap: int
+) -> None:
+    """In any order, over each other, close together and far apart; and none beyond its end."""
+    content = np.random.default_rng(1).integers(0, 256, 5000, np.uint8)
+    (tmp_path / "a").write_bytes(content.tobytes())
+    monkeypatch.setattr(alike_module, "_WINDOW_BYTES", window)
+    monkeypatch.setattr(alike_module, "_GAP_BYTES", gap)
+    with OpenSource(tmp_path / "a") as source:
+        for size in (1, 8, 300):
+            places = np.random.default_rng(size).integers(0, 5001 - size, 200)
+            found = alike_module._gather(source, places, size)
+            assert found.tolist() == [content[at : at + size].tolist() for at in places]
+        with pytest.raises(Damaged, match="became shorter"):
+            alike_module._gather(source, np.array([0, 4999]), 2)
 
 
 @pytest.mark.parametrize("libver", LIBVERS)

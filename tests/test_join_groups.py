@@ -16,9 +16,11 @@ from check_samples import set_flags
 from foreign_samples import layout_of, write_groups, write_one
 from h5sweep import join_groups
 from h5sweep.errors import ChangedError, ConflictError, DamagedError, UnmergeableError
+from h5sweep.hdf5 import alike
 from h5sweep.hdf5.checksum import lookup3
 from h5sweep.inputs import OnConflict, Survey
-from h5sweep.join_groups import JoinedGroups, is_in_groups
+from h5sweep.join_groups import JoinedGroups, is_in_groups, opened_groups
+from h5sweep.task_groups import unequal_groups
 
 
 class Merge:
@@ -404,6 +406,35 @@ def test_large_groups_that_are_alike_are_compared_a_few_at_a_time(merge: Merge) 
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < (merge.inputs / "a.h5").stat().st_size + (40 << 20)
+
+
+def test_a_large_file_is_merged_with_little_memory(
+    merge: Merge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a file of groups nor the output is ever in memory as a whole."""
+    monkeypatch.setattr(alike, "MOST_FILE_BYTES", 1 << 20)
+    with h5py.File(merge.inputs / "a.h5", "w") as file:
+        for seed in range(300):
+            file[f"s{seed}/layout"] = np.full((1000, 30), float(seed))
+    tracemalloc.start()
+    merge.run()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert content_of(merge.output) == content_of(merge.inputs / "a.h5")
+    assert peak < (merge.inputs / "a.h5").stat().st_size * 0.8
+    assert merge.taken[0].xxh3 == xxh3_64_intdigest((merge.inputs / "a.h5").read_bytes())
+
+
+def test_a_large_file_that_is_cut_meanwhile_is_noticed(
+    merge: Merge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not there any more was changed by somebody, and is no bug."""
+    monkeypatch.setattr(alike, "MOST_FILE_BYTES", 0)
+    path = write_groups(merge.inputs / "a.h5", range(40))
+    (one,) = merge.survey.look_at_all([merge.inputs])
+    with pytest.raises(ChangedError, match=r"a\.h5"), opened_groups(merge.survey, one) as tasks:
+        os.truncate(path, path.stat().st_size // 2)
+        list(unequal_groups(tasks, tasks, list(tasks.roots)))
 
 
 @pytest.mark.parametrize("count", [3, 40])

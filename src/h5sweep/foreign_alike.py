@@ -59,7 +59,7 @@ def find_alike_tasks(
             leave_out(file.about, empty)
             sets = [found for found in sets if found.has_datasets]
             keys = [key for found in sets for key in found.keys() or ()]
-    file.about.content = alike.content if isinstance(alike.content, bytes) else None
+    file.about.content = alike.content
     return _AlikeTasks(others, sets, keys)
 
 

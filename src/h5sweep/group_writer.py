@@ -42,9 +42,10 @@ _LINK = np.dtype(
 )
 
 
-def can_be_moved(groups: AlikeGroups, superblock: Superblock, content: bytes) -> bool:
+def can_be_moved(groups: AlikeGroups, superblock: Superblock) -> bool:
     """Whether all of these groups but texts lies in them, and their nodes have the usual size."""
-    if superblock.version < 2 and struct.unpack_from("<2H", content, 16) != (LEAF_K, NODE_K):
+    sizes = struct.unpack("<2H", groups.source.read(16, 4))
+    if superblock.version < 2 and sizes != (LEAF_K, NODE_K):
         return False
     types: list[Datatype] = []
     for found in groups.example.objects:

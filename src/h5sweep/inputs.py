@@ -25,7 +25,7 @@ from . import findings
 from .contents import Contents, Layout, Style, judge_contents, natural_order
 from .errors import ChangedError
 from .findings import Finding, State, by_weight, state_of
-from .hdf5.alike import AlikeFile, AlikeReader
+from .hdf5.alike import AlikeFile, AlikeReader, quick_source
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
 from .hdf5.messages import Storage
@@ -314,7 +314,7 @@ class Survey:
         one.is_alike = True
         if alike.kept_bytes <= self._alike_bytes_left:
             self._alike_bytes_left -= alike.kept_bytes
-            one.alike = alike.with_content(b"")
+            one.alike = alike.over(Source(b""))
         found += structure_findings(alike.tree)
         found += [f for f in judge_contents(layout) if f.code != findings.INIT_ONLY.code]
         one.findings = tuple(by_weight(dict.fromkeys(found)))
@@ -328,10 +328,7 @@ class Survey:
         try:
             require_unchanged(one, descriptor)
             if one.alike is not None:
-                content = os.pread(descriptor, one.size_bytes, 0)
-                if len(content) != one.size_bytes:
-                    raise changed(one)
-                yield one.alike.with_content(content)
+                yield one.alike.over(quick_source(FileSource(descriptor, one.size_bytes)))
             else:
                 source = source_of(descriptor, one.size_bytes)
                 superblock = self._triage.judge(source, str(one.path)).superblock
@@ -339,6 +336,9 @@ class Survey:
                     raise changed(one)
                 yield read_alike(self._alike, Hdf5File(source, superblock))
             require_unchanged(one, descriptor)
+        except Damaged:
+            require_unchanged(one, descriptor)  # which says why, if somebody cut it
+            raise
         finally:
             os.close(descriptor)
 

@@ -17,7 +17,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from mmap import ACCESS_READ, MADV_DONTNEED, mmap
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
@@ -27,10 +27,10 @@ from .audit_files import absolute
 from .contents import Layout
 from .errors import ConflictError, DamagedError
 from .group_writer import GroupWriter
-from .hdf5.alike import AlikeFile, AlikeReader
+from .hdf5.alike import AlikeFile, AlikeReader, is_large
 from .hdf5.errors import Damaged
 from .hdf5.file import Hdf5File, open_file
-from .hdf5.source import Source
+from .hdf5.source import OpenSource, Source
 from .hdf5.tree import Object, read_whole_tree
 from .inputs import Input, OnConflict, Survey, Taken, differing_text, xxh3_of
 from .task_groups import TaskGroups, refuse_references, task_groups_of, unequal_groups
@@ -278,27 +278,35 @@ def opened_groups(survey: Survey, one: Input) -> Iterator[TaskGroups]:
 
 @contextmanager
 def opened_output(path: Path) -> Iterator[TaskGroups]:
-    """The tasks of the file that was written. It is ours: it may be mapped."""
-    with path.open("rb") as file:
-        content = mmap(file.fileno(), 0, access=ACCESS_READ)
+    """The tasks of the file that was written."""
     try:
-        found = open_file(Source(content))
-        alike = _read_alike_mapped(found, content)
-        layout = Layout(alike.tree if alike else read_whole_tree(found))
-        tasks = task_groups_of(str(path), layout, "", alike)
-        tasks.mapped = content
-        content.madvise(MADV_DONTNEED)  # what was read of it to find the groups
-        yield tasks
+        with OpenSource(path) as opened, _mapped(opened) as content:
+            found = open_file(opened if content is None else Source(content))
+            alike = _read_alike_output(found)
+            layout = Layout(alike.tree if alike else read_whole_tree(found))
+            yield task_groups_of(str(path), layout, "", alike)
     except Damaged as error:
         raise DamagedError(f"{path} cannot be read back: {error}") from error
+
+
+@contextmanager
+def _mapped(opened: OpenSource) -> Iterator[mmap | None]:
+    """An output in memory, as far as it is read. It is ours: nobody cuts it. None if it is large,
+    because what was read would stay there."""
+    if is_large(opened):
+        yield None
+        return
+    content = mmap(opened.descriptor, 0, access=ACCESS_READ)
+    try:
+        yield content
     finally:
         with suppress(BufferError):  # arrays over it may live a little longer; they keep it open
             content.close()
 
 
-def _read_alike_mapped(file: Hdf5File, content: mmap) -> AlikeFile | None:
+def _read_alike_output(file: Hdf5File) -> AlikeFile | None:
     try:
-        return AlikeReader().read_content(file, content)
+        return AlikeReader().read_over(file.superblock, file.source)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
 

@@ -10,7 +10,6 @@ import hashlib
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from mmap import MADV_DONTNEED, mmap
 
 import numpy as np
 
@@ -30,7 +29,6 @@ from .values import Array
 
 _ROWS_AT_ONCE_BYTES = 8 << 20
 _MEMBERS_AT_ONCE = 4096
-_FORGET_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,7 @@ class TaskGroups:
         self._members: dict[str, _Member] = {}
         self._inside: dict[str, list[str]] = {}  # members that are part of a task group
         self.sets = alike.sets if alike is not None else []
-        content = alike.content if alike is not None else None
-        self.content = content if isinstance(content, bytes) else None  # of the whole file
-        self.mapped: mmap | None = None  # in place of that, if it is an output
-        self._read_bytes = 0
+        self.content = alike.content if alike is not None else None  # of the whole file
         for groups in self.sets:
             for number, path in enumerate(groups.paths):
                 self._members[path] = _Member(groups, number)
@@ -124,10 +119,7 @@ class TaskGroups:
         left, chosen = [], dict[int, list[int]]()
         sets = {id(alike): alike for alike in self.sets}
         movable = {
-            key
-            for key, alike in sets.items()
-            if self.content is not None
-            and can_be_moved(alike, self._tree.file.superblock, self.content)
+            key for key, alike in sets.items() if can_be_moved(alike, self._tree.file.superblock)
         }
         for path in groups:
             member = self.member(path)
@@ -247,14 +239,6 @@ class TaskGroups:
         for first in range(0, rows, step):
             data = self._values.raw_rows(dataset, first, min(first + step, rows))
             digest.update(self._plain(dataset.type, data))
-            self.forget_pages(len(data))
-
-    def forget_pages(self, just_read_bytes: int) -> None:
-        """Give back the memory of a mapped file, now and then; it can be read again."""
-        self._read_bytes += just_read_bytes
-        if self.mapped is not None and self._read_bytes > _FORGET_BYTES:
-            self._read_bytes = 0
-            self.mapped.madvise(MADV_DONTNEED)
 
     def texts(self, rows: Array, datatype: Datatype) -> Iterator[list[tuple[int, bytes]] | bytes]:
         """What each row points to."""
@@ -348,7 +332,6 @@ def _equal_members(
             equal[:] &= np.fromiter((a == b for a, b in pairs), bool, len(members))
         else:
             equal[:] &= (rows == other_rows).all(axis=1)
-            second.forget_pages(other_rows.nbytes)
 
     for path in one.example.data:
         datatype = one.example.dataset(path).type

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from mmap import mmap
+from itertools import pairwise
 from operator import lt
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +28,15 @@ from .groups import is_group
 from .headers import Header, Message, read_header
 from .heaps import read_local_heap
 from .messages import Attribute, Storage, read_attribute, read_layout, read_symbol_table
-from .source import Source
+from .source import FileSource, Source
+from .superblock import Superblock
 from .tree import Dataset, Object, ObjectKind, Tree, Walk, check_overlaps
 
 LEAST_GROUPS = 8
-MOST_FILE_BYTES = 256 << 20  # two of them may be in memory at a time
+MOST_FILE_BYTES = 128 << 20  # that are read at once; of larger files only what is asked for
+GROUPS_AT_ONCE = 1 << 14  # that are compared with an example: some kilobytes each
+_WINDOW_BYTES = 1 << 20
+_GAP_BYTES = 4 << 10  # what is rather read than jumped over
 LARGE_BYTES = 4 << 20  # of a larger file it is worth finding out whether it has many objects
 MOST_OBJECTS = 64  # in one group; a larger one is rather a group of tasks
 MOST_NEW = 8  # examples made at one level of a file
@@ -53,6 +57,8 @@ _KEPT_BYTES = 500  # for a group: its path, and the addresses of its pieces
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
+_Agreement = tuple[npt.NDArray[np.bool_], dict[int, Places], dict[str, Places]]
+_Name = TypeVar("_Name", int, str)
 
 
 @dataclass(eq=False)
@@ -108,7 +114,7 @@ class AlikeGroups:
     example: Example
     paths: list[str]
     places: dict[int, Places]  # of each piece: its address in each group
-    content: Bytes  # of the whole file
+    source: Source  # of the whole file
     addresses: dict[str, Places]  # of the data of each contiguous dataset
 
     def __len__(self) -> int:
@@ -118,13 +124,13 @@ class AlikeGroups:
         """The data of a dataset in some of the groups, one row a group."""
         if path in self.addresses:
             size = self.example.dataset(path).size_bytes
-            return _gather(self.content, self.addresses[path][chosen], size)
+            return _gather(self.source, self.addresses[path][chosen], size)
         return self._rows(self.example.data[path], chosen)
 
     def piece_rows(self, piece: int, chosen: Places) -> Bytes:
         """One structure in some of the groups, one row a group."""
         return _gather(
-            self.content, self.places[piece][chosen], len(self.example.pieces[piece].data)
+            self.source, self.places[piece][chosen], len(self.example.pieces[piece].data)
         )
 
     def value_rows(self, attribute: tuple[str, str], chosen: Places) -> Bytes:
@@ -132,7 +138,7 @@ class AlikeGroups:
         return self._rows(self.example.values[attribute], chosen)
 
     def _rows(self, spot: Spot, chosen: Places) -> Bytes:
-        return _gather(self.content, self.places[spot.piece][chosen] + spot.offset, spot.size)
+        return _gather(self.source, self.places[spot.piece][chosen] + spot.offset, spot.size)
 
 
 @dataclass(eq=False)
@@ -140,7 +146,6 @@ class AlikeFile:
     """A file of which most groups are alike; `tree` has all objects that are in none of `sets`."""
 
     tree: Tree
-    content: bytes | mmap  # all of the file
     sets: list[AlikeGroups]
 
     def __len__(self) -> int:
@@ -151,12 +156,17 @@ class AlikeFile:
         """About what it takes in memory without the file's content."""
         return sum(_KEPT_BYTES * len(groups) for groups in self.sets)
 
-    def with_content(self, content: bytes) -> AlikeFile:
-        """The same objects over the content of the same file, read again; or over none."""
-        file = Hdf5File(Source(content), self.tree.file.superblock)
-        array = np.frombuffer(content, np.uint8)
-        sets = [replace(groups, content=array) for groups in self.sets]
-        return AlikeFile(replace(self.tree, file=file), content, sets)
+    @property
+    def content(self) -> bytes | None:
+        """All of the file, if that is in memory."""
+        content = self.tree.file.source.content
+        return content if isinstance(content, bytes) and content else None
+
+    def over(self, source: Source) -> AlikeFile:
+        """The same objects over the same file, opened again; or over none."""
+        file = Hdf5File(source, self.tree.file.superblock)
+        sets = [replace(groups, source=source) for groups in self.sets]
+        return AlikeFile(replace(self.tree, file=file), sets)
 
 
 class AlikeReader:
@@ -167,28 +177,34 @@ class AlikeReader:
 
     def read(self, file: Hdf5File) -> AlikeFile | None:
         """The objects of a file; None if it is nothing for this reader, or seems not sound."""
-        if file.source.size > MOST_FILE_BYTES:
-            return None
         if file.source.size > LARGE_BYTES and not _has_many_objects(file):
             return None
-        return self.read_content(file, file.source.read(0, file.source.size))
+        return self.read_over(file.superblock, quick_source(file.source))
 
-    def read_content(self, file: Hdf5File, content: bytes | mmap) -> AlikeFile | None:
-        """The same for a file whose content is there already, in memory or mapped."""
-        block = file.superblock
-        if block.start or block.end != len(content) or block.extension is not None:
+    def read_over(self, block: Superblock, source: Source) -> AlikeFile | None:
+        """The same for a file that is surely worth it."""
+        if block.start or block.end != source.size or block.extension is not None:
             return None
-        if (file.widths.offset, file.widths.length) != (8, 8):
+        if (block.widths.offset, block.widths.length) != (8, 8):
             return None
-        array = np.frombuffer(content, np.uint8)
-        walk = _Walk(Tree(Hdf5File(Source(content), block)), array)
-        reading = _Reading(walk, array, self._known)
+        walk = _Walk(Tree(Hdf5File(source, block)))
+        reading = _Reading(walk, self._known)
         reading.visit_all()
         if not reading.sets or walk.tree.is_cut or walk.tree.faults:
             return None
         if not reading.is_without_overlaps():
             return None
-        return AlikeFile(walk.tree, content, reading.sets)
+        return AlikeFile(walk.tree, reading.sets)
+
+
+def quick_source(source: Source) -> Source:
+    """The same file in memory, unless it is large."""
+    return source if is_large(source) else Source(source.read(0, source.size))
+
+
+def is_large(source: Source) -> bool:
+    """Whether a file is read piece by piece: it would take too much memory."""
+    return source.size > MOST_FILE_BYTES
 
 
 def _has_many_objects(file: Hdf5File) -> bool:
@@ -210,10 +226,6 @@ class _Glance(Walk):
 
 class _Walk(Walk):
     """The plain reader's way through a file, but the links of large groups are read at once."""
-
-    def __init__(self, tree: Tree, content: Bytes) -> None:
-        super().__init__(tree)
-        self._content = content
 
     def take_links(self, path: str, header: Header) -> None:
         links = self._links(header)
@@ -240,9 +252,9 @@ class _Walk(Walk):
     def _links_of(self, nodes: list[int], names: bytes) -> list[tuple[str, int]] | None:
         most = 2 * self.file.superblock.leaf_k
         size = 8 + most * _LINK.itemsize
-        if max(nodes) > len(self._content) - size:
+        if max(nodes) > self.file.source.size - size:
             return None
-        rows = _gather(self._content, np.array(nodes, np.int64), size)
+        rows = _gather(self.file.source, np.array(nodes, np.int64), size)
         counts = np.ascontiguousarray(rows[:, 6:8]).view("<u2")[:, 0]
         if (rows[:, :5] != np.frombuffer(b"SNOD\1", np.uint8)).any() or counts.max() > most:
             return None
@@ -266,8 +278,8 @@ class _Walk(Walk):
 class _Reading:
     """One way through one file."""
 
-    def __init__(self, walk: Walk, content: Bytes, known: list[Example]) -> None:
-        self.walk, self.content, self._known = walk, content, known
+    def __init__(self, walk: Walk, known: list[Example]) -> None:
+        self.walk, self._known = walk, known
         self.sets: list[AlikeGroups] = []
 
     def visit_all(self) -> None:
@@ -297,7 +309,7 @@ class _Reading:
         for _ in range(MOST_NEW):
             if not level or len(self._known) >= MOST_KEPT:
                 break
-            made = make_example(self.walk.file, self.content, level[0][1])
+            made = make_example(self.walk.file, level[0][1])
             if made is None:
                 break
             self._known.append(made)
@@ -306,7 +318,7 @@ class _Reading:
 
     def _match(self, example: Example, level: list[tuple[str, int]]) -> list[tuple[str, int]]:
         addresses = np.array([min(address, _NOWHERE) for _, address in level], np.int64)
-        agree, places, data = _agree(example, self.content, addresses)
+        agree, places, data = _agree_all(example, self.walk.file.source, addresses)
         # A group that is there twice, by a second name, is for the plain reader.
         if len(np.unique(addresses[agree])) < int(agree.sum()):
             return level
@@ -318,7 +330,7 @@ class _Reading:
                 example,
                 [level[place][0] for place in chosen.tolist()],
                 {piece: where[chosen] for piece, where in places.items()},
-                self.content,
+                self.walk.file.source,
                 {path: where[chosen] for path, where in data.items()},
             )
         )
@@ -359,9 +371,30 @@ def _are_apart(starts: Places, sizes: Places, data: Places, data_sizes: Places) 
     return not ((before >= 0) & (ends[before] > data)).any()
 
 
-def _agree(
-    example: Example, content: Bytes, addresses: Places
-) -> tuple[npt.NDArray[np.bool_], dict[int, Places], dict[str, Places]]:
+def _agree_all(example: Example, source: Source, addresses: Places) -> _Agreement:
+    """`_agree` of any number of groups, a few at a time."""
+    parts = [
+        _agree(example, source, addresses[start : start + GROUPS_AT_ONCE])
+        for start in range(0, len(addresses), GROUPS_AT_ONCE)
+    ]
+    agree = np.concatenate([part[0] for part in parts])
+    # A part of which no group agrees may not have looked at all pieces.
+    sizes = [len(part[0]) for part in parts]
+    places = _joined_places([part[1] for part in parts], sizes)
+    return agree, places, _joined_places([part[2] for part in parts], sizes)
+
+
+def _joined_places(parts: list[dict[_Name, Places]], sizes: list[int]) -> dict[_Name, Places]:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {
+        name: np.concatenate(
+            [part.get(name, np.zeros(n, np.int64)) for part, n in zip(parts, sizes, strict=True)]
+        )
+        for name in names
+    }
+
+
+def _agree(example: Example, source: Source, addresses: Places) -> _Agreement:
     """Which groups agree with an example; and, for each, where its pieces and its data are."""
     agree = np.ones(len(addresses), bool)
     places = {0: addresses}
@@ -371,11 +404,11 @@ def _agree(
         number = waiting.pop()
         piece = example.pieces[number]
         size = len(piece.data)
-        agree &= (places[number] >= 0) & (places[number] <= len(content) - size)
+        agree &= (places[number] >= 0) & (places[number] <= source.size - size)
         places[number] = np.where(agree, places[number], 0)
-        if size > len(content):
+        if size > source.size:
             return np.zeros(len(addresses), bool), places, {}
-        found = rows[number] = _gather(content, places[number], size)
+        found = rows[number] = _gather(source, places[number], size)
         agree &= _are_equal(found, piece)
         for offset, target in piece.links:
             places[target] = _word(found, offset)
@@ -386,19 +419,46 @@ def _agree(
             continue
         where = _word(rows[spot.piece], spot.offset)
         size = example.dataset(path).size_bytes
-        agree &= (where >= 0) & (where <= len(content) - size)
+        agree &= (where >= 0) & (where <= source.size - size)
         data[path] = where
     return agree, places, data
 
 
-def _gather(content: Bytes, places: Places, size: int) -> Bytes:
+def _gather(source: Source, places: Places, size: int) -> Bytes:
     """The `size` bytes at each place, one row a place."""
     if not size or not len(places):
         return np.empty((len(places), size), np.uint8)
+    if isinstance(source, FileSource):
+        return _gather_from_file(source, places, size)
+    return _gather_from(np.frombuffer(source.content, np.uint8), places, size)
+
+
+def _gather_from(content: Bytes, places: Places, size: int) -> Bytes:
     windows: npt.NDArray[Any] = np.ndarray(
         (len(content) - size + 1,), f"V{size}", content, strides=(1,)
     )
     return windows[places].view(np.uint8).reshape(len(places), size)
+
+
+def _gather_from_file(source: FileSource, places: Places, size: int) -> Bytes:
+    """The same by as few calls as possible: what lies close together is read at once."""
+    found = np.empty((len(places), size), np.uint8)
+    order = np.argsort(places, kind="stable")
+    starts = places[order]
+    is_apart = np.diff(starts) > size + _GAP_BYTES
+    is_apart |= np.diff(starts // _WINDOW_BYTES) > 0
+    bounds = [0, *(np.flatnonzero(is_apart) + 1).tolist(), len(starts)]
+    for first, last in pairwise(bounds):
+        if last - first == 1 or size > _WINDOW_BYTES:
+            for place in order[first:last].tolist():
+                source.read_into(found[place].data, int(places[place]))
+        else:
+            window = np.empty(int(starts[last - 1] - starts[first]) + size, np.uint8)
+            source.read_into(window.data, int(starts[first]))
+            found[order[first:last]] = _gather_from(
+                window, starts[first:last] - starts[first], size
+            )
+    return found
 
 
 def _word(rows: Bytes, offset: int) -> Places:
@@ -455,7 +515,7 @@ def _turn(words: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
     return words << np.uint32(bits) | words >> np.uint32(32 - bits)
 
 
-def make_example(file: Hdf5File, content: Bytes, address: int) -> Example | None:
+def make_example(file: Hdf5File, address: int) -> Example | None:
     """An example of the group at `address`; None if it has what cannot be read in this way."""
     own = Hdf5File(file.source, file.superblock)
     tree = Tree(own)
@@ -472,12 +532,12 @@ def make_example(file: Hdf5File, content: Bytes, address: int) -> Example | None
     except (Damaged, Unsupported):
         return None
     # Every structure that the plain reader has met must be one that is compared.
-    return example if own.structures.keys() == _places_of(content, example) else None
+    return example if own.structures.keys() == _places_of(file.source, example) else None
 
 
-def _places_of(content: Bytes, example: Example) -> set[int]:
+def _places_of(source: Source, example: Example) -> set[int]:
     address = np.array([example.group.address], np.int64)
-    agree, places, _ = _agree(example, content, address)
+    agree, places, _ = _agree(example, source, address)
     return {int(where[0]) for where in places.values()} if agree.all() else set()
 
 

@@ -21,7 +21,7 @@ class Source:
     """Bytes that are all in memory, or mapped: nobody else must be able to cut such a file."""
 
     def __init__(self, content: bytes | mmap) -> None:
-        self._content = content
+        self.content = content
         self.size = len(content)
 
     def read(self, offset: int, size: int) -> bytes:
@@ -31,7 +31,7 @@ class Source:
         return self._read(offset, size)
 
     def _read(self, offset: int, size: int) -> bytes:
-        return self._content[offset : offset + size]
+        return self.content[offset : offset + size]
 
 
 class FileSource(Source):
@@ -51,8 +51,16 @@ class FileSource(Source):
         else:
             found = os.pread(self.descriptor, size, offset)
         if len(found) != size:
-            raise Damaged("the file became shorter while it was read", Kind.BEYOND_END)
+            raise _shortened()
         return found
+
+    def read_into(self, target: memoryview, offset: int) -> None:
+        """Fill `target` with what lies at `offset`, past the blocks that are kept."""
+        while target:
+            size = os.preadv(self.descriptor, [target], offset)
+            if not size:
+                raise _shortened()
+            target, offset = target[size:], offset + size
 
     def _block(self, number: int) -> bytes:
         block = self._blocks.get(number)
@@ -75,6 +83,10 @@ class OpenSource(FileSource):
 
     def __exit__(self, *_: object) -> None:
         os.close(self.descriptor)
+
+
+def _shortened() -> Damaged:
+    return Damaged("the file became shorter while it was read", Kind.BEYOND_END)
 
 
 def beyond_text(offset: int, size: int, file_size: int) -> str:
