@@ -9,6 +9,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 from xxhash import xxh3_64_intdigest
 
@@ -210,6 +211,20 @@ def test_the_attributes_of_the_root_are_verified(merge: Merge, value: Any) -> No
         del file.attrs["worker"]
     with pytest.raises(DamagedError, match="attribute worker of /"):
         joined.verify(merge.output)
+
+
+def test_groups_that_pandas_wrote_are_kept(merge: Merge) -> None:
+    """A DataFrame a task: its texts have no room for a zero at their end, and lose no letter."""
+    frames = {f"s{seed}": pd.DataFrame({"x": [seed, 2], "aep": [0.5, 1.5]}) for seed in range(4)}
+    for number, (name, frame) in enumerate(frames.items()):
+        frame.to_hdf(merge.inputs / f"w{number % 2}.h5", key=name, format="fixed")
+    merge.run()
+    with h5py.File(merge.inputs / "w0.h5") as source, h5py.File(merge.output) as file:
+        assert dict(file.attrs.items()).items() >= dict(source.attrs.items()).items()
+    for name, frame in frames.items():
+        pd.testing.assert_frame_equal(pd.read_hdf(merge.output, name), frame)
+    for one in merge.survey.look_at_all([merge.inputs]):
+        assert is_in_groups(merge.survey, one, merge.output)
 
 
 @pytest.mark.parametrize("count", [3, 40])

@@ -253,7 +253,9 @@ class JoinedGroups:
                 is_taken = self._attributes.get((path, name)) == (number, digest)
                 if is_taken and found.get(name) != digest:
                     raise DamagedError(
-                        f"the attribute {name} of {path} does not read back as it was written"
+                        f"the attribute {name} of {path}, from {tasks.name}, does not read back as "
+                        "it was written: nothing was replaced; leave it out of the file, or the "
+                        "file out of the merge"
                     )
 
 

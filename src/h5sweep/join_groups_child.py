@@ -92,9 +92,21 @@ def _copy_attributes(source: Any, target: Any) -> None:
         space = old.get_space()
         new = h5py.h5a.create(target.id, name.encode(), old.get_type(), space)
         if space.get_simple_extent_type() != h5py.h5s.NULL:
-            values = np.empty(old.shape, old.dtype)
-            old.read(values)
-            new.write(values)
+            _copy_value(old, new)
+
+
+def _copy_value(old: Any, new: Any) -> None:
+    kind = old.get_type()
+    if isinstance(kind, h5py.h5t.TypeStringID) and not kind.is_variable_str():
+        # As it lies there: a text without room for the zero at its end, as PyTables writes it,
+        # would lose its last letter on the way through NumPy.
+        values = np.empty(old.shape, f"V{kind.get_size()}")
+        old.read(values, mtype=kind)
+        new.write(values, mtype=kind)
+    else:
+        values = np.empty(old.shape, old.dtype)
+        old.read(values)
+        new.write(values)
 
 
 if __name__ == "__main__":
