@@ -426,14 +426,21 @@ def test_every_kind_of_value(merge: Merge) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 40])
-def test_an_attribute_that_holds_nothing_is_left_out(merge: Merge, count: int) -> None:
-    """It is no value of a task, in a few groups and in many that are alike."""
+def test_attributes_that_are_no_values_are_in_the_audit_trail(merge: Merge, count: int) -> None:
+    """One that holds nothing or has the name of a dataset, in a few groups and in many alike."""
     write_groups(merge.inputs / "a.h5", range(count))
     with h5py.File(merge.inputs / "a.h5", "a") as file:
         for group in file.values():
             group.attrs["nothing"] = h5py.Empty("f8")
+            group.attrs["aep"] = f"of {group.name}"
     taken = merge.take()
-    assert any("the attribute nothing is left out" in note for note in taken.notes)
+    assert [note.partition(":")[0] for note in taken.notes] == [
+        f"the attribute {name} is only in the audit trail" for name in ("nothing", "aep")
+    ]
+    left_out, places = taken.taken[0].left_out, [f"/farm3_t1_s{seed}" for seed in range(count)]
+    assert left_out == {f"{place}@nothing": "nothing" for place in places} | {
+        f"{place}@aep": f"of {place}" for place in places
+    }
     assert "nothing" not in merge.columns() and len(merge.columns()["layout"]) == count
 
 

@@ -6,7 +6,7 @@ bit. What cannot be decoded is kept as its raw bytes, which are for the audit tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,8 @@ from .values import Array, value_text
 
 MOST_BYTES = 60_000  # HDF5 takes no more than 64 kB into the header of a dataset
 # How HDF5 and netCDF name the axes of a dataset; those of a column are named anew.
-AXES = frozenset(
+_AXES = frozenset(
     {
-        "CLASS",
-        "NAME",
         "DIMENSION_LIST",
         "REFERENCE_LIST",
         "DIMENSION_LABELS",
@@ -26,6 +24,8 @@ AXES = frozenset(
         "_Netcdf4Coordinates",
     }
 )
+# Of a dataset that is an axis itself; of others PyTables has a class as well.
+_SCALE = frozenset({"CLASS", "NAME"})
 # What an output says itself; a fill value would make gaps of values that are equal to it.
 _OURS = frozenset({"_FillValue", "coordinates", "sample_dimension"})
 _RAW = "raw"
@@ -66,9 +66,14 @@ def attribute_text(value: Any) -> str:
     return value_text(np.asarray(attribute_value(value)))
 
 
+def names_axes(name: str, beside: Container[str]) -> bool:
+    """Whether an attribute, beside others of these names, says which axes a dataset has or is."""
+    return name in _AXES or (name in _SCALE and any(axes in beside for axes in _AXES))
+
+
 def has_place(name: str, value: Any) -> bool:
     """Whether an attribute can be one of a column of an output."""
-    if name in _OURS or name in AXES or name.startswith("h5sweep_") or "\0" in name:
+    if name in _OURS | _AXES | _SCALE or name.startswith("h5sweep_") or "\0" in name:
         return False
     if isinstance(value, dict):
         return _RAW not in value and _is_writable(value)

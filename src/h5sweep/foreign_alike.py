@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -129,10 +130,17 @@ class _SetOfTasks:
                 columns = file.take(found, holder.path[1:], values, first + holder.path)
                 self._describe(columns, holder, chosen, numbers)
         read = partial(self._attribute, chosen=chosen)
-        file.take_attributes(found, self.example.group, read)
+        leave_out = partial(self._leave_out, chosen=chosen)
+        file.take_attributes(found, self.example.group, read, leave_out)
         if not found:
             raise file.no_values(first)
         return encode_rows(file.encoder, found, len(chosen), str(file.one.path))
+
+    def _leave_out(self, attribute: Attribute, chosen: Array) -> None:
+        values = self.groups.value_rows(("", attribute.name), chosen)
+        for number, value in zip(chosen.tolist(), values, strict=True):
+            own = replace(attribute, value=value.tobytes())
+            self._file.leave_out_attribute(self.groups.paths[number], own)
 
     def _describe(self, columns: list[str], holder: Object, chosen: Array, numbers: Array) -> None:
         """Note the attributes of a dataset in some groups; most have the same value in all."""

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from .attributes import AXES, attribute_json, raw_json
+from .attributes import attribute_json, names_axes, raw_json
 from .contents import INIT, Layout, natural_order
 from .errors import DamagedError, UnmergeableError, UnsupportedValueError, UsageError
 from .foreign_attributes import DatasetAttributes, Described
@@ -278,7 +278,8 @@ class ForeignFile:
                 raise self.failure(holder.path, error) from error
             columns = self.take(found, relative, values, holder.path)
             self.describe(columns, relative, holder, number)
-        self.take_attributes(found, group, self.values.of_attribute)
+        leave_out = partial(self.leave_out_attribute, group.path)
+        self.take_attributes(found, group, self.values.of_attribute, leave_out)
         return found
 
     def take(
@@ -308,27 +309,40 @@ class ForeignFile:
         return [name if name in self.rule.names else self.name(name) for name in names]
 
     def take_attributes(
-        self, found: dict[str, Array], group: Object, read: Callable[[Attribute], dict[str, Array]]
+        self,
+        found: dict[str, Array],
+        group: Object,
+        read: Callable[[Attribute], dict[str, Array]],
+        leave_out: Callable[[Attribute], None],
     ) -> None:
         """Add the attributes of a task's group to its values, as far as these can be results."""
         for name, attribute in group.attributes.items():
             if name in self.rule.names:
                 continue
-            if self.name(name) in found:
-                self.about.note(f"the attribute {name} has the name of a dataset and is left out")
-                continue
+            values, why = None, "it is no number and no text"
             try:
-                values = read(attribute).get("")
+                if self.name(name) in found:
+                    why = "it has the name of a dataset"
+                else:
+                    values = read(attribute).get("")
             except Unsupported as error:
-                self.about.note(f"the attribute {name} is left out: {error}")
-                continue
+                why = str(error)
             except Damaged as error:
                 raise self.failure(f"{group.path}, attribute {name}", error) from error
             if values is None:
-                self.about.note(f"the attribute {name} is left out: it is no number and no text")
+                self.about.note(f"the attribute {name} is only in the audit trail: {why}")
+                leave_out(attribute)
                 continue
             self.about.attributes.setdefault(name)
             found[self.name(name)] = values
+
+    def leave_out_attribute(self, path: str, attribute: Attribute) -> None:
+        """Have the value of an attribute in the audit trail."""
+        try:
+            text = self.values.text_of(attribute)
+        except (Damaged, Unsupported):
+            text = self.values.portable(attribute.value, attribute.type).hex()
+        self.about.left_out[f"{path}@{attribute.name}"] = text
 
     def describe(self, columns: list[str], dataset: str, holder: Object, task: int) -> None:
         """Note the attributes of a dataset: they are those of its columns if all tasks agree."""
@@ -347,7 +361,7 @@ class ForeignFile:
     def attributes_of(self, dataset: str, holder: Object) -> Iterator[tuple[str, Attribute]]:
         """The attributes of a dataset, but those that name its axes."""
         for name, attribute in holder.attributes.items():
-            if name in AXES:
+            if names_axes(name, holder.attributes):
                 self.about.note(f"the axes of {dataset.strip('/')} are not kept")
             else:
                 yield name, attribute
@@ -356,11 +370,7 @@ class ForeignFile:
         """Say that attributes of a group which is no task are not in the output, but their values
         are in the audit trail."""
         for name, attribute in group.attributes.items():
-            try:
-                text = self.values.text_of(attribute)
-            except (Damaged, Unsupported):
-                text = attribute.value.hex()
-            self.about.left_out[f"{group.path}@{name}"] = text
+            self.leave_out_attribute(group.path, attribute)
             self.about.note(f"the attribute {name} of {where} is only in the audit trail")
 
     def encoded(self, result: dict[str, Array], place: str) -> tuple[bytes, bytes]:
