@@ -12,6 +12,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 from xxhash import xxh3_64_intdigest
 
@@ -727,6 +728,27 @@ def test_second_names_and_links_that_are_not_kept_are_listed(tmp_path: Path, sha
     report = merge_files(tmp_path / "in", tmp_path / "out.h5")
     assert set(report.taken[0].skipped) == {"/zz_second", "/zz_soft", "/zz_type"}
     assert not find_removable(tmp_path / "out.h5").removable
+
+
+def test_tables_that_pandas_wrote_are_joined_and_can_be_cleaned(terminal: Terminal) -> None:
+    """The index beside a table is no result: PyTables makes it anew, and one line says so."""
+    frames = [
+        pd.DataFrame({"seed": [n, n + 9], "aep": [0.5, n], "kind": ["a", "b"]}) for n in (1, 2)
+    ]
+    for number, frame in enumerate(frames):
+        frame.to_hdf(terminal.folder / f"w{number}.h5", key="results", format="table")
+    done = terminal.run("merge", "w0.h5", "w1.h5", "-o", "out.h5")
+    assert done.stderr.count("skipped") == 2
+    assert "w0.h5: the index of /results/table, which PyTables makes anew" in done.stderr
+    pd.testing.assert_frame_equal(
+        pd.read_hdf(terminal.folder / "out.h5", "results"), pd.concat(frames)
+    )
+    assert "2 files safe to remove" in terminal.run("clean", "out.h5").stdout
+    with h5py.File(terminal.folder / "out.h5", "a") as file:
+        row = file["results/table"][3]
+        row["values_block_0"] += 1
+        file["results/table"][3] = row
+    assert "1 file safe to remove" in terminal.run("clean", "out.h5").stdout
 
 
 def test_the_report_is_there_for_programs(terminal: Terminal, night: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from . import durable, quarantine
 from .adopt import is_up_to_date, merge_details
 from .audit import AuditEntry, AuditInput, Refused, append_removal, read_trail
-from .contents import INIT, Style
+from .contents import INIT, Style, indexed_table
 from .errors import ChangedError, DamagedError, SweepError, UsageError
 from .findings import State
 from .folder import RunFolder
@@ -530,7 +530,11 @@ def _kind_objection(path: Path, one: AuditInput) -> str:
     if path.parent.name == "records" and path.parent.parent.name.endswith(RUN_SUFFIX):
         other = path.parent.parent.with_name(path.parent.parent.name.removesuffix(RUN_SUFFIX))
         return f"it belongs to another run folder: h5sweep clean {other}"
-    left_out = [name for name in one.skipped if name.rpartition("/")[2] not in {INIT}]
+    left_out = [
+        name
+        for name in one.skipped
+        if name.rpartition("/")[2] != INIT and indexed_table(name) not in one.datasets
+    ]
     if left_out:
         return f"{', '.join(left_out[:3])} was not merged, and is nowhere else"
     return ""

@@ -26,6 +26,7 @@ from .plan import Value, key_text
 from .units import size_text
 
 INIT = "init"  # the dataset that a worker writes first, to show that it could
+_INDEX = re.compile(r"(.*/)_i_([^/]+)/.+")
 MOST_KEY_COLUMNS = 4
 MOST_KEY_ROWS = 10_000_000  # a shape may claim any number of rows
 _HUGE_BYTES = 1 << 40
@@ -340,6 +341,15 @@ def _ways_to(path: str) -> list[str]:
 def _may_be_key(dataset: Dataset) -> bool:
     is_plain = dataset.type.is_text or dataset.type.type.name in ("INTEGER", "ENUM")
     return is_plain and len(dataset.space.dims or ()) == 1
+
+
+def indexed_table(path: str) -> str | None:
+    """The table whose index a dataset is part of: PyTables keeps one in `_i_NAME` beside it.
+
+    An index says nothing that the table does not say; whoever wants one makes it anew.
+    """
+    match = _INDEX.fullmatch(path)
+    return f"{match[1]}{match[2]}" if match else None
 
 
 def natural_order(text: str) -> list[Any]:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from .audit import Conflict, conflict_text
+from .contents import indexed_table
 from .inputs import Input, Taken
 from .policy import line_about
 from .units import count_text, size_text
@@ -48,7 +49,7 @@ class FilesReport:
 def closing_lines(report: FilesReport) -> Iterator[str]:
     """What to tell somebody at the end of a merge, the next command last."""
     conflicts = [f"conflict: {conflict_text(one)}" for one in report.conflicts]
-    skipped = [f"{one.source.path}: {name}" for one in report.taken for name in one.skipped]
+    skipped = [place for one in report.taken for place in _skipped(one)]
     yield from _some([f"note: {note}" for note in report.notes], "notes")
     yield from _some(conflicts, "conflicts")
     yield from _some([f"skipped, no result: {place}" for place in skipped], "datasets skipped")
@@ -58,6 +59,16 @@ def closing_lines(report: FilesReport) -> Iterator[str]:
     about = f"{tasks} of {files}{twice}; {_SHAPES[report.way]}, {size_text(report.size_bytes)}"
     yield f"wrote {report.output} ({about})"
     yield f"next: {_next(report)}"
+
+
+def _skipped(one: Taken) -> Iterator[str]:
+    """What is not in the output: datasets, and the indexes of tables by these."""
+    tables = [indexed_table(name) for name in one.skipped]
+    for name, table in zip(one.skipped, tables, strict=True):
+        if table not in one.datasets:
+            yield f"{one.source.path}: {name}"
+    for table in dict.fromkeys(table for table in tables if table in one.datasets):
+        yield f"{one.source.path}: the index of {table}, which PyTables makes anew"
 
 
 def _next(report: FilesReport) -> str:

@@ -129,6 +129,7 @@ class JoinedGroups:
                 f"{unequal[0]} is in {first} and in {second} with different content"
                 + (f", and so are {len(unequal) - 1:,} other groups" if len(unequal) > 1 else "")
                 + "; nothing was merged. Say which to take with --on-conflict first, last or newest"
+                "; or, if each file is a task, how its name tells which: --key 'w{worker}'"
             )
         for path in unequal:
             self._differing.setdefault(path, []).append(number)
