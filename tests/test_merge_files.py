@@ -616,6 +616,29 @@ def test_record_files_outputs_and_foreign_files_can_be_mixed(
         assert file["aep"][farms.index(30)] == 3.5
 
 
+def test_a_link_to_a_folder_is_named_and_not_followed(terminal: Terminal, night: Path) -> None:
+    """It may lead anywhere; what is behind it is merged if somebody names it."""
+    other = terminal.folder / "other"
+    other.mkdir()
+    write_groups(other / "worker_9.h5", 9, range(2))
+    (night / "more").symlink_to(other)
+    (night / "again").symlink_to(night)
+    done = terminal.run("merge", night, "-o", "layouts.h5")
+    assert "more is a link to a folder, which was not looked into: name it" in done.stderr
+    assert "12 tasks of 3 files" in done.stderr and "again is a link" not in done.stderr
+    done = terminal.run("merge", night, night / "more", "-o", "layouts.h5")
+    assert "14 tasks of 4 files" in done.stderr and "is a link" not in done.stderr
+
+
+def test_what_is_not_removed_is_said(terminal: Terminal, night: Path) -> None:
+    """`--remove-merged` leaves what was not merged, and says where to read why."""
+    (night / "worker_8.h5").touch()
+    options = ("--on-damaged", "skip", "--remove-merged")
+    done = terminal.run("merge", night, "-o", "layouts.h5", *options)
+    assert "removed 3 files" in done.stderr
+    assert "1 file kept; next: h5sweep clean layouts.h5 says why" in done.stderr
+
+
 def test_removing_what_was_merged_needs_the_proof_first(terminal: Terminal, night: Path) -> None:
     """--remove-merged deletes worker files that were read back, and leaves what was left out."""
     (night / "worker_61817.h5").touch()

@@ -146,6 +146,7 @@ class Survey:
     """
 
     def __init__(self) -> None:
+        self.linked_folders: list[str] = []  # links in folders that were not followed
         self._triage = Triage()
         self._siblings = Siblings()
         self._sound: dict[int, list[Known]] = {}  # by the size of their files
@@ -164,7 +165,8 @@ class Survey:
         """
         written = files_being_written()
         seen = {identity for path in leave_out if (identity := _identity(path)) is not None}
-        places, found, count = iter(find_places(paths)), list[Input](), 1
+        places = iter(find_places(paths, on_link=self.linked_folders.append))
+        found, count = list[Input](), 1
         while some := list(islice(places, count)):
             alike = self._look_at_once(some, written, seen) if count > 1 else []
             found += alike or self._look_at_each(some, written, seen)

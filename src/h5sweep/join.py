@@ -97,6 +97,7 @@ class _FilesMerge:
         self.notes: list[str] = []
         _require_outside(self.output, self.paths)
         inputs = self.survey.look_at_all(self.paths, leave_out=self._own_files())
+        self.notes += _notes_on_links(self.survey.linked_folders, self.paths)
         if not inputs:
             raise UsageError(f"there is nothing to merge in {_names(self.paths)}")
         good, self.refused = separate(inputs, self.policy)
@@ -495,6 +496,16 @@ def _notes_on(inputs: Sequence[Input]) -> list[str]:
         f"{one.path}: {one.findings[0].message}; read all the same"
         for one in inputs
         if one.findings
+    ]
+
+
+def _notes_on_links(links: Sequence[str], paths: Sequence[PathLike]) -> list[str]:
+    """Which folders behind links were not looked at, under another name either."""
+    seen = [Path(path).resolve() for path in paths]
+    return [
+        f"{link} is a link to a folder, which was not looked into: name it to have it merged"
+        for link in links
+        if not any(Path(link).resolve().is_relative_to(path) for path in seen)
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,8 @@ from .errors import UsageError
 RUN_SUFFIX, PLAN_NAME, QUARANTINE_SUFFIX = ".run", "plan.jsonl", ".quarantine"
 HDF5_SUFFIXES = {".h5", ".hdf5", ".hdf", ".he5", ".hd5", ".h5part", ".h5ad", ".nc", ".nc4", ".cdf"}
 HDF5_SUFFIXES |= {".mat", ".nxs", ".nwb", ".jld2", ".loom", ".tmp", ".temp", ".part"}
+
+_OnLink = Callable[[str], None]
 
 
 class Place(NamedTuple):
@@ -28,28 +30,33 @@ class Place(NamedTuple):
         return self.is_named or Path(self.path).suffix.lower() in HDF5_SUFFIXES
 
 
-def find_places(paths: Iterable[str | os.PathLike[str]]) -> Iterable[Place]:
-    """Every file that is meant, each once; UsageError for what is not there."""
+def find_places(
+    paths: Iterable[str | os.PathLike[str]], *, on_link: _OnLink = lambda path: None
+) -> Iterable[Place]:
+    """Every file that is meant, each once; UsageError for what is not there.
+
+    Links to folders are not followed, because they may lead anywhere: `on_link` is told of them.
+    """
     texts = [os.fspath(path) for path in paths]
     if len(texts) == 1 and _is_folder(texts[0]):
-        return _walk(texts[0])  # where each has one name
-    return _each_once(texts)
+        return _walk(texts[0], on_link)  # where each has one name
+    return _each_once(texts, on_link)
 
 
-def _each_once(texts: Sequence[str]) -> Iterator[Place]:
+def _each_once(texts: Sequence[str], on_link: _OnLink) -> Iterator[Place]:
     """Two paths may spell one file in two ways."""
     seen: set[str] = set()
     for text in texts:
-        for place in _expand(text):
+        for place in _expand(text, on_link):
             name = os.path.abspath(place.path)  # noqa: PTH100 (Path.absolute keeps `..`)
             if name not in seen:
                 seen.add(name)
                 yield place
 
 
-def _expand(text: str) -> Iterator[Place]:
+def _expand(text: str, on_link: _OnLink) -> Iterator[Place]:
     if _is_folder(text):
-        yield from _walk(text)
+        yield from _walk(text, on_link)
     elif _may_be_there(text):
         yield Place(text, is_named=True)
     elif glob.has_magic(text):
@@ -57,7 +64,7 @@ def _expand(text: str) -> Iterator[Place]:
         if not found:
             raise UsageError(f"nothing matches {text}")
         for name in found:
-            yield from _walk(name) if _is_folder(name) else [Place(name, is_named=True)]
+            yield from _walk(name, on_link) if _is_folder(name) else [Place(name, is_named=True)]
     else:
         raise UsageError(f"there is no {text}")
 
@@ -77,7 +84,7 @@ def _may_be_there(path: str) -> bool:
     return True
 
 
-def _walk(folder: str) -> Iterator[Place]:
+def _walk(folder: str, on_link: _OnLink) -> Iterator[Place]:
     """The files below a folder, in order; of a run folder, its plan and its record files."""
     try:
         with os.scandir(folder) as listing:
@@ -90,17 +97,19 @@ def _walk(folder: str) -> Iterator[Place]:
             # What is in quarantine was judged already; name it to have it looked at again.
             is_apart = entry.name.endswith(QUARANTINE_SUFFIX)
             if not is_apart and not (is_run and entry.name == "logs"):
-                yield from _walk_below(entry.path)
+                yield from _walk_below(entry.path, on_link)
         elif is_run and entry.name != PLAN_NAME:
             continue
         elif entry.is_file(follow_symlinks=False) or _is_file(entry):
             yield Place(entry.path, is_named=False)
+        elif not is_run and entry.is_symlink() and entry.is_dir():
+            on_link(entry.path)
 
 
-def _walk_below(folder: str) -> Iterator[Place]:
+def _walk_below(folder: str, on_link: _OnLink) -> Iterator[Place]:
     """The same for a folder inside one: that it cannot be read is a finding and not the end."""
     try:
-        yield from _walk(folder)
+        yield from _walk(folder, on_link)
     except UsageError:
         yield Place(folder, is_named=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,9 +136,12 @@ def _remove_merged(output: Path) -> int:
     from ..clean_report import held_texts
 
     with showing_progress() as display, locked(output, tell=display.say):
-        purged, _ = remove_merged(output, progress=display.checking)
+        purged, report = remove_merged(output, progress=display.checking)
     size = size_text(purged.freed_bytes)
     tell(f"removed {count_text(purged.files, 'file')} that {output.name} holds, {size}")
+    if kept := len(report.kept) + len(report.refused):
+        words = count_text(kept, "file")
+        tell(f"{words} kept; next: h5sweep clean {shlex.quote(str(output))} says why")
     for line in held_texts(item.path for item in purged.left):
         tell(line)
     return 1 if purged.left else 0
