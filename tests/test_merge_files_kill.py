@@ -138,3 +138,13 @@ def _farms(way: str, output: Path) -> set[int]:
         assert np.array_equal(xy, layout(farm, seed))
         assert aep == 100.0 * farm + seed
     return farms
+
+
+def test_what_a_killed_merge_left_apart_is_removed_by_the_next(tmp_path: Path) -> None:
+    """What it had salvaged lies in the run folder, and would stay there for ever."""
+    write_groups(tmp_path / "a.h5", 0, range(3))
+    left = tmp_path / "out.h5.run/.salvage-abc"
+    left.mkdir(parents=True)
+    (left / "old.records").write_bytes(b"half")
+    merge_files(tmp_path / "a.h5", tmp_path / "out.h5", key=KEY)
+    assert not list((tmp_path / "out.h5.run").glob(".salvage-*"))

@@ -7,6 +7,7 @@ becomes a record in the run folder of the output, and the output is made as afte
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ from .units import count_text
 Progress = Callable[[int, int], None]
 PathLike = str | os.PathLike[str]
 OURS = (Style.RECORDS, Style.OUTPUT)
+_APART = ".salvage-"
 ATTEMPTS = 2  # a file that changes while it is read is read once more, and then refused
 
 
@@ -210,9 +212,9 @@ class _FilesMerge:
         with (
             holding(folder.lock_path, tell=self.tell),
             self._without_foreign_output(),
-            TemporaryDirectory(dir=folder.path, prefix=".salvage-") as apart,
+            _folder_apart(folder) as apart,
         ):
-            salvaged = self._salvage_refused(folder, Path(apart))
+            salvaged = self._salvage_refused(folder, apart)
             found = record_tasks(
                 self.survey,
                 [*good, *salvaged],
@@ -396,6 +398,15 @@ def _contents_of(inputs: Iterable[Input]) -> list[Contents]:
     """What is inside these files; that which many share, once."""
     found = {id(one.contents): one.contents for one in inputs}
     return [contents for contents in found.values() if contents is not None]
+
+
+@contextmanager
+def _folder_apart(folder: RunFolder) -> Iterator[Path]:
+    """A folder for what is salvaged; those that a kill left go first. The lock is held."""
+    for left in folder.path.glob(f"{_APART}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(dir=folder.path, prefix=_APART) as apart:
+        yield Path(apart)
 
 
 def _tasks_that_grow(inputs: Sequence[Input], *, has_groups: bool) -> set[Input]:

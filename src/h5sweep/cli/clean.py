@@ -105,7 +105,7 @@ def _restore(output: Path, name: str | None, as_json: bool) -> int:
     if as_json:
         print_json({"schema": "h5sweep.restore/1", "put_back": put_back, "left": left})
     for path in in_the_way:
-        tell(f"{path} is another file now: what was there stays in quarantine")
+        tell(f"{path} is another file now, which stays; next: move it away, and the same again")
     for line in held_texts(held, "in quarantine"):
         tell(line)
     tell(f"{count_text(len(put_back), 'file')} put back")

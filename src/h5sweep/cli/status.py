@@ -10,7 +10,7 @@ import click
 
 from .options import reading_options
 from .run_folder import existing_folder, load_state
-from .terminal import print_texts
+from .terminal import print_text, print_texts
 
 if TYPE_CHECKING:
     from ..report import Status
@@ -49,7 +49,7 @@ def _show_status(output: Path, as_json: bool, *, clear: bool = False) -> Status 
     found = _status_now(output, all_values=as_json)
     if clear:
         click.clear()
-    is_read = print_texts([status_json(found) if as_json else status_text(found)])
+    is_read = print_texts([status_json(found)]) if as_json else print_text(status_text(found))
     return found if is_read else None
 
 
