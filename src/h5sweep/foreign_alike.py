@@ -5,16 +5,15 @@ They are the same tasks, with the same values, as `foreign_tasks` would find one
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from .attributes import attribute_json, raw_json
 from .contents import Layout
+from .elements import points_simply
 from .foreign_attributes import Described
 from .foreign_tasks import (
     ForeignFile,
@@ -147,29 +146,24 @@ class _SetOfTasks:
         file, dataset = self._file, holder.path[1:]
         for name, attribute in file.attributes_of(dataset, holder):
             raw = self.groups.value_rows((holder.path, name), chosen)
-            for places, value in self._distinct(attribute, raw):
+            for places in self._equal_rows(attribute, raw):
+                own = replace(attribute, value=raw[places[0]].tobytes())
+                value, tasks = file.json_of(own), numbers[places].tolist()
                 for column in columns or [dataset]:
-                    described = Described(column, dataset, name)
-                    file.about.described.add(described, value, numbers[places].tolist())
+                    file.about.described.add(Described(column, dataset, name), value, tasks)
 
-    def _distinct(self, attribute: Attribute, raw: Array) -> Iterator[tuple[Array, Any]]:
-        """Every value of an attribute in JSON, and which of the rows have it."""
-        values, shape = None, (len(raw), *(attribute.space.dims or ()))
-        with suppress(Damaged, Unsupported):
-            if attribute.space.dims is not None:
-                decoded = self._file.values.decoded(raw.tobytes(), attribute.type, shape)
-                values = decoded.get("")
-        if values is None:
-            portable = self._file.values.portable
-            rows = [portable(row.tobytes(), attribute.type) for row in raw]
-        else:
-            rows = [row.tobytes() for row in values]
-        places: dict[bytes, list[int]] = {}
+    def _equal_rows(self, attribute: Attribute, raw: Array) -> Iterable[list[int]]:
+        """Which rows have the same value: mostly all, and then it is decoded once."""
+        if (raw == raw[:1]).all():
+            return [list(range(len(raw)))]
+        rows: Iterable[object] = (row.tobytes() for row in raw)
+        if points_simply(attribute.type) and attribute.space.count == 1:
+            with suppress(Damaged):
+                rows = list(self._file.values.lists(raw.tobytes(), attribute.type))
+        found: dict[object, list[int]] = {}
         for place, row in enumerate(rows):
-            places.setdefault(row, []).append(place)
-        for row, having in places.items():
-            known = raw_json(row) if values is None else attribute_json(values[having[0]])
-            yield np.array(having), known
+            found.setdefault(row, []).append(place)
+        return found.values()
 
 
 class _AlikeTasks:

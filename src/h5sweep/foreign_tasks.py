@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 import posixpath
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -347,16 +348,17 @@ class ForeignFile:
     def describe(self, columns: list[str], dataset: str, holder: Object, task: int) -> None:
         """Note the attributes of a dataset: they are those of its columns if all tasks agree."""
         for name, attribute in self.attributes_of(dataset, holder):
-            try:
-                values = self.values.of_attribute(attribute).get("")
-            except (Damaged, Unsupported):
-                values = None
-            if values is not None:
-                value = attribute_json(values)
-            else:
-                value = raw_json(self.values.portable(attribute.value, attribute.type))
+            value = self.json_of(attribute)
             for column in columns or [dataset]:
                 self.about.described.add(Described(column, dataset, name), value, [task])
+
+    def json_of(self, attribute: Attribute) -> Any:
+        """The value of an attribute in JSON; its bytes if it is no number and no text."""
+        with suppress(Damaged, Unsupported):
+            values = self.values.of_attribute(attribute).get("")
+            if values is not None:
+                return attribute_json(values)
+        return raw_json(self.values.portable(attribute.value, attribute.type))
 
     def attributes_of(self, dataset: str, holder: Object) -> Iterator[tuple[str, Attribute]]:
         """The attributes of a dataset, but those that name its axes."""
