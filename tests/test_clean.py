@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from conftest import SOMEBODY, Terminal, make_read_only, needs_root, run_as_anybody
-from h5sweep import Recorder, clean, durable, quarantine
+from h5sweep import Recorder, clean, durable, foreign, join_groups, quarantine
 from h5sweep.audit import append_entry, audit_path, read_trail
 from h5sweep.audit_files import entry_of_files
 from h5sweep.clean import find_removable, move_to_quarantine, purge, remove_merged, restore
@@ -269,6 +269,24 @@ def test_files_of_columns_go_if_every_row_is_in_the_output(tmp_path: Path, key: 
     report = find_removable(output)
     assert [item.path for item in report.removable if item.path in paths] == paths[:1]
     assert paths[1] in [kept.path for kept in report.kept]
+
+
+@pytest.mark.parametrize("key", [None, "s{seed:d}"])
+def test_the_output_is_read_once_for_all_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    """However many files are compared with it, its groups or keys are listed once."""
+    workers, output, opened = tmp_path / "temp", tmp_path / "out.h5", []
+    workers.mkdir()
+    for number in range(4):
+        with h5py.File(workers / f"worker_{number}.h5", "w") as source:
+            source[f"s{number}/aep"] = number / 7
+    merge_files(workers, output, key=key)
+    open_groups, open_rows = join_groups.opened_output, foreign.OutputRows
+    monkeypatch.setattr(join_groups, "opened_output", lambda p: opened.append(p) or open_groups(p))
+    monkeypatch.setattr(foreign, "OutputRows", lambda p: opened.append(p) or open_rows(p))
+    found = [item.path.parent for item in find_removable(output).removable]
+    assert (found.count(workers), opened) == (4, [output])
 
 
 def worker(output: Path, number: int) -> Path:

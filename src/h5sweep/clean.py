@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import durable, quarantine
 from .adopt import is_up_to_date, merge_details
@@ -42,6 +43,10 @@ from .quarantine import (
 from .records import FAILURES, KIND, RecordFile, Scan
 from .state import LOCK_SILENT_S, output_identity
 from .units import count_text
+
+if TYPE_CHECKING:
+    from .foreign import OutputRows
+    from .task_groups import TaskGroups
 
 Progress = Callable[[int, int], None]
 
@@ -262,16 +267,17 @@ class _Prover:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._survey = Survey()
-        self._reader: OutputReader | None = None
+        self._open = ExitStack()  # the output, however many files are compared with it
         self._records: RecordProof | None = None
+        self._rows: OutputRows | None = None
+        self._groups: TaskGroups | None = None
         self.written = files_being_written()
 
     def __enter__(self) -> _Prover:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._reader is not None:
-            self._reader.close()
+        self._open.close()
 
     def objection(self, item: Item, path: Path) -> str:
         """Why the file at `path` cannot go; empty if nothing is lost with it."""
@@ -290,8 +296,8 @@ class _Prover:
         """The same for a record file of the run folder, whose checksum is known."""
         try:
             if self._records is None:
-                self._reader = OutputReader(self._folder.output)
-                self._records = RecordProof(self._reader, self._folder.load_plan() or Plan(()))
+                reader = self._open.enter_context(OutputReader(self._folder.output))
+                self._records = RecordProof(reader, self._folder.load_plan() or Plan(()))
             return self._records.objection(path)
         except SweepError:
             raise
@@ -315,29 +321,37 @@ class _Prover:
             return "it cannot be read any more"
         if one.style is Style.RECORDS and _has_failures(one.path):
             return "it has failures, which the output does not take from there"
-        is_there = _is_merged(self._survey, one, self._folder.output, item)
-        return "" if is_there else "not all that is in it is in the output"
+        return "" if self._is_merged(item, one) else "not all that is in it is in the output"
 
+    def _is_merged(self, item: Item, one: Input) -> bool:
+        """Whether everything in a worker file is in the output: both are read and compared."""
+        # Imported here and below, because a clean of record files needs none of them.
+        if item.way == "sweep":
+            return self._is_in_rows(item, one)
+        answers = []
+        if item.rows:
+            from .join_columns import is_in_columns
 
-def _is_merged(survey: Survey, one: Input, output: Path, item: Item) -> bool:
-    """Whether everything in a worker file is in the output: both are read anew and compared."""
-    # Imported here, because a clean of record files needs none of them.
-    if item.way == "sweep":
-        from .foreign import is_in_output
+            rows = {table: (first, count) for table, (first, count) in item.rows.items()}
+            answers.append(bool(is_in_columns(self._survey, one, self._folder.output, rows)))
+        has_groups = one.contents is not None and one.contents.has_groups
+        if not item.rows or has_groups or one.style in (Style.GROUPS, Style.ONE):
+            answers.append(self._is_in_groups(one))
+        return all(answers)
 
-        return bool(is_in_output(survey, one, output, key=item.key))
-    answers = []
-    if item.rows:
-        from .join_columns import is_in_columns
+    def _is_in_rows(self, item: Item, one: Input) -> bool:
+        from .foreign import OutputRows
 
-        rows = {table: (first, count) for table, (first, count) in item.rows.items()}
-        answers.append(bool(is_in_columns(survey, one, output, rows)))
-    has_groups = one.contents is not None and one.contents.has_groups
-    if not item.rows or has_groups or one.style in (Style.GROUPS, Style.ONE):
-        from .join_groups import is_in_groups
+        if self._rows is None:
+            self._rows = self._open.enter_context(OutputRows(self._folder.output))
+        return self._rows.hold(self._survey, one, key=item.key)
 
-        answers.append(bool(is_in_groups(survey, one, output)))
-    return all(answers)
+    def _is_in_groups(self, one: Input) -> bool:
+        from .join_groups import is_in_groups, opened_output
+
+        if self._groups is None:
+            self._groups = self._open.enter_context(opened_output(self._folder.output))
+        return is_in_groups(self._survey, one, self._groups)
 
 
 def _has_failures(path: Path) -> bool:

@@ -44,7 +44,7 @@ from .inputs import Input, OnConflict, Survey, Taken, xxh3_of
 from .key_rule import KeyRow, KeyRule
 from .keys import as_type
 from .output import OutputReader
-from .plan import Plan, Value, key_text, value_json
+from .plan import Key, Plan, Value, key_text, value_json
 from .processes import this_process
 from .records import FORMAT, NO_TASK, Kind, RecordFile, json_bytes, pack_record
 from .state import IN_OUTPUT, FolderState
@@ -120,27 +120,41 @@ def record_tasks(
     return TakenIn(tuple(in_order), notes, paths, tuple(conflicts))
 
 
-def is_in_output(survey: Survey, one: Input, output: Path, *, key: str | None) -> bool:
-    """Whether every task of a file is a row of our output, with every value that it has."""
-    with OutputReader(output) as reader:
-        rows = {tuple(row.values()): place for place, row in enumerate(reader.keys().rows())}
-        names = str(reader.attributes["h5sweep_key"]).split()
-        types = [type(value).__name__ for value in next(iter(rows), ())]
-        rule = KeyRule.parse(key) if key is not None else KeyRule(tuple(names))
-        if set(rule.names) != set(names):
+class OutputRows:
+    """The rows of an output of ours, by their keys; it is open for as long as this is used."""
+
+    def __init__(self, output: Path) -> None:
+        self._reader = OutputReader(output)
+        keys = self._reader.keys()
+        self._rows = {tuple(row.values()): place for place, row in enumerate(keys.rows())}
+        self._names = str(self._reader.attributes["h5sweep_key"]).split()
+        self._types = [type(value).__name__ for value in next(iter(self._rows), ())]
+
+    def __enter__(self) -> OutputRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
+
+    def hold(self, survey: Survey, one: Input, *, key: str | None) -> bool:
+        """Whether every task of a file is a row, with every value that it has."""
+        rule = KeyRule.parse(key) if key is not None else KeyRule(tuple(self._names))
+        if set(rule.names) != set(self._names):
             return False
         with opened_tasks(survey, one, rule) as tasks:
             waiting: list[tuple[int, Result]] = []
             for result in tasks.results():
-                values = rule.key(tasks.keys[result.number])
-                typed = [as_type(values[n], t) for n, t in zip(names, types, strict=False)]
-                row = rows.get(tuple(typed))
+                row = self._row_of(rule.key(tasks.keys[result.number]))
                 if row is None:
                     return False
                 waiting.append((row, result))
-                if len(waiting) >= ROWS_AT_ONCE and not _are_in_rows(reader, waiting):
+                if len(waiting) >= ROWS_AT_ONCE and not _are_in_rows(self._reader, waiting):
                     return False
-            return _are_in_rows(reader, waiting)
+            return _are_in_rows(self._reader, waiting)
+
+    def _row_of(self, key: Key) -> int | None:
+        named = zip(self._names, self._types, strict=False)
+        return self._rows.get(tuple([as_type(key[name], kind) for name, kind in named]))
 
 
 def key_rule(key: str | None, plan: Plan, inputs: Sequence[Input]) -> KeyRule:
@@ -555,4 +569,4 @@ def _is_equal_as_stored(mine: Cell, stored: Cell) -> bool:
     return mine[2] == stored[2] if mine[0] == stored[0] else _survives(stored, mine)
 
 
-__all__ = ["TakenIn", "is_in_output", "record_tasks"]
+__all__ = ["OutputRows", "TakenIn", "record_tasks"]

@@ -260,12 +260,12 @@ class JoinedGroups:
                     )
 
 
-def is_in_groups(survey: Survey, one: Input, output: Path) -> bool:
-    """Whether every group of a file is in `output` with equal content, re-read from both."""
-    with opened_groups(survey, one) as tasks, opened_output(output) as written:
-        if not tasks.roots.keys() <= written.roots.keys():
+def is_in_groups(survey: Survey, one: Input, output: TaskGroups) -> bool:
+    """Whether every group of a file is in an open output with equal content, read from both."""
+    with opened_groups(survey, one) as tasks:
+        if not tasks.roots.keys() <= output.roots.keys():
             return False
-        return next(unequal_groups(tasks, written, list(tasks.roots)), None) is None
+        return next(unequal_groups(tasks, output, list(tasks.roots)), None) is None
 
 
 @contextmanager
