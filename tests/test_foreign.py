@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import netCDF4
 import numpy as np
 import pytest
 from xxhash import xxh3_64_intdigest
@@ -225,6 +226,20 @@ def test_attributes_that_no_column_can_have_are_in_the_audit_trail(
     assert "0100000002000000" in found["layout@lists"]
     (note,) = taken.notes
     assert "the output has no place" in note and "_FillValue of layout" in note
+
+
+def test_attributes_that_netcdf_would_refuse_the_file_for_are_not_kept(merge: Merge) -> None:
+    """The output opens in every reader, whatever the files say of their datasets."""
+    names = ["a/b", " x", "x ", "\x7f", "x" * 300, "table"]
+    path = write_groups(merge.inputs / "a.h5", range(3))
+    describe_groups(path, **{name: np.eye(2) if name == "table" else 1 for name in names}, ok=1)
+    taken = merge.take()
+    merge_run(merge.folder)
+    assert taken.taken[0].left_out.keys() == {f"layout@{name}" for name in names}
+    with netCDF4.Dataset(merge.output) as file:
+        assert {"ok", "units"} <= set(file["layout"].ncattrs())
+    with h5py.File(merge.output) as output:
+        assert not output["layout"].attrs.keys() & set(names)
 
 
 def test_what_later_files_say_is_compared_with_what_earlier_ones_said(merge: Merge) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from .values import Array, value_text
 
+MOST_NAME_BYTES = 256
 MOST_BYTES = 60_000  # HDF5 takes no more than 64 kB into the header of a dataset
 # How HDF5 and netCDF name the axes of a dataset; those of a column are named anew.
 _AXES = frozenset(
@@ -73,7 +74,7 @@ def names_axes(name: str, beside: Container[str]) -> bool:
 
 def has_place(name: str, value: Any) -> bool:
     """Whether an attribute can be one of a column of an output."""
-    if name in _OURS | _AXES | _SCALE or name.startswith("h5sweep_") or "\0" in name:
+    if name in _OURS | _AXES | _SCALE or name.startswith("h5sweep_") or not _is_name(name):
         return False
     if isinstance(value, dict):
         return _RAW not in value and _is_writable(value)
@@ -83,7 +84,14 @@ def has_place(name: str, value: Any) -> bool:
 def _is_writable(value: dict[str, Any]) -> bool:
     texts = value.get("texts", ())
     size_bytes = len(value.get("hex", "")) // 2 + 16 * len(texts)
-    return 0 < size_bytes <= MOST_BYTES and not any("\0" in text for text in texts)
+    is_flat = len(value["shape"]) <= 1  # netCDF opens no file with a table in an attribute
+    return is_flat and 0 < size_bytes <= MOST_BYTES and not any("\0" in text for text in texts)
+
+
+def _is_name(name: str) -> bool:
+    """Whether netCDF takes it for a name; else it, or ncdump, refuses the whole file."""
+    is_short = 0 < len(name.encode("utf-8", "replace")) < MOST_NAME_BYTES
+    return is_short and name.isprintable() and name == name.strip() and "/" not in name
 
 
 def united_with_units(attributes: Attributes, units: Mapping[str, str]) -> Attributes:

@@ -263,8 +263,9 @@ class OutputReader:
         for attribute in attributes:
             if attribute not in ours and has_place(attribute, ""):
                 values = _attribute_array(attributes[attribute])
-                if values is not None:
-                    found[attribute] = attribute_json(values)
+                value = None if values is None else attribute_json(values)
+                if value is not None and has_place(attribute, value):
+                    found[attribute] = value
         return found
 
     def strangers(self) -> list[str]:
