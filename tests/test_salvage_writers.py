@@ -177,6 +177,28 @@ def test_a_file_that_ends_in_zeros_gives_what_lies_before(tmp_path: Path) -> Non
         salvaged(cut + bytes(len(content) - len(cut) + 8192), tmp_path, truth)
 
 
+@pytest.mark.parametrize("settings", [{}, {"shuffle": True}], ids=["plain", "shuffled"])
+def test_a_lost_page_within_a_chunk_gives_nothing_wrong(settings: Any, tmp_path: Path) -> None:
+    """Hundreds of single numbers that are zero, of values or of keys, are no values: a page is."""
+    rows, truth = 1100, Results()
+    values = {
+        name: np.random.default_rng(place).uniform(1, 2, rows) for place, name in enumerate("xyz")
+    }
+    keys = {"case": np.full(rows, 7), "seed": np.arange(1, rows + 1)}
+    recorder = Recorder()
+    with h5py.File(recorder, "w", libver="latest") as file:
+        for name, column in {**keys, **values}.items():
+            file.create_dataset(name, data=column, maxshape=(None,), chunks=(2048,), **settings)
+    for row in range(rows):
+        key = int(keys["case"][row]), int(keys["seed"][row])
+        truth[key] = {name: column[row] for name, column in values.items()}
+    content = recorder.getvalue()
+    assert settings or salvaged(content, tmp_path, truth) == rows
+    for start in range(0, len(content), 4096):
+        lost = content[:start] + bytes(len(content[start : start + 4096])) + content[start + 4096 :]
+        salvaged(lost, tmp_path, truth)
+
+
 def test_a_table_of_endless_rows_comes_to_an_end(tmp_path: Path) -> None:
     """Columns that claim more rows than there can be give those that are there."""
     recorder, truth = Recorder(), Results()

@@ -26,6 +26,7 @@ from .tasks import Cell, Group, Proof
 PAGE_BYTES = 4096
 FEW_BYTES = 16  # of zeros at the edge of what lies in a page
 LOST_PAGE = "it lies in a page of zeros that reaches beyond it: a lost page"
+LOST_PAGE_OF_CHUNK = "its chunk has zeros to the edge of a page, as a lost page leaves them"
 UNSURE_CHUNK = "it was perhaps in the making, and its filter does not tell"
 KEPT_CHUNKS = 4
 Extents = tuple[tuple[int, int], ...]
@@ -69,6 +70,7 @@ class CarvedVariable:
         self.rescued: dict[int, Rescued] = {}  # chunks that `streams` has settled, by first row
         self.unsure_from: int | None = None  # rows whose chunks may be of something else
         self._kept: OrderedDict[tuple[int, ...], Stored] = OrderedDict()
+        self._packed_doubts: dict[int, str] = {}  # of filtered chunks, by their addresses
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -179,11 +181,24 @@ class CarvedVariable:
                 doubt = "another dataset claims a chunk of it"
             elif self.unsure_from is not None and first[0] >= self.unsure_from:
                 doubt = doubt or UNSURE_CHUNK
-            if chunk is not None and not stored.is_checked:
+            if chunk is not None and not stored.is_checked and self._is_filtered(chunk):
+                doubt = doubt or self._packed_doubt(chunk)
+            elif chunk is not None and not stored.is_checked:
                 step = chunk.size // sides[0]
                 at = chunk.address + (rows[0] - first[0]) * step if row is not None else None
                 places.append((chunk.address, chunk.size) if at is None else (at, step))
         return whole.tobytes(), proof, doubt, tuple(places)
+
+    def _is_filtered(self, chunk: Chunk) -> bool:
+        """Whether a chunk went through any filter, so that its rows are not one behind the other."""
+        return any(not chunk.mask >> place & 1 for place in range(len(self.dataset.filters)))
+
+    def _packed_doubt(self, chunk: Chunk) -> str:
+        """Doubt a filtered chunk without a checksum in which a page may be lost: so may any row."""
+        if chunk.address not in self._packed_doubts:
+            may_be_lost = self._ends_at_page(chunk.address, chunk.size)
+            self._packed_doubts[chunk.address] = LOST_PAGE_OF_CHUNK if may_be_lost else ""
+        return self._packed_doubts[chunk.address]
 
     def _stored(self, first: tuple[int, ...], rows: range) -> tuple[Stored, Chunk | None]:
         """The chunk that begins with this element."""
@@ -233,9 +248,11 @@ class CarvedVariable:
             return Gap.NONE
         if self.start + address + size > self.zeros_from:
             return Gap.SURE
-        if not all(map(self._may_be_values, self._zero_pages(address, size))):
+        pages = self._zero_pages(address, size)
+        if not all(map(self._may_be_values, pages)):
             return Gap.SURE
-        return Gap.MAYBE if size > FEW_BYTES else Gap.NONE  # a single number may well be zero
+        # A single number may well be zero, and a page of them may be a lost one.
+        return Gap.MAYBE if pages or size > FEW_BYTES else Gap.NONE
 
     def _ends_at_page(self, address: int, size: int) -> bool:
         """Whether zeros among these bytes go on to where a page begins or ends.
@@ -254,7 +271,7 @@ class CarvedVariable:
 
     def _may_be_values(self, page: int) -> bool:
         """Whether a page of zeros may be values: of one dataset, or of several, all of zeros."""
-        low, high = page - self.start, page - self.start + PAGE_BYTES
+        low, high = page - self.start, min(page - self.start + PAGE_BYTES, self.file.size)
         place = max(bisect_right(self.claims, (low, high, high)) - 1, 0)
         covered = low
         for at, end, written in itertools.islice(self.claims, place, None):
@@ -278,16 +295,17 @@ class CarvedVariable:
             yield at, min(at + count, size), max(min(at + written, size), at)
 
     def _zero_pages(self, address: int, size: int) -> list[int]:
-        """The offsets of the pages, all zeros, that some bytes lie in."""
-        step = PAGE_BYTES
-        first = (self.start + address) // step * step
-        whole = self.file.source.size // step * step
-        last = min(-(-(self.start + address + size) // step) * step, whole)
-        if last <= first:
-            return []
-        blocks = np.frombuffer(self.file.source.read(first, last - first), np.uint8)
-        is_zero = ~blocks.reshape(-1, step).any(axis=1)
-        return [first + int(number) * step for number in np.flatnonzero(is_zero)]
+        """The offsets of the pages, all zeros, that some bytes lie in; the last may be shorter."""
+        first = (self.start + address) // PAGE_BYTES * PAGE_BYTES
+        last = min(self.start + address + size, self.file.source.size)
+        return [
+            page
+            for page in range(first, last, PAGE_BYTES)
+            if self.file.source.size - page > FEW_BYTES and self._is_zero(page)
+        ]
+
+    def _is_zero(self, page: int) -> bool:
+        return not any(self.file.source.read(page, min(PAGE_BYTES, self.file.source.size - page)))
 
     def place(self, row: int | None) -> Extents:
         """Where its data are, or should be: offsets in the file and sizes."""

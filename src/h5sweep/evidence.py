@@ -100,7 +100,7 @@ class Siblings:
             self.shapes.setdefault(name, Counter())[shape] += 1
 
     def is_usual(self, counts: Counter[str], name: str) -> bool:
-        return counts[name] > self.names[name] / 2
+        return counts[name] > (self.names[name] or self.count) / 2  # the key is in all of them
 
     def lost_parts(self, found: Candidate) -> list[str]:
         """Which of its values have zeros as a lost page leaves them, unlike those of others."""

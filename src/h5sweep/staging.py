@@ -57,7 +57,7 @@ class Stage:
             Proof.DOUBT if doubt else proof_of(found),
             doubt,
             frozenset(name for name, cell in cells.items() if cell.is_fill),
-            frozenset(name for name, cell in cells.items() if cell.has_gap),
+            found.key_gaps | {name for name, cell in cells.items() if cell.has_gap},
             tuple((n, cell.offset) for n, cell in cells.items() if cell.offset is not None),
             key_fills=found.key_fills,
             is_row=found.is_row and not found.is_proven,

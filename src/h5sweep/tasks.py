@@ -98,6 +98,7 @@ class Found:
     is_row: bool = False
     is_proven: bool = False  # a checksum of the whole result is right
     key_fills: frozenset[str] = frozenset()  # parts of the key that were perhaps never written
+    key_gaps: frozenset[str] = frozenset()  # those that lie where perhaps a page was lost
     doubt: str = ""
     extents: tuple[tuple[int, int], ...] = ()  # of what is lost
 
@@ -298,6 +299,7 @@ def _take_row_key(found: Found, rule: KeyRule) -> None:
     if found.cells and not found.lost and all(cell.is_fill for cell in found.cells.values()):
         found.lost[""] = NEVER_WRITTEN
     found.key_fills = frozenset(name for name, cell in whole.items() if cell.is_fill)
+    found.key_gaps = frozenset(name for name, cell in whole.items() if cell.has_gap)
     found.doubt = found.doubt or next((c.doubt for c in whole.values() if c.doubt), "")
 
 
