@@ -93,6 +93,11 @@ def read_pyfive(path: Path) -> Results:
 def listed(file: Any, dataset: type) -> Results:
     """All tasks that listing the file leads to; what cannot be read is left out."""
     found: Results = {}
+    if "results" in list(file):
+        for row in file["results"][...]:
+            key = tuple(int(row[name]) for name in NAMES)
+            found[key] = {name: row[name] for name in ("layout", "aep")}
+        return found
     if "seed" in list(file):
         rows = min(file[name].shape[0] for name in (*NAMES, "layout", "aep"))
         columns = {name: file[name][:rows] for name in (*NAMES, "layout", "aep")}

@@ -27,11 +27,16 @@ STYLES: dict[str, dict[str, Any]] = {
     "columns earliest gzip": {"kind": "columns", "gzip": True},
     "columns latest": {"kind": "columns", "libver": "latest"},
     "columns latest gzip": {"kind": "columns", "libver": "latest", "gzip": True},
+    "compound earliest": {"kind": "compound"},
+    "compound earliest gzip": {"kind": "compound", "gzip": True},
+    "compound latest": {"kind": "compound", "libver": "latest"},
+    "compound latest gzip": {"kind": "compound", "libver": "latest", "gzip": True},
     "swmr": {"kind": "swmr", "libver": "latest"},
     "swmr gzip": {"kind": "swmr", "libver": "latest", "gzip": True},
 }
 PATTERN = "farm{farm_id:d}_t{farm_type:d}_s{seed:d}"
 KEY = "farm_id,farm_type,seed"
+ROW = [(name, "i8") for name in KEY.split(",")] + [("layout", "f8", (50, 2)), ("aep", "f8")]
 Result = tuple[Any, float]
 
 
@@ -51,12 +56,16 @@ def write_tasks(path: Path, style: str, tasks: int) -> None:
     with h5py.File(path, "w", libver=about.get("libver", "earliest")) as file:
         if about["kind"] in ("columns", "swmr"):
             make_columns(file, settings)
+        elif about["kind"] == "compound":
+            file.create_dataset("results", (0,), ROW, maxshape=(None,), chunks=(16,), **settings)
         file.flush()
         if about["kind"] == "swmr":
             file.swmr_mode = True
         for task in range(tasks):
             if about["kind"] in ("group", "names"):
                 append_group(file, task, settings, has_key=about["kind"] == "group")
+            elif about["kind"] == "compound":
+                append_compound(file["results"], task)
             else:
                 append_row(file, task)
             file.flush()
@@ -97,6 +106,12 @@ def append_row(file: Any, task: int) -> None:
     for name, value in {**key_of(task), "layout": layout, "aep": aep}.items():
         file[name].resize(task + 1, axis=0)
         file[name][task] = value
+
+
+def append_compound(table: Any, task: int) -> None:
+    layout, aep = result_of(task)
+    table.resize(task + 1, axis=0)
+    table[task] = (*key_of(task).values(), layout, aep)
 
 
 @dataclass(frozen=True)

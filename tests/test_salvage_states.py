@@ -31,6 +31,8 @@ LEAST = {
     "names latest": 0.95,
     "columns earliest gzip": 0.9,
     "columns latest gzip": 0.9,
+    "compound earliest gzip": 0.9,
+    "compound latest gzip": 0.9,
 }
 DAMAGED_TASKS = 60
 

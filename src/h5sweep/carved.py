@@ -13,10 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
-from .elements import decode_elements
+from .elements import decode_elements, field_places
 from .hdf5.carve import Carved, Carving
 from .hdf5.chunks import Chunk
-from .hdf5.data import is_fill, overlap
+from .hdf5.data import fill_bytes, is_fill, overlap
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute, Storage
 from .hdf5.rescue import Stored, chunk_bytes, read_stored
@@ -80,6 +80,12 @@ class CarvedVariable:
     def may_grow(self) -> bool:
         return self.dataset.may_grow
 
+    @cached_property
+    def fields(self) -> dict[str, tuple[int, int]]:
+        """Where each field lies in a row, if this is one compound; else nothing."""
+        places = field_places(self.dataset.type) if len(self.shape or ()) == 1 else {}
+        return {} if "" in places else places
+
     @property
     def rows_there(self) -> int:
         sides, dims = self.dataset.layout.chunk, self.shape or (1,)
@@ -106,19 +112,36 @@ class CarvedVariable:
         else:
             data, proof, doubt, places = self._read_plain(row, size)
         doubt = self.doubt or doubt
-        is_empty = size > 0 and is_fill(self.dataset, data)
-        gaps = [self._gap(at, n) for at, n in places] if proof is Proof.NOTHING else []
-        doubt = doubt or next((LOST_PAGE for gap in gaps if gap is Gap.SURE), "")
-        has_gap = any(gaps)
+        fills = self._fills(row, data)
+        gaps = self._gaps(row, places if proof is Proof.NOTHING else ())
+        doubt = doubt or (LOST_PAGE if Gap.SURE in gaps.values() else "")
         cells = decode_elements(self.file, self.dataset.type, data, shape)
         proof = Proof.DOUBT if doubt else self._proof_of_type(proof)
         rescued = self._is_rescued(row)
         is_whole = row is None and proof is Proof.NOTHING and len(places) == 1
         offset = self.start + places[0][0] if is_whole else None
-        return {
-            name: Cell(array, proof, is_empty, has_gap, rescued, doubt, offset)
-            for name, array in cells.items()
-        }
+        found = {}
+        for name, array in cells.items():
+            part = name if name in self.fields and row is not None else ""
+            has_gap = gaps.get(part, Gap.NONE) is not Gap.NONE
+            found[name] = Cell(array, proof, fills[part], has_gap, rescued, doubt, offset)
+        return found
+
+    def _fills(self, row: int | None, data: bytes) -> dict[str, bool]:
+        """Whether these bytes are the fill value: those of each field of a row, and all ("")."""
+        found = {"": bool(data) and is_fill(self.dataset, data)}
+        fill = b"" if row is None else fill_bytes(self.dataset, self.dataset.type.size)
+        for name, (at, size) in self.fields.items() if row is not None else ():
+            found[name] = data[at : at + size] == fill[at : at + size]
+        return found
+
+    def _gaps(self, row: int | None, places: Extents) -> dict[str, Gap]:
+        """Whether zeros may stand for something lost: in each field of a row, or anywhere ("")."""
+        parts = self.fields if row is not None else {}
+        if not parts or len(places) != 1:
+            return {"": max((self._gap(at, size) for at, size in places), default=Gap.NONE)}
+        (start, _), *_ = places
+        return {name: self._gap(start + at, size) for name, (at, size) in parts.items()}
 
     def _is_rescued(self, row: int | None) -> bool:
         if row is None or not self.rescued:
@@ -190,7 +213,7 @@ class CarvedVariable:
         return whole.tobytes(), proof, doubt, tuple(places)
 
     def _is_filtered(self, chunk: Chunk) -> bool:
-        """Whether a chunk went through any filter, so that its rows are not one behind the other."""
+        """Whether a chunk went through any filter: its rows do not lie one behind the other."""
         return any(not chunk.mask >> place & 1 for place in range(len(self.dataset.filters)))
 
     def _packed_doubt(self, chunk: Chunk) -> str:

@@ -155,6 +155,20 @@ class _DoubtfulElements(Elements):
         return text
 
 
+def field_places(datatype: Datatype) -> dict[str, tuple[int, int]]:
+    """Where in an element the bytes lie that `decode` gives under each name: offset and size."""
+    found: dict[str, tuple[int, int]] = {}
+    if datatype.type is Class.COMPOUND and not _is_complex(datatype):
+        for member in datatype.members:
+            for name, (at, size) in field_places(member.type).items():
+                full = f"{member.name}_{name}" if name else member.name
+                found[full] = member.offset + at, size
+        return found
+    has_parts = datatype.type in (Class.ARRAY, Class.VARIABLE) and not datatype.is_text
+    parts = field_places(datatype.base) if has_parts and datatype.base is not None else {"": ()}
+    return dict.fromkeys(parts, (0, datatype.size))
+
+
 def points_simply(datatype: Datatype) -> bool:
     """Whether it is a text or list of any length, of elements that point nowhere."""
     base = datatype.base

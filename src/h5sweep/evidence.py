@@ -211,6 +211,8 @@ def _unwritten(found: Candidate, siblings: Siblings) -> str:
     is_any = found.is_row and siblings.has_unwritten
     arrays = {name for name, _, shape in found.form if found.is_row and math.prod(shape) > 1}
     for name in sorted(found.fills if is_any else found.tail | (found.fills & arrays)):
-        if not siblings.is_usual(siblings.fills, name):
+        # The first rows of a table may all be in the making.
+        is_alone = found.is_row and siblings.fills[name] < LEAST_SIBLINGS
+        if is_alone or not siblings.is_usual(siblings.fills, name):
             return f"{name} is nothing but fill values"
     return ""

@@ -25,7 +25,7 @@ from .hdf5.errors import Unsupported
 from .key_rule import KeyRule
 from .keys import KeyPattern
 from .library_child import confine
-from .tasks import Cell, Failures, Found, Group, find_tasks
+from .tasks import Cell, Failures, Found, Group, find_tasks, show_compounds
 from .values import Array, ResultEncoder
 
 FRAME = struct.Struct("<IQ")
@@ -106,7 +106,8 @@ def _answer(request: dict[str, Any]) -> list[str]:
         listing = _Listing(file)
         listing.walk()
         listing.ask(request["wanted"])
-        for found in find_tasks(listing.groups, rule, os.path.basename(request["path"])):  # noqa: PTH119
+        groups = show_compounds(listing.groups, rule)
+        for found in find_tasks(groups, rule, os.path.basename(request["path"])):  # noqa: PTH119
             _send_found(found)
     return listing.errors
 
@@ -217,6 +218,13 @@ class _LibraryVariable:
     @property
     def may_grow(self) -> bool:
         return bool(self.dataset.maxshape) and self.dataset.maxshape[0] is None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        dtype = self.dataset.dtype
+        if not dtype.names or len(self.shape or ()) != 1:
+            return ()
+        return tuple(name for name, _ in _arrays(np.zeros((), dtype), dtype))
 
     @property
     def rows_there(self) -> int:

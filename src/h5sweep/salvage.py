@@ -44,7 +44,17 @@ from .salvage_report import Conflict, FileSalvage, Loss, SalvageReport
 from .second_reader import SecondReader, question_of
 from .staging import Stage, digest_of, form_of, schema_of
 from .streams import settle_streams
-from .tasks import NEVER_WRITTEN, NO_KEY, Failures, Found, Group, Proof, find_tasks, guess_rule
+from .tasks import (
+    NEVER_WRITTEN,
+    NO_KEY,
+    Failures,
+    Found,
+    Group,
+    Proof,
+    find_tasks,
+    guess_rule,
+    show_compounds,
+)
 from .triage import RECORDS_MAGIC, judge_bytes
 
 MOST_WANTED = 100_000
@@ -194,6 +204,7 @@ class _File:
         if root is not None:
             self.take_all(find_rows(root, self.rule))
         else:
+            groups = show_compounds(groups, self.rule)
             settle_streams(groups, self.rule, is_closed=self.is_closed)
             self.take_all(find_tasks(groups, self.rule, Path(self.path).name))
             if self.job.library is not None and carving.has_superblock:
@@ -205,7 +216,8 @@ class _File:
         """Say what a user can do about tasks without a key, and about a file without names."""
         if any(NO_KEY in loss.why for loss in self.losses):
             groups = [group for group in groups if group.variables]
-            names = sorted({n for g in groups for n in (*g.variables, *g.attributes)})[:8]
+            fields = {n for g in groups for v in g.variables.values() for n in v.fields}
+            names = sorted({n for g in groups for n in (*g.names, *g.attributes)} | fields)[:8]
             paths = ", ".join(group.path for group in groups[:2] if group.path.strip("/"))
             where = f"; groups like {paths}" if paths else ""
             self.notes.append(f"its tasks need --key: there are {', '.join(names)}{where}")

@@ -21,7 +21,7 @@ from .hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
 from .hdf5.rescue import Stored, chunk_bytes, find_streams, read_stored, unpack_stream
 from .hdf5.tree import data_extents
 from .key_rule import KeyRule
-from .tasks import Group, columns_of, find_tables, rows_of
+from .tasks import ROWS, Group, columns_of, find_tables, rows_of
 from .values import Array
 
 MOST_FREE = 24  # chunks that are looked for at a time
@@ -146,7 +146,8 @@ class _Table:
         self.safe_rows = self.rows_before(free, families)
         if len(free) <= MOST_FREE:
             # What is left over may as well belong to others whose chunks are of this size.
-            self.take(free, [] if rivals else self.solve(free, families))
+            solutions = [] if rivals else self.solve(free, families)
+            self.take(free, self.fullest(solutions, families))
 
     def without_twins(self, free: list[Slot]) -> tuple[list[Slot], list[Slot]]:
         """Set chunks apart that are whole and begin as another does: no family tells them apart."""
@@ -331,6 +332,41 @@ class _Table:
                 found.append(chosen)
         return []
 
+    def fullest(
+        self, solutions: list[dict[Slot, Family]], families: list[Family]
+    ) -> list[dict[Slot, Family]]:
+        """Of several ways to place compounds, that with the most rows: each has its key in it."""
+        if len(solutions) < 2 or not self.are_rows_sure(families):
+            return solutions
+        return [max(solutions, key=self.rows_placed)]
+
+    def rows_placed(self, chosen: dict[Slot, Family]) -> tuple[int, int]:
+        """How many rows there are then, and how many chunks are what their index leads to."""
+        rows = own = 0
+        for slot, family in chosen.items():
+            rows += min(self.known_rows(slot, family), self.rows - slot.first)
+            own += slot.is_claim_right and self.family_of(slot, [family]) is family
+        return rows, own
+
+    def are_rows_sure(self, families: list[Family]) -> bool:
+        """Whether these are compounds, no key has two rows, and no last row lacks a value."""
+        known: dict[tuple[object, ...], bytes] = {}
+        size = self.row_bytes
+        for family in families if ROWS in self.alike else ():
+            keys = [_decoded(self.sample, family.data, name) for name in self.rule.names]
+            for row in range(family.rows):
+                data = family.data[row * size : (row + 1) * size]
+                key = tuple(values[row].item() if len(values) else None for values in keys)
+                if None in key or known.setdefault(key, data) != data:
+                    return False
+            fill = fill_bytes(self.sample.dataset, size)
+            last = family.data[(family.rows - 1) * size : family.rows * size]
+            for name, (at, length) in self.sample.fields.items():
+                is_fill = last[at : at + length] == fill[at : at + length]
+                if is_fill and name not in self.rule.names:
+                    return False
+        return bool(known)
+
     def may_be(self, slot: Slot, family: Family) -> bool:
         most = min(slot.room, self.longest - slot.first)
         if family.rows > most:
@@ -340,7 +376,7 @@ class _Table:
     def has_possible_keys(self, chosen: dict[Slot, Family]) -> bool:
         """Whether the rows have keys that are expected, none of them twice."""
         names = self.rule.names
-        touched = [slot for slot in chosen if slot.name in names]
+        touched = [slot for slot in chosen if slot.name in (*names, ROWS)]
         if not touched or self.rule.pattern is not None:
             return True
         first = min(slot.first for slot in touched)
@@ -360,9 +396,9 @@ class _Table:
     def key_values(self, name: str, first: int, chosen: dict[Slot, Family]) -> dict[int, object]:
         """The values of a key column from `first` on, as far as they are known then."""
         found: dict[int, object] = {}
-        mine = [slot for slot in chosen if slot.name == name]
+        mine = [slot for slot in chosen if slot.name in (name, ROWS)]
         for slot in mine:
-            values = _decoded(slot.variable, chosen[slot].data)
+            values = _decoded(slot.variable, chosen[slot].data, name if slot.name == ROWS else "")
             for row in range(self.known_rows(slot, chosen[slot])):
                 if slot.first + row >= first and slot.first + row < self.rows:
                     found[slot.first + row - first] = values[row].item()
@@ -400,10 +436,10 @@ class _Table:
         slot.variable.rescued[slot.first] = Rescued(family.data, rows, doubt)
 
 
-def _decoded(variable: CarvedVariable, data: bytes) -> Array:
+def _decoded(variable: CarvedVariable, data: bytes, field: str) -> Array:
     try:
         shape = (len(data) // variable.dataset.type.size,)
-        return decode_elements(variable.file, variable.dataset.type, data, shape)[""]
+        return decode_elements(variable.file, variable.dataset.type, data, shape)[field]
     except (Damaged, Unsupported, KeyError, ValueError):
         return np.empty(0)
 

@@ -1,12 +1,12 @@
 """Tasks and their results among the groups and datasets of a file, whoever read it.
 
 A file is seen as groups with attributes and variables; `carved` and `library_view` show it so. A
-task is a group with a key, a row of columns, or the whole file.
+task is a group with a key, a row of columns or of a compound, or the whole file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import PurePosixPath
@@ -19,6 +19,7 @@ from .values import Array, value_name
 
 NEVER_WRITTEN = "nothing was written there"
 NO_KEY = "it has no key"
+ROWS = ""  # what a dataset of compounds is called in the table that is made of it
 MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
 # Bytes that nobody foresaw cost one value, and never the others.
 Failures = (
@@ -56,6 +57,10 @@ class Variable(Protocol):
     @property
     def may_grow(self) -> bool: ...
     @property
+    def fields(self) -> Collection[str]:
+        """The names of a compound's members, if it is a row of compounds; else nothing."""
+
+    @property
     def rows_there(self) -> int:
         """Behind which row nothing of it can be, whatever its shape claims."""
 
@@ -80,8 +85,10 @@ class Group:
     doubt: str = ""
 
     @property
-    def lengths(self) -> set[int]:
-        return {v.shape[0] for v in self.variables.values() if v.shape}
+    def names(self) -> set[str]:
+        """The names of what it holds; of a table of compound rows, those of the fields."""
+        rows = self.variables.get(ROWS)
+        return set(self.variables) if rows is None else set(rows.fields)
 
 
 @dataclass
@@ -116,6 +123,44 @@ def guess_rule(groups: Sequence[Group], rule: KeyRule) -> KeyRule:
     keys = {tuple(g.attributes[n].value.item() for n in names) for g in tasks}
     is_key = len(tasks) > 1 and len(keys) == len(tasks)
     return replace(rule, names=tuple(names), is_guess=True) if is_key and names else rule
+
+
+def show_compounds(groups: Sequence[Group], rule: KeyRule) -> list[Group]:
+    """Make a table of each dataset of compounds that have the key among their fields.
+
+    Those in the group of a task, or beside columns that are the key, are values.
+    """
+    if not rule.names or rule.pattern is not None:
+        return list(groups)
+    keyed = {id(group): True for group in groups if _group_key(group, rule) is not None}
+    found = []
+    for group in groups:
+        found.append(group)
+        is_task = id(group) in keyed or _keyed_above(group, keyed) is not None
+        if not is_task and not _has_key_columns(group, rule):
+            found += _taken_out(group, rule)
+    return found
+
+
+def _taken_out(group: Group, rule: KeyRule) -> list[Group]:
+    """The tables of compounds of a group, which are not among its own variables any more."""
+    named = {n: v for n, v in group.variables.items() if set(rule.names) <= set(v.fields)}
+    for name in named:
+        del group.variables[name]
+    return [
+        Group(
+            f"{group.path.rstrip('/')}/{name}",
+            variables={ROWS: variable},
+            is_linked=group.is_linked,
+            parent=group,
+            doubt=group.doubt,
+        )
+        for name, variable in named.items()
+    ]
+
+
+def _has_key_columns(group: Group, rule: KeyRule) -> bool:
+    return bool(rule.names) and set(rule.names) <= group.names | group.lost.keys()
 
 
 def _is_name(name: str) -> bool:
@@ -232,7 +277,7 @@ def _take_cells(
 ) -> None:
     try:
         for member, cell in variable.read(row).items():
-            full = f"{name}_{member}" if member else name
+            full = f"{name}_{member}" if name and member else name or member
             found.cells[value_name(full, rule.names)] = cell
     except MemoryError:
         found.lost[name] = "it is larger than the memory"
@@ -245,8 +290,8 @@ def _take_cells(
 def columns_of(group: Group, rule: KeyRule) -> dict[str, Variable]:
     """The columns of a table: those that may grow or, if none may, all of equal length."""
     growing = {n: v for n, v in group.variables.items() if v.may_grow and v.shape}
-    is_keyed = bool(rule.names) and set(rule.names) <= group.variables.keys() | group.lost.keys()
-    if growing and (not is_keyed or set(rule.names) <= growing.keys()):
+    is_keyed = _has_key_columns(group, rule)
+    if growing and (not is_keyed or set(rule.names) <= growing.keys() or ROWS in growing):
         return growing
     lengths = [v.shape[0] if v.shape else None for v in group.variables.values()]
     is_equal = len(lengths) > 1 and len(set(lengths)) == 1 and lengths[0] is not None
@@ -272,7 +317,7 @@ def rows_of(columns: Mapping[str, Variable]) -> int:
 
 def _read_table(group: Group, rule: KeyRule) -> Iterator[Found]:
     columns = columns_of(group, rule)
-    names = [name for name in rule.names if name in columns]
+    names = [name for name in rule.names if name in columns or ROWS in columns]
     for row in range(rows_of(columns)):
         place = f"row {row:,} of {group.path or 'a table without a name'}"
         found = Found(place, is_row=True)
@@ -283,7 +328,7 @@ def _read_table(group: Group, rule: KeyRule) -> Iterator[Found]:
         if names and rule.pattern is None:
             _take_row_key(found, rule)
             # Of columns that grow, the length is written last; of others, values as they come.
-            grown = {name for name in names if columns[name].may_grow}
+            grown = {name for name in names if columns[name if name in columns else ROWS].may_grow}
             found.key_fills -= grown
         yield found
 
