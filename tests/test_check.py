@@ -301,6 +301,13 @@ def test_what_is_damaged_or_unwritten_is_no_finished_task(tmp_path: Path) -> Non
     assert report.comparison is not None and report.comparison.tasks_done == 650
     assert report.totals["tasks"] == 650
     assert report.files[0].findings[0].message.startswith("rows 650 to 999 are fill values")
+    with h5py.File(path, "w") as file:
+        dtype = [("seed", "i8"), ("aep", "f8")]
+        table = file.create_dataset("results", (1000,), dtype, maxshape=(None,), chunks=(100,))
+        table[:650] = np.array([(seed, 1.0) for seed in range(1, 651)], dtype)
+    report = check_files(path, expected=plan_product({"seed": range(1000)}))
+    assert report.comparison is not None and report.comparison.tasks_done == 650
+    assert report.totals["tasks"] == 650
 
 
 def test_odd_entries_of_a_folder_do_not_end_a_check(tmp_path: Path) -> None:

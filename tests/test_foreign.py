@@ -15,7 +15,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from conftest import Terminal
-from foreign_samples import KEY, layout_of, write_groups, write_one, write_rows
+from foreign_samples import KEY, layout_of, write_compounds, write_groups, write_one, write_rows
 from h5sweep import Recorder, foreign_tasks
 from h5sweep.errors import (
     ChangedError,
@@ -296,6 +296,29 @@ def test_rows_become_rows(merge: Merge, settings: dict[str, Any]) -> None:
     write_rows(merge.inputs / "a.h5", list(range(30)), **settings)
     write_rows(merge.inputs / "b.h5", list(range(30, 45)), **settings)
     assert_whole(merge.run(NAMES), list(range(45)))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"maxshape": (None,), "chunks": (8,)}, {"compression": "gzip", "fletcher32": True}],
+)
+def test_rows_of_compounds_become_rows(
+    merge: Merge, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    """A dataset that holds the key in its fields, read a few rows at a time."""
+    monkeypatch.setattr(foreign_tasks, "BLOCK_BYTES", 1 << 10)
+    write_compounds(merge.inputs / "a.h5", list(range(30)), **settings)
+    write_compounds(merge.inputs / "b.h5", list(range(30, 45)), **settings)
+    write_rows(merge.inputs / "c.h5", [45, 46])
+    assert_whole(merge.run(NAMES), list(range(47)))
+
+
+def test_two_datasets_of_compounds_with_the_key_are_named(merge: Merge) -> None:
+    """Which of them holds the results cannot be told."""
+    with h5py.File(write_compounds(merge.inputs / "a.h5", [1, 2]), "a") as file:
+        file["more"] = file["run/results"][...]
+    with pytest.raises(UsageError, match=r"the key is in /more and in /run/results"):
+        merge.run(NAMES)
 
 
 def test_a_narrow_column_of_large_chunks_does_not_fill_the_memory(

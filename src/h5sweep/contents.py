@@ -78,9 +78,11 @@ class Table:
 
     @property
     def is_even(self) -> bool:
-        """Whether columns that may grow are of one length, so that rows can be compared."""
+        """Whether columns or fields that may grow have one length: so rows can be compared."""
         may_grow = all(column.may_grow for column in self.columns.values())
-        return may_grow and len(self.columns) > 1 and len(self.lengths) == 1 and self.rows > 1
+        names = {name for column in self.columns.values() for name in column.type.member_names}
+        has_several = len(self.columns) > 1 or len(names) > 1
+        return may_grow and has_several and len(self.lengths) == 1 and self.rows > 1
 
 
 class Layout:
@@ -272,14 +274,15 @@ class Layout:
 
     def _all_row_keys(self, names: Sequence[str]) -> Iterator[Mapping[str, Value] | None]:
         tables = self._tables_with(names)
-        compounds = [d for _, d in self.tree.datasets if set(names) <= d.type.member_names]
+        compounds = {p: d for p, d in self.tree.datasets if set(names) <= d.type.member_names}
         for table in tables:
             columns = [table.columns[name] for name in names]
             tail = self._tails.get(table.group, 0)
             rows = min(column.rows or 0 for column in columns) - tail
             yield from self._row_keys(names, columns, rows)
-        for dataset in compounds:
-            yield from self._row_keys(names, dataset, dataset.rows or 0)
+        for path, dataset in compounds.items():
+            tail = self._tails.get(path.rpartition("/")[0] or "/", 0) if dataset.may_grow else 0
+            yield from self._row_keys(names, dataset, (dataset.rows or 0) - tail)
         if not tables and not compounds:
             yield from repeat(None, min(self._count(with_keys=False)[0] or 0, MOST_KEY_ROWS))
 

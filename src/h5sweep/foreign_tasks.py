@@ -1,9 +1,10 @@
 """Which tasks another program's file holds: their keys, and their values as results of ours.
 
 A task is a group whose path or attributes say its key, with all that lies below it; or a row of
-columns; or the whole file. Its datasets become result values under their names, those of groups
-below it as `group_dataset`, fields of compounds as `dataset_field`. So do the attributes of its
-group, unless they are the key or a dataset has that name.
+columns or of compounds; or the whole file. Its datasets become result values under their names,
+those of groups below it as `group_dataset`, fields of compounds as `dataset_field`, or as `field`
+if a row of them is the task. So do the attributes of its group, unless they are the key or a
+dataset has that name.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from .attributes import attribute_json, names_axes, raw_json
 from .contents import INIT, Layout, natural_order
+from .elements import field_places
 from .errors import DamagedError, UnmergeableError, UnsupportedValueError, UsageError
 from .foreign_attributes import DatasetAttributes, Described
 from .foreign_values import MOST_VALUE_BYTES, Values
@@ -93,6 +95,8 @@ def find_tasks(layout: Layout, one: Input, rule: KeyRule, *, skip_unmatched: boo
     root = layout.tree.root
     if root is not None and (key := file.key_in(root)) is not None:
         return _OneTask(file, key)
+    if (compounds := file.compounds()) is not None:
+        return _CompoundTasks(file, *compounds)
     raise UsageError(file.no_key_text())
 
 
@@ -207,6 +211,18 @@ class ForeignFile:
             raise UsageError(f"{self.one.path}: the key is in {' and in '.join(tables[:2])}")
         return (tables[0], self.layout.by_group[tables[0]]) if tables else None
 
+    def compounds(self) -> tuple[str, dict[str, Dataset]] | None:
+        """The dataset that has the key in its fields, by its path; UsageError if there are two."""
+        found = {
+            path: dataset
+            for path, dataset in self.tree.datasets
+            if len(dataset.space.dims or ()) == 1 and self.rule.pattern is None
+            if set(self.rule.names) <= field_places(dataset.type).keys()
+        }
+        if len(found) > 1:
+            raise UsageError(f"{self.one.path}: the key is in {' and in '.join(list(found)[:2])}")
+        return next(((path, {"": dataset}) for path, dataset in found.items()), None)
+
     def require_all_matched(self, groups: dict[str, KeyRow], *, skip: bool) -> None:
         """Raise UsageError, naming them, if groups with datasets belong to no task."""
         parents = {posixpath.dirname(path) for path, _ in self.datasets()}
@@ -306,7 +322,7 @@ class ForeignFile:
 
     def columns(self, relative: str, members: Iterable[str]) -> list[str]:
         """The columns of a dataset: one for each member of a compound, or one under its name."""
-        names = [f"{relative}_{member}" if member else relative for member in members]
+        names = ["_".join(filter(None, (relative, member))) for member in members]
         return [name if name in self.rule.names else self.name(name) for name in names]
 
     def take_attributes(
@@ -504,7 +520,7 @@ class _RowTasks:
 
     def __init__(self, file: ForeignFile, group: str, columns: dict[str, Dataset]) -> None:
         self._file, self.about, self._group = file, file.about, group
-        self.rows = columns[file.rule.names[0]].rows or 0
+        self.rows = columns.get(file.rule.names[0], next(iter(columns.values()))).rows or 0
         fitting = {name: d for name, d in columns.items() if d.rows == self.rows}
         self._columns = {name: d for name, d in fitting.items() if name not in file.rule.names}
         self._note_dropped(fitting)
@@ -545,15 +561,16 @@ class _RowTasks:
         return f"row {number} of {self._group}"
 
     def results(self, *, backwards: bool = False) -> Iterator[Result]:
-        blocks = [
-            (first, min(first + self._block_rows(), self.rows))
-            for first in range(0, self.rows, self._block_rows())
-        ]
+        blocks = self._blocks()
         for first, last in reversed(blocks) if backwards else blocks:
             schema, data = self._block(first, last)
             numbers = range(first, last)
             for number in reversed(numbers) if backwards else numbers:
                 yield Result(number, schema, data[number - first], self._file.finished_at)
+
+    def _blocks(self) -> list[tuple[int, int]]:
+        step = self._block_rows()
+        return [(first, min(first + step, self.rows)) for first in range(0, self.rows, step)]
 
     def _block_rows(self) -> int:
         """Rows of about BLOCK_BYTES, and whole chunks, which are unpacked only once then.
@@ -571,15 +588,37 @@ class _RowTasks:
         file = self._file
         found: dict[str, Array] = {}
         for column, dataset in self._columns.items():
-            path = f"{self._group.rstrip('/')}/{column}"
-            try:
-                values = file.values.of_rows(dataset, first, last)
-            except (Damaged, Unsupported) as error:
-                raise file.failure(path, error) from error
-            file.take(found, column, values, path)
+            path = f"{self._group.rstrip('/')}/{column}".rstrip("/")
+            file.take(found, column, self._read(path, dataset, first, last), path)
         if not found:
             raise file.no_values(self._group)
         return encode_rows(file.encoder, found, last - first, str(file.one.path))
+
+    def _read(self, path: str, dataset: Dataset, first: int, last: int) -> dict[str, Array]:
+        try:
+            return self._file.values.of_rows(dataset, first, last)
+        except (Damaged, Unsupported) as error:
+            raise self._file.failure(path, error) from error
+
+
+class _CompoundTasks(_RowTasks):
+    """A row of a dataset of compounds a task; its fields are what columns are elsewhere."""
+
+    def _note_dropped(self, fitting: dict[str, Dataset]) -> None:
+        file = self._file
+        self.about.skipped += [path for path, _ in file.datasets() if path != self._group]
+        for found in file.tree.objects:
+            is_here = found.path == self._group or found.kind is ObjectKind.GROUP
+            if is_here and found.attributes:
+                file.leave_out_attributes(found, found.path)
+
+    def _read_keys(self, columns: dict[str, Dataset]) -> list[KeyRow]:
+        rule, keys = self._file.rule, list[KeyRow]()
+        for first, last in self._blocks():
+            values = self._read(self._group, columns[""], first, last)
+            lists = [values[name].tolist() for name in rule.names]
+            keys += [rule.checked_row(row) for row in zip(*lists, strict=True)]
+        return keys
 
 
 def encode_rows(
