@@ -174,7 +174,10 @@ def shares(sums: dict[str, list[int]]) -> dict[str, Any]:
 
 
 def measure_states(folder: Path, tasks: int, step: int) -> dict[str, Any]:
-    """Every `step`th state of each style."""
+    """Every `step`th state of each style; every one if there are few writes a task.
+
+    A step that is a multiple of these would meet the same write of each task.
+    """
     print("| writer | states | flushed tasks | h5py | h5clear | pyfive | **h5sweep** | wrong |")
     print("|---|---:|---:|---:|---:|---:|---:|---|")
     found = {}
@@ -183,7 +186,7 @@ def measure_states(folder: Path, tasks: int, step: int) -> dict[str, Any]:
         writes = record_writes(folder / "recorded.h5", style, tasks)
         sums, states = new_sums(), 0
         for number, (completed, content) in enumerate(states_of(writes)):
-            if number % step:
+            if number % (step if len(writes) > 5 * tasks else 1):
                 continue
             states += 1
             keys = {tuple(key_of(task).values()) for task in range(completed)}
@@ -206,7 +209,8 @@ def cut(content: bytearray, number: int) -> None:
 
 
 def zero_page(content: bytearray, number: int) -> None:
-    content[4096 * number : 4096 * (number + 1)] = bytes(4096)
+    page = slice(4096 * number, min(4096 * (number + 1), len(content)))  # the last is shorter
+    content[page] = bytes(page.stop - page.start)
 
 
 def zero_superblock(content: bytearray, number: int) -> None:
@@ -237,7 +241,7 @@ def measure_damaged(folder: Path, samples: int) -> dict[str, Any]:
         healthy = (folder / "closed.h5").read_bytes()
         for name, damage in DAMAGES.items():
             sums = new_sums()
-            counts = {cut: samples, zero_page: len(healthy) // 4096}
+            counts = {cut: samples, zero_page: -(-len(healthy) // 4096)}
             for number in range(counts.get(damage, 1)):
                 content = bytearray(healthy)
                 damage(content, number)

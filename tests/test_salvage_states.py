@@ -11,6 +11,9 @@ from typing import Any
 import h5py
 import pytest
 
+from h5sweep.hdf5.carve import carve
+from h5sweep.hdf5.source import OpenSource
+from h5sweep.hdf5.tree import Tree, data_extents, read_object
 from recorded_writes import (
     KEY,
     PATTERN,
@@ -92,8 +95,8 @@ def cut(content: bytearray, chance: random.Random) -> None:
 
 
 def zero_page(content: bytearray, chance: random.Random) -> None:
-    start = chance.randrange(len(content) // 4096) * 4096
-    content[start : start + 4096] = bytes(4096)
+    start = chance.randrange(0, len(content), 4096)
+    content[start : start + 4096] = bytes(len(content[start : start + 4096]))
 
 
 def zero_first_page(content: bytearray, chance: random.Random) -> None:
@@ -159,6 +162,44 @@ def test_everything_before_a_cut_is_recovered(style: str, tmp_path: Path) -> Non
         found = salvage_content(content[:cut_at], tmp_path, truth, use_library=False)
         whole = {key for key, end in ends.items() if end <= cut_at}
         assert whole <= found.right and not found.wrong
+
+
+@pytest.mark.parametrize("style", [s for s in STYLES if s.startswith("group")])
+def test_a_lost_page_costs_only_the_tasks_that_lie_in_it(style: str, tmp_path: Path) -> None:
+    """A task of which no byte was lost comes back, whichever page is zeros."""
+    path = tmp_path / "closed.h5"
+    write_tasks(path, style, DAMAGED_TASKS)
+    content, truth = path.read_bytes(), true_results(DAMAGED_TASKS)
+    places = places_of(path)
+    for start in range(0, len(content), 3 * 4096):
+        damaged = bytearray(content)
+        damaged[start : start + 4096] = bytes(len(content[start : start + 4096]))
+        found = salvage_content(
+            bytes(damaged), tmp_path, truth, use_library=False, **options_of(style, DAMAGED_TASKS)
+        )
+        hit = {
+            k for k, own in places.items() if any(start - n < at < start + 4096 for at, n in own)
+        }
+        assert truth.keys() - hit <= found.right and not found.wrong
+
+
+def places_of(path: Path) -> dict[tuple[int, ...], list[tuple[int, int]]]:
+    """Where all that makes up each task lies: offsets and sizes."""
+    found = {}
+    with OpenSource(path) as source:
+        carving = carve(source)
+        for group in carving.objects.values():
+            if group.is_group and group.path != "/":
+                own: list[tuple[int, int]] = []
+                for address in (group.address, *(child for _, child in group.links)):
+                    carving.file.structures.clear()
+                    read = read_object(Tree(carving.file), address)
+                    own += carving.file.structures.items()
+                    if read is not None and read[0].dataset is not None:
+                        own += data_extents(read[0].dataset)
+                values = [group.object.attributes[name].value for name in KEY.split(",")]
+                found[tuple(int.from_bytes(value, "little") for value in values)] = own
+    return found
 
 
 def end_of(path: Path, task: int) -> int:
