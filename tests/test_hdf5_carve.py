@@ -134,3 +134,26 @@ def test_nothing_is_found_in_a_gigabyte_of_chance() -> None:
     """A thousand million random bytes hold no object."""
     for _ in range(64):
         assert not carve(Source(os.urandom(16 << 20))).objects
+
+
+def test_names_that_fit_in_two_ways_are_not_given(tmp_path: Path) -> None:
+    """Groups whose directory is lost stay without a name if two heaps have names for them."""
+    path = tmp_path / "names.h5"
+    with h5py.File(path, "w") as file:
+        for number in range(40):
+            file[f"task{number:04d}/x"] = np.full(300, float(number))
+    content = bytearray(path.read_bytes())
+    content[:4096] = bytes(4096)
+    named = names_in(bytes(content))
+    assert len(named) > 30 and all(name == f"task{int(x):04d}" for name, x in named.items())
+    start = content.index(b"task0000") - 8
+    heap = bytes(content[start : start + 8 + 40 * 16])
+    assert names_in(bytes(content + heap)) == named  # a copy says the same
+    other = heap.replace(b"task", b"work")
+    assert not names_in(bytes(content + other))
+
+
+def names_in(content: bytes) -> dict[str, float]:
+    """The groups of a file that have a name, with the value in each."""
+    found = arrays_of(carve(Source(content)))
+    return {path.removesuffix("/x"): float(x[0]) for path, x in found.items() if path != "/x"}

@@ -139,6 +139,12 @@ def test_the_first_page_of_a_group_file_may_be_lost(style: str, tmp_path: Path) 
     assert share >= 0.93 and not wrong
 
 
+def test_names_are_found_without_the_directory_that_has_them(tmp_path: Path) -> None:
+    """Groups of which only the names are the key give all but those in the first page."""
+    share, wrong = damaged("names earliest", zero_first_page, 1, tmp_path)
+    assert share >= 0.8 and not wrong
+
+
 @pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("damage", [cut, zero_page], ids=["cut", "page"])
 @pytest.mark.parametrize("style", STYLES)

@@ -19,7 +19,9 @@ from .cursor import Cursor, Widths
 from .errors import Damaged, Unsupported
 from .file import Hdf5File
 from .headers import read_header
-from .messages import Link, read_link, read_link_info
+from .heaps import read_local_heap
+from .lost_names import find_lost_names
+from .messages import Link, read_link, read_link_info, read_symbol_table
 from .source import Source
 from .superblock import Superblock, find_superblock, read_superblock
 from .tree import Object, ObjectKind, Tree, data_extents, read_object
@@ -48,6 +50,8 @@ _PATTERNS = (re.compile(rb"OHDR\x02"), _OLD_HEADER, _HEAP_BLOCK)
 _MESSAGE = struct.Struct("<HHB3s")
 _CUT = (0, 0xFFF8, 0, b"")  # a message of which nothing is known but that it goes on
 _LINK = re.compile(rb"\x01[\0-\x1f]")
+_SYMBOL_NODE = re.compile(rb"SNOD\x01")
+_NAMES = re.compile(rb"\0{8}(?=[!-~])")  # a heap of names begins with an empty one
 _GUESSES = (
     *((Widths(8, 8), start) for start in (0, 512, 1024, 2048, 4096)),
     (Widths(4, 4), 0),
@@ -167,6 +171,7 @@ def carve(source: Source) -> Carving:
     addresses = [offset - start for offset in hits if offset >= start]
     carving = Carving(file, _read_all(file, addresses), is_read)
     _add_parents(carving, [block - start for block in blocks if block >= start], addresses)
+    _add_lost_names(carving)
     if not is_read and (root := _likely_root(carving)) is not None:
         file.superblock = replace(superblock, root=root)
     _add_paths(carving)
@@ -305,6 +310,47 @@ def _links_in_block(file: LenientFile, block: int, ends: list[int]) -> Iterator[
             continue
         if link.address is not None and link.name.isprintable():
             yield heap, link
+
+
+def _add_lost_names(carving: Carving) -> None:
+    """Name groups that nothing leads to, out of what is left of the directory above them."""
+    file, start = carving.file, carving.file.superblock.start
+    groups = {o.address for o in carving.objects.values() if o.is_group and not o.parents}
+    nodes = [at - start for at in find_offsets(file.source, _SYMBOL_NODE, 5)] if groups else []
+    if len(groups) < 2 or not nodes:
+        return
+    known = {o.address for o in carving.objects.values() if o.parents}
+    heaps = sorted(_heaps_of_names(carving))
+    offsets = (at - start for at in find_offsets(file.source, _NAMES, 9))
+    starts = (at for at in offsets if not _is_within(at, heaps))
+    try:
+        names = find_lost_names(file, nodes, starts, groups, known)
+    except Damaged:
+        names = {}  # there is too much to look at
+    for address, name in names.items():
+        carving.objects[address].parents.append((None, name))
+
+
+def _is_within(address: int, extents: list[tuple[int, int]]) -> bool:
+    place = bisect_right(extents, (address, 1 << 64)) - 1
+    return place >= 0 and address < extents[place][1]
+
+
+def _heaps_of_names(carving: Carving) -> list[tuple[int, int]]:
+    """Where the names are that groups of the old kind have."""
+    found = []
+    for carved in carving.objects.values():
+        try:
+            header = read_header(carving.file, carved.address) if carved.is_group else None
+            message = None if header is None else header.first(headers.SYMBOL_TABLE)
+            if message is not None:
+                _, heap = read_symbol_table(message.data, carving.file.widths)
+                names = read_local_heap(carving.file, heap)
+                found.append((names.address, names.address + len(names.data)))
+        except (Damaged, Unsupported):
+            continue
+    carving.file.faults.clear()
+    return found
 
 
 def _likely_root(carving: Carving) -> int | None:
