@@ -170,6 +170,19 @@ def test_rows_that_were_not_written_are_not_taken(tmp_path: Path) -> None:
         assert tasks >= max(counts) >= tasks - 1
 
 
+def test_rows_without_a_chunk_are_no_second_opinion(tmp_path: Path) -> None:
+    """Where no index has a chunk, the library gives fill values: no task, and no other's key."""
+    dtype = np.dtype([("case", "S8"), ("seed", "i8"), ("x", "f8")])
+    path = tmp_path / "worker.h5"
+    with h5py.File(path, "w") as file:
+        table = file.create_dataset("results", (8,), dtype, maxshape=(None,), chunks=(8,))
+        for row in range(8):
+            table[row] = ("", row, row + 0.5)
+        table.resize(9, axis=0)
+    report = salvage_files(path, to=tmp_path / "out", key="case,seed")
+    assert report.recovered == 8 and not report.files[0].conflicts
+
+
 def test_two_tables_of_the_same_kind_are_not_mixed(tmp_path: Path) -> None:
     """Streams of one may be chunks of the other: then the indexes alone count."""
     recorder, truth = Recorder(), truth_of()

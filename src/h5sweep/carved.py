@@ -26,6 +26,7 @@ from .tasks import Cell, Group, Proof
 PAGE_BYTES = 4096
 FEW_BYTES = 16  # of zeros at the edge of what lies in a page
 LOST_PAGE = "it lies in a page of zeros that reaches beyond it: a lost page"
+NO_CHUNK = "a chunk of it is in no index"
 LOST_PAGE_OF_CHUNK = "its chunk has zeros to the edge of a page, as a lost page leaves them"
 UNSURE_CHUNK = "it was perhaps in the making, and its filter does not tell"
 KEPT_CHUNKS = 4
@@ -231,7 +232,7 @@ class CarvedVariable:
             return Stored(rescued.data, 0, is_checked=False), None
         chunk = self.chunks.get(first)
         if chunk is None:
-            raise Damaged("a chunk of it is in no index")
+            raise Damaged(NO_CHUNK)
         if not self.dataset.filters and chunk.address + chunk.size > self.file.size:
             return self._cut_chunk(chunk, rows), chunk
         if first not in self._kept:

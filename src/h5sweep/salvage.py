@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 
 from . import durable
-from .carved import UNSURE_CHUNK, CarvedVariable, view_carved
+from .carved import NO_CHUNK, UNSURE_CHUNK, CarvedVariable, view_carved
 from .errors import DamagedError, StorageError, UsageError
 from .evidence import Candidate, Label, Way, judge_results
 from .folder import RECORDS_SUFFIX, RunFolder
@@ -181,6 +181,7 @@ class _File:
         self.looked_at: set[str] = set()  # the places of tasks that our own reader has seen
         self.unsupported: set[str] = set()  # those of tasks that it does not know to read
         self.unwritten: set[str] = set()
+        self.without_chunk: set[str] = set()  # for these the library makes up fill values
         self.conflicts: list[Conflict] = []
         self.notes: list[str] = []
         self.what = ""
@@ -267,6 +268,8 @@ class _File:
                 self.unwritten.add(place)
             else:
                 self.losses.append(_loss_of(found))
+                if NO_CHUNK in found.lost.values():
+                    self.without_chunk.add(place)
 
     def take(self, new: Candidate) -> None:
         """Add a result, or to one that is there already that it was found again."""
@@ -305,7 +308,7 @@ class _File:
     def take_from_library(self, header: dict[str, Any], data: bytes, *, is_sound: bool) -> None:
         key = self.rule.checked(header["key"])
         place, schema = header["place"], header["schema"].encode()
-        if key is None or place.strip("/") in self.unwritten:
+        if key is None or place.strip("/") in self.unwritten | self.without_chunk:
             return
         is_new = is_sound and place.strip("/") not in self.looked_at
         is_missed = is_new or place.strip("/") in self.unsupported
