@@ -487,6 +487,18 @@ def test_attributes_that_are_no_values_are_in_the_audit_trail(merge: Merge, coun
     assert "nothing" not in merge.columns() and len(merge.columns()["layout"]) == count
 
 
+def test_attributes_of_what_is_no_task_are_one_note(merge: Merge) -> None:
+    """However many a program has at the root, as PyTables does."""
+    write_groups(merge.inputs / "a.h5", range(2))
+    with h5py.File(merge.inputs / "a.h5", "a") as file:
+        for number in range(8):
+            file.attrs[f"about_{number}"] = number
+    taken = merge.take()
+    names = ", ".join(f"about_{number}" for number in range(5))
+    assert taken.notes == (f"the attributes {names} and 3 more of / are only in the audit trail",)
+    assert taken.taken[0].left_out == {f"/@about_{n}": f"{n}" for n in range(8)}
+
+
 def test_links_within_the_file_are_followed(merge: Merge) -> None:
     """A dataset under a second name, and one behind a soft link, are values like others."""
     with h5py.File(merge.inputs / "a.h5", "w") as file:

@@ -423,6 +423,17 @@ def test_the_report_fits_a_terminal(worker: Any, terminal: Terminal, tmp_path: P
     assert "next: h5sweep merge layouts.h5" in done.stdout
 
 
+def test_the_next_command_can_be_pasted(worker: Any, terminal: Terminal) -> None:
+    """Also where the results are in a folder with a space in its name."""
+    path = worker("group earliest", (0, 96))
+    done = terminal.run("salvage", path, "--to", "got out")
+    assert "next: h5sweep merge 'got out' -o OUTPUT makes one file of them" in done.stdout
+    done = terminal.run("merge", "got out", "-o", "layouts.h5")
+    assert f"({TASKS} tasks of 1 file" in done.stderr
+    done = terminal.run("salvage", path, "-o", "my layouts.h5")
+    assert "next: h5sweep merge 'my layouts.h5'; h5sweep missing 'my layouts.h5'" in done.stdout
+
+
 def test_the_json_has_a_schema(worker: Any, terminal: Terminal) -> None:
     """--json gives one object with the counts, and exit code 3 while something is lost."""
     path = worker("group earliest")

@@ -385,11 +385,14 @@ class ForeignFile:
                 yield name, attribute
 
     def leave_out_attributes(self, group: Object, where: str) -> None:
-        """Say that attributes of a group which is no task are not in the output, but their values
-        are in the audit trail."""
-        for name, attribute in group.attributes.items():
+        """Have the attributes of what is no task in the audit trail, and say so."""
+        for attribute in group.attributes.values():
             self.leave_out_attribute(group.path, attribute)
-            self.about.note(f"the attribute {name} of {where} is only in the audit trail")
+        names = list(group.attributes)
+        is_one, more = len(names) == 1, len(names) - MOST_NAMED
+        text = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        words = f"attribute {text} of {where} is" if is_one else f"attributes {text} of {where} are"
+        self.about.note(f"the {words} only in the audit trail")
 
     def encoded(self, result: dict[str, Array], place: str) -> tuple[bytes, bytes]:
         """Schema and data of a record; the error names the file and the task."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .evidence import Candidate, Label
@@ -97,11 +99,16 @@ class SalvageReport:
         needs_key = any("no key" in loss.why for file in self.files for loss in file.losses)
         if needs_key and not self.recovered:
             return "say how tasks are told apart: --key 'farm{farm_id:d}_s{seed:d}', or --key a,b"
-        if self.recovered and not any(file.records for file in self.files):
+        if not self.recovered:
+            return "run the tasks of these files again"
+        records = next((file.records for file in self.files if file.records), None)
+        if records is None:
             return "the same with -o OUTPUT writes these results into its run folder"
-        if self.output is not None and self.recovered:
-            return f"h5sweep merge {self.output}; h5sweep missing {self.output} lists the rest"
-        return "run the tasks of these files again" if not self.recovered else "h5sweep merge"
+        if self.output is not None:
+            output = shlex.quote(self.output)
+            return f"h5sweep merge {output}; h5sweep missing {output} lists the rest"
+        folder = shlex.quote(str(Path(records).parent))
+        return f"h5sweep merge {folder} -o OUTPUT makes one file of them"
 
 
 def report_text(report: SalvageReport) -> str:
