@@ -24,6 +24,7 @@ from .hdf5.tree import Dataset, data_extents
 from .tasks import Cell, Group, Proof
 
 PAGE_BYTES = 4096
+_ZEROS = bytes(PAGE_BYTES)
 FEW_BYTES = 16  # of zeros at the edge of what lies in a page
 LOST_PAGE = "it lies in a page of zeros that reaches beyond it: a lost page"
 NO_CHUNK = "a chunk of it is in no index"
@@ -329,7 +330,8 @@ class CarvedVariable:
         ]
 
     def _is_zero(self, page: int) -> bool:
-        return not any(self.file.source.read(page, min(PAGE_BYTES, self.file.source.size - page)))
+        data = self.file.source.read(page, min(PAGE_BYTES, self.file.source.size - page))
+        return data == _ZEROS[: len(data)]
 
     def place(self, row: int | None) -> Extents:
         """Where its data are, or should be: offsets in the file and sizes."""
