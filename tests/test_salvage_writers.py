@@ -199,6 +199,46 @@ def test_a_lost_page_within_a_chunk_gives_nothing_wrong(settings: Any, tmp_path:
         salvaged(lost, tmp_path, truth)
 
 
+SORTED = {
+    "farms": (np.repeat([0, 1], 1100), 4096),
+    "farms, small chunks": (np.repeat([0, 1], 1100), 800),
+    "kinds of each farm": (np.tile(np.repeat([0, 1], 1030), 2), 4096),
+    "never": (np.repeat([2, 1], 1100), 4096),
+}
+
+
+@pytest.mark.parametrize(("column", "chunk"), SORTED.values(), ids=SORTED)
+def test_zeros_for_hundreds_of_rows_are_values(column: Any, chunk: int, tmp_path: Path) -> None:
+    """A parameter may be zero for long, in pages of zeros; a page that was lost gives none."""
+    content, truth = _table({"case": column}, chunk)
+    assert salvaged(content, tmp_path, truth) >= 0.95 * len(column)
+    for start in range(8192, min(len(content), 8192 + len(column) * 8), 2 * 4096):
+        salvaged(content[:start] + bytes(4096) + content[start + 4096 :], tmp_path, truth)
+
+
+def test_rare_values_are_not_taken_for_zeros_where_a_page_is_lost(tmp_path: Path) -> None:
+    """Zeros around a page say nothing of a column that is not zero now and then."""
+    flag = (np.arange(2200) % 97 == 50).astype("i8")
+    content, truth = _table({"flag": flag}, 4096)
+    for start in range(8192, len(content) - 4096, 2 * 4096):
+        salvaged(content[:start] + bytes(4096) + content[start + 4096 :], tmp_path, truth)
+
+
+def _table(columns: dict[str, Any], chunk: int) -> tuple[bytes, Results]:
+    """Rows told apart by `case` and `seed`; each column is a result, or part of the key."""
+    rows = len(next(iter(columns.values())))
+    every = {"case": np.full(rows, 7), **columns, "seed": np.arange(1, rows + 1)}
+    every["x"] = np.random.default_rng(1).uniform(1, 2, rows)
+    recorder, truth = Recorder(), Results()
+    with h5py.File(recorder, "w", libver="latest") as file:
+        for name, values in every.items():
+            file.create_dataset(name, data=values, maxshape=(None,), chunks=(chunk,))
+    for row in range(rows):
+        key = int(every["case"][row]), int(every["seed"][row])
+        truth[key] = {name: every[name][row] for name in every if name not in ("case", "seed")}
+    return recorder.getvalue(), truth
+
+
 def test_a_table_of_endless_rows_comes_to_an_end(tmp_path: Path) -> None:
     """Columns that claim more rows than there can be give those that are there."""
     recorder, truth = Recorder(), Results()

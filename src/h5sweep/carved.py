@@ -22,8 +22,8 @@ from .hdf5.messages import Attribute, Storage
 from .hdf5.rescue import Stored, chunk_bytes, read_stored
 from .hdf5.tree import Dataset, data_extents
 from .tasks import Cell, Group, Proof
+from .zero_rows import PAGE_BYTES, ZeroRows
 
-PAGE_BYTES = 4096
 _ZEROS = bytes(PAGE_BYTES)
 FEW_BYTES = 16  # of zeros at the edge of what lies in a page
 LOST_PAGE = "it lies in a page of zeros that reaches beyond it: a lost page"
@@ -141,9 +141,34 @@ class CarvedVariable:
         """Whether zeros may stand for something lost: in each field of a row, or anywhere ("")."""
         parts = self.fields if row is not None else {}
         if not parts or len(places) != 1:
-            return {"": max((self._gap(at, size) for at, size in places), default=Gap.NONE)}
+            gap = max((self._gap(at, size) for at, size in places), default=Gap.NONE)
+            are_values = gap is Gap.MAYBE and row is not None and self._is_value(row)
+            return {"": Gap.NONE if are_values else gap}
         (start, _), *_ = places
         return {name: self._gap(start + at, size) for name, (at, size) in parts.items()}
+
+    def _is_value(self, row: int) -> bool:
+        """Whether zeros in pages of zeros are values, because all around them are zeros too."""
+        is_single = len(self.shape or ()) == 1 and self.dataset.type.size <= FEW_BYTES
+        return is_single and not self.dataset.filters and self._zero_rows.are_values(row)
+
+    @cached_property
+    def _zero_rows(self) -> ZeroRows:
+        rows, row_bytes = (self.shape or (0,))[0], self.dataset.type.size
+        return ZeroRows(rows, row_bytes, self._row_start, self.file.source.read, self._is_zero)
+
+    def _row_start(self, row: int) -> int | None:
+        """Where a row of single values that are not filtered lies in the file."""
+        layout, size = self.dataset.layout, self.dataset.type.size
+        if layout.storage is Storage.CHUNKED:
+            first = row // layout.chunk[0] * layout.chunk[0]
+            chunk = self.chunks.get((first,))
+            address = None if chunk is None else chunk.address + (row - first) * size
+        else:
+            is_plain = layout.storage is Storage.CONTIGUOUS and layout.address is not None
+            address = (layout.address or 0) + row * size if is_plain else None
+        is_there = address is not None and address + size <= self.file.size
+        return None if address is None or not is_there else self.start + address
 
     def _is_rescued(self, row: int | None) -> bool:
         if row is None or not self.rescued:

@@ -1,0 +1,67 @@
+"""Rows of zeros in pages of zeros: whether they are values, or a page that was lost.
+
+A lost page is zeros whatever was in it, but the rows around it are what they were. In a sweep that
+is sorted, a parameter is the same for hundreds of rows and then changes. So zeros are values if the
+rows on either side are zeros too, and if nothing that can be seen of the column changes as soon as
+it would have to behind these zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+PAGE_BYTES = 4096
+ROWS_AROUND = 8
+
+
+@dataclass
+class ZeroRows:
+    """Rows of one number or text each, as they lie in a file."""
+
+    rows: int
+    row_bytes: int
+    place_of: Callable[[int], int | None]  # where a row lies in the file
+    read: Callable[[int, int], bytes]
+    is_zero: Callable[[int], bool]  # whether a page is nothing but zeros
+    _judged: range = field(default=range(0), init=False)  # the last rows that were
+    _are_values: bool = field(default=False, init=False)
+
+    def are_values(self, row: int) -> bool:
+        """Whether a row in a page of zeros is surely zero."""
+        if row not in self._judged:
+            first, end = row, row + 1
+            while self._value(first - 1) == b"":
+                first -= 1
+            while self._value(end) == b"":
+                end += 1
+            zero = bytes(self.row_bytes)
+            around = [*range(first - ROWS_AROUND, first), *range(end, end + ROWS_AROUND)]
+            goes_on = all(self._value(other) == zero for other in around)
+            self._are_values = goes_on and end - first < self._shortest_run
+            self._judged = range(first, end)
+        return self._are_values
+
+    @cached_property
+    def _shortest_run(self) -> int:
+        """For how many rows at least a value stays the same, where its first and last are seen."""
+        shortest = self.rows
+        last: bytes | None = None
+        first, is_whole = 0, False
+        for row in range(self.rows):
+            value = self._value(row)
+            if value == last:
+                continue
+            if is_whole and value:
+                shortest = min(shortest, row - first)
+            first, is_whole, last = row, bool(last and value), value
+        return shortest
+
+    def _value(self, row: int) -> bytes | None:
+        """The bytes of a row; b"" if they lie in a page of zeros, None if there is no such row."""
+        place = self.place_of(row) if 0 <= row < self.rows else None
+        if place is None:
+            return None
+        pages = range(place // PAGE_BYTES * PAGE_BYTES, place + self.row_bytes, PAGE_BYTES)
+        return b"" if any(map(self.is_zero, pages)) else self.read(place, self.row_bytes)
