@@ -427,6 +427,19 @@ def test_a_full_disk_stops_before_anything_is_written(
     assert contents(night) == before
 
 
+def test_room_for_the_audit_trail_is_checked_too(terminal: Terminal) -> None:
+    """Of thousands of small files it may take as much as the output."""
+    folder = terminal.folder / "many"
+    folder.mkdir()
+    for number in range(300):
+        with h5py.File(folder / f"w{number}.h5", "w") as file:
+            file["seed"], file["aep"] = [number], [float(number)]
+    with tmpfs(terminal.folder / "small", "size=92k") as small:
+        done = terminal.run("merge", folder, "-o", small / "out.h5", check=1)
+        assert "make room" in done.stderr
+        assert not [path for path in small.iterdir() if path.name != ".out.h5.lock"]
+
+
 WRITER = """
 import os, signal, sys
 import h5py

@@ -47,6 +47,7 @@ Progress = Callable[[int, int], None]
 PathLike = str | os.PathLike[str]
 OURS = (Style.RECORDS, Style.OUTPUT)
 _APART = ".salvage-"
+AUDIT_BYTES = 512  # about what the audit trail takes for each input
 ATTEMPTS = 2  # a file that changes while it is read is read once more, and then refused
 
 
@@ -131,7 +132,7 @@ class _FilesMerge:
             good = self._without_merged(good)
             parts = self._parts(good)
             needed = sum(part.size_bytes for part in parts)
-            durable.require_space(self.output, needed)
+            durable.require_space(self.output, needed + len(good) * AUDIT_BYTES)
             steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
             with durable.replacing(self.output, is_synced=True) as temporary:
                 taken = _united([part.write(temporary, steps.next()) for part in parts])
