@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from .hdf5.source import Source
 from .hdf5.superblock import Superblock, mended
@@ -112,15 +112,13 @@ class SecondReader:
 
     def _take(self, process: subprocess.Popen[bytes], size: int, deadline: float) -> bytes | str:
         assert process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while len(self._buffer) < size:
-                if not selector.select(max(deadline - time.monotonic(), 0.0)):
-                    return "it hangs the HDF5 library"
-                data = os.read(process.stdout.fileno(), 1 << 20)
-                if not data:
-                    return "it kills the HDF5 library"
-                self._buffer += data
+        while len(self._buffer) < size:
+            if not _has_more(process.stdout, deadline):
+                return "it hangs the HDF5 library"
+            data = os.read(process.stdout.fileno(), 1 << 20)
+            if not data:
+                return "it kills the HDF5 library"
+            self._buffer += data
         taken = bytes(self._buffer[:size])
         del self._buffer[:size]
         return taken
@@ -136,6 +134,13 @@ class SecondReader:
                     stream.close()
         self._process = None
         self._buffer.clear()
+
+
+def _has_more(stream: IO[bytes], deadline: float) -> bool:
+    """Wait until there is something to read, or the end of it; False if it takes too long."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        return bool(selector.select(max(deadline - time.monotonic(), 0.0)))
 
 
 def _line(question: Question) -> bytes:
