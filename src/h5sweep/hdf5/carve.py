@@ -316,8 +316,10 @@ def _add_lost_names(carving: Carving) -> None:
     """Name groups that nothing leads to, out of what is left of the directory above them."""
     file, start = carving.file, carving.file.superblock.start
     groups = {o.address for o in carving.objects.values() if o.is_group and not o.parents}
-    nodes = [at - start for at in find_offsets(file.source, _SYMBOL_NODE, 5)] if groups else []
-    if len(groups) < 2 or not nodes:
+    if len(groups) < 2:  # one of them may be the root
+        return
+    nodes = [at - start for at in find_offsets(file.source, _SYMBOL_NODE, 5)]
+    if not nodes:
         return
     known = {o.address for o in carving.objects.values() if o.parents}
     heaps = sorted(_heaps_of_names(carving))
