@@ -12,6 +12,7 @@ import h5py
 import netCDF4
 import numpy as np
 import pytest
+import xarray
 from xxhash import xxh3_64_intdigest
 
 from conftest import Terminal
@@ -256,6 +257,69 @@ def test_what_later_files_say_is_compared_with_what_earlier_ones_said(merge: Mer
         with h5py.File(merge.output) as file:
             found.append((file["layout"].attrs.get("crs"), taken.taken[0].left_out))
     assert found == [(b"A", {}), (None, {"layout@crs": "B"}), (None, {"layout@crs": "A"})]
+
+
+PACKED: list[dict[str, Any]] = [
+    {"scale_factor": 0.1},
+    {"missing_value": 2},
+    {"units": "days since 2000-01-01"},
+]
+
+
+@pytest.mark.parametrize("attributes", PACKED, ids=lambda found: next(iter(found)))
+@pytest.mark.parametrize("later", ["files", "tasks", "merges", "merges without it"])
+def test_what_values_are_decoded_by_holds_for_all_rows_or_none(
+    merge: Merge, later: str, attributes: dict[str, Any]
+) -> None:
+    """What xarray reads is what it reads in the files, also of those that lack the attribute."""
+    names = ["a", "a"] if later == "tasks" else ["a", "b"]
+    paths = [merge.inputs / f"{name}.h5" for name in names]
+    lacking = 0 if later == "merges" else 1
+    for seed, path in enumerate(paths):
+        with h5py.File(path, "a") as file:
+            group = file.create_group(f"farm3_t1_s{seed}")
+            group["x"] = np.arange(1, 4) + 10 * seed
+            if seed != lacking:
+                group["x"].attrs.update(attributes)
+        if later.startswith("merges"):
+            record_tasks(merge.survey, [merge.survey.look_at(path)], merge.folder, key=KEY)
+            merge_run(merge.folder)
+    if not later.startswith("merges"):
+        merge.run()
+    with xarray.open_dataset(merge.output) as found:
+        assert found["x"].values.tolist() == [[1, 2, 3], [11, 12, 13]]
+
+
+def test_what_all_values_are_decoded_by_is_kept(merge: Merge) -> None:
+    """Packed values stay packed, with what unpacks them, also where a file lacks the column."""
+    for seed in range(3):
+        path = write_rows(merge.inputs / f"{seed}.h5", [seed])
+        with h5py.File(path, "a") as file:
+            if seed < 2:
+                file["x"] = [seed]
+                file["x"].attrs.update(scale_factor=0.5, add_offset=3.0)
+    merge.run(NAMES)
+    with xarray.open_dataset(merge.output) as found:
+        np.testing.assert_array_equal(found["x"], [3.0, 3.5, np.nan])
+
+
+def test_an_output_says_itself_of_what_type_its_columns_are(merge: Merge) -> None:
+    """A number is no truth for what a file says of it, in a key least of all; nor is a gap."""
+    for name, seeds in (("a", [1, 2]), ("b", [3, 4])):
+        with h5py.File(write_rows(merge.inputs / f"{name}.h5", seeds), "a") as file:
+            file["seed"].attrs["dtype"] = "bool"
+            if name == "a":
+                file["is_good"] = np.array([0, 1], "i1")
+                file["is_good"].attrs["dtype"] = "bool"
+                file["name"] = np.array([b"x", b"y"])
+                file["name"].attrs["_Encoding"] = "utf-8"
+    merge.run(NAMES)
+    shutil.rmtree(merge.folder.path)
+    merge.run(NAMES)
+    with xarray.open_dataset(merge.output) as found:
+        assert found["seed"].values.tolist() == [1, 2, 3, 4]
+        np.testing.assert_array_equal(found["is_good"], [0, 1, np.nan, np.nan])
+        assert found["name"].values.tolist()[:2] == ["x", "y"]
 
 
 def test_attributes_outlive_the_run_folder_and_a_run(terminal: Terminal) -> None:

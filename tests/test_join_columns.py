@@ -309,6 +309,26 @@ def test_attributes_that_differ_are_named(tmp_path: Path) -> None:
     assert "worker" in note and "w0.h5" in note and "w1.h5" in note
 
 
+@pytest.mark.parametrize("second", [None, 0.5])
+def test_what_values_are_decoded_by_holds_for_all_files_or_none(
+    second: float | None, tmp_path: Path
+) -> None:
+    """A scale factor that some files lack, or have otherwise, is in the audit trail alone."""
+    for name, factor in (("1", 0.1), ("2", second)):
+        with h5py.File(write_rows(tmp_path / f"{name}.h5", int(name), 3), "a") as file:
+            file["seed"].attrs["add_offset"] = 7.0
+            if factor is not None:
+                file["seed"].attrs["scale_factor"] = factor
+    done = join(tmp_path)
+    (note,) = done.joined.notes
+    assert "scale_factor of /seed" in note and "1.h5" in note
+    assert done.taken[0].left_out == {"/seed@scale_factor": "0.1"}
+    assert "/seed@scale_factor" not in done.taken[0].attributes
+    with h5py.File(done.output) as output:
+        assert "scale_factor" not in output["seed"].attrs
+        assert output["seed"].attrs["add_offset"] == 7.0
+
+
 def test_references_in_attributes_are_named(tmp_path: Path) -> None:
     """A reference means nothing in another file: it is left out, and said."""
     path = write_rows(tmp_path / "w0.h5", 0, 4)

@@ -27,8 +27,12 @@ _AXES = frozenset(
 )
 # Of a dataset that is an axis itself; of others PyTables has a class as well.
 _SCALE = frozenset({"CLASS", "NAME"})
-# What an output says itself; a fill value would make gaps of values that are equal to it.
-_OURS = frozenset({"_FillValue", "coordinates", "sample_dimension"})
+# What an output says itself; a fill value would make gaps of values that are equal to it, and a
+# dtype would make truths of numbers and of gaps. A text lies otherwise in the output.
+_OURS = frozenset({"_FillValue", "_Encoding", "coordinates", "dtype", "sample_dimension"})
+# By which readers make other values of those that are stored.
+_DECODING = frozenset({"_Encoding", "_FillValue", "_Unsigned", "add_offset", "calendar", "dtype"})
+_DECODING |= {"missing_value", "scale_factor"}
 _RAW = "raw"
 
 Attributes = Mapping[str, Mapping[str, Any]]  # column → attribute → its value in JSON
@@ -70,6 +74,12 @@ def attribute_text(value: Any) -> str:
 def names_axes(name: str, beside: Container[str]) -> bool:
     """Whether an attribute, beside others of these names, says which axes a dataset has or is."""
     return name in _AXES or (name in _SCALE and any(axes in beside for axes in _AXES))
+
+
+def is_decoding(name: str, value: Any) -> bool:
+    """Whether readers make other values of a column for this attribute: times, or unpacked ones."""
+    is_time = name == "units" and isinstance(value, str) and "since" in value
+    return is_time or name in _DECODING
 
 
 def has_place(name: str, value: Any) -> bool:

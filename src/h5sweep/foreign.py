@@ -245,7 +245,8 @@ class _Recording:
         self._notes: dict[str, None] = {}
         sweep = folder.load_sweep()
         attributes, units = sweep.get("attributes") or {}, sweep.get("units") or {}
-        self._attributes = UnitedAttributes(attributes, units)
+        has_results = Kind.DONE in known.state.kinds or IN_OUTPUT in known.state.kinds
+        self._attributes = UnitedAttributes(attributes, units, has_results=has_results)
 
     def take(self, one: Input, tasks: TasksOfFile) -> None:
         """Record the tasks of one file that nobody has recorded."""
@@ -259,7 +260,14 @@ class _Recording:
         taken.datasets, taken.attributes = tuple(about.datasets), tuple(about.attributes)
         taken.skipped, taken.left_out = tuple(about.skipped), about.left_out
         self._notes.update(dict.fromkeys(about.notes))
-        self._attributes.take(about.described, tasks.place, taken.left_out)
+        columns = {*about.datasets, *about.attributes}
+        is_known = bool(columns) or not tasks.keys  # not of records
+        self._attributes.take(
+            about.described,
+            columns | {*self._rule.names} if is_known else None,
+            tasks.place,
+            taken.left_out,
+        )
 
     def _take_result(self, taken: Taken, tasks: TasksOfFile, result: Result) -> None:
         row = tasks.keys[result.number]

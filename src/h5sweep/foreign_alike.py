@@ -144,6 +144,7 @@ class _SetOfTasks:
     def _describe(self, columns: list[str], holder: Object, chosen: Array, numbers: Array) -> None:
         """Note the attributes of a dataset in some groups; most have the same value in all."""
         file, dataset = self._file, holder.path[1:]
+        file.about.described.tasks.update(dict.fromkeys(columns or [dataset], len(chosen)))
         for name, attribute in file.attributes_of(dataset, holder):
             raw = self.groups.value_rows((holder.path, name), chosen)
             for places in self._equal_rows(attribute, raw):

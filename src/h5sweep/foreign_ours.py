@@ -63,6 +63,7 @@ class OutputTasks:
 
 def describe(about: About, attributes: Attributes) -> None:
     """Note what is said of parameters and results."""
+    about.described.tasks.update(attributes)
     for column, values in attributes.items():
         for name, value in values.items():
             about.described.add(Described(column, f"/{column}", name), value, [0])

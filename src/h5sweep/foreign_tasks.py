@@ -363,6 +363,7 @@ class ForeignFile:
 
     def describe(self, columns: list[str], dataset: str, holder: Object, task: int) -> None:
         """Note the attributes of a dataset: they are those of its columns if all tasks agree."""
+        self.about.described.tasks.update(columns or [dataset])
         for name, attribute in self.attributes_of(dataset, holder):
             value = self.json_of(attribute)
             for column in columns or [dataset]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .attributes import is_decoding
 from .contents import INIT, Layout, Style
 from .errors import DamagedError, UsageError
 from .hdf5.datatypes import Class
@@ -85,6 +86,9 @@ class Value:
             return self.data.hex()
 
 
+_Attributes = dict[str, dict[str, Value]]  # by the path of their object
+
+
 @dataclass
 class Part:
     """One table in files of one structure."""
@@ -101,7 +105,7 @@ class Structure:
     datasets: dict[str, Dataset]  # by path
     groups: dict[str, dict[str, Dataset]]
     growing: frozenset[str]  # paths of what may be a column
-    attributes: dict[str, dict[str, Value]]  # by the path of their object
+    attributes: _Attributes
     lost_attributes: tuple[str, ...]  # attributes that mean nothing outside their file
     group_paths: tuple[str, ...] = ()
     axes: dict[str, Axes] = field(default_factory=dict)  # by the path of their dataset
@@ -380,9 +384,9 @@ class Schema:
 
     # Attributes ----------------------------------------------------------------------------------
 
-    def _unite_attributes(self) -> dict[str, dict[str, Value]]:
+    def _unite_attributes(self) -> _Attributes:
         """The attributes of every object of the output: those of the first file that has them."""
-        united: dict[str, dict[str, Value]] = {path: {} for path in self._object_paths()}
+        united: _Attributes = {path: {} for path in self._object_paths()}
         owners = self._owners
         differing: dict[tuple[str, str], list[int]] = {}
         for number, structure in enumerate(self.structures):
@@ -393,6 +397,9 @@ class Schema:
                     if known is not value and not known.equals(value):
                         differing.setdefault((path, name), []).append(number)
                         structure.left_out[f"{path}@{name}"] = str(value)
+        for path, name in list(self._partly_decoded(united)):
+            self._leave_out(united, path, name)
+            differing.pop((path, name), None)
         for (path, name), numbers in differing.items():
             first = owners[path, name].example
             places = np.flatnonzero(np.isin(self.of_input, numbers)).tolist()
@@ -401,6 +408,29 @@ class Schema:
         lost = dict.fromkeys(text for s in self.structures for text in s.lost_attributes)
         self.notes += [f"{text} is not kept: it refers to places in its file" for text in lost]
         return united
+
+    def _partly_decoded(self, united: _Attributes) -> Iterator[tuple[str, str]]:
+        """Scale factors and the like of columns that not all files have, with the same value."""
+        for path, about in united.items():
+            for name, value in about.items():
+                if is_decoding(name, str(value)):
+                    having = [
+                        s.attributes.get(path, {}) for s in self.structures if path in s.columns
+                    ]
+                    if not all(name in own and own[name].equals(value) for own in having):
+                        yield path, name
+
+    def _leave_out(self, united: _Attributes, path: str, name: str) -> None:
+        """Keep an attribute of a column in the audit trail alone."""
+        del united[path][name]
+        first = self._owners.pop((path, name)).example
+        for structure in self.structures:
+            if (value := structure.attributes.get(path, {}).get(name)) is not None:
+                structure.left_out[f"{path}@{name}"] = str(value)
+        self.notes.append(
+            f"the attribute {name} of {path} in {first.name} is only in the audit trail: other "
+            "files lack it or have another, and readers would decode their values by it too"
+        )
 
     def attribute_owners(self) -> dict[tuple[str, str], tuple[Input, str]]:
         """From which input each attribute of the output is, and its value for people."""
@@ -477,8 +507,8 @@ def _inner(dataset: Dataset) -> tuple[int, ...]:
     return (dataset.space.dims or ())[1:]
 
 
-def _read_attributes(layout: Layout) -> tuple[dict[str, dict[str, Value]], list[str]]:
-    found: dict[str, dict[str, Value]] = {}
+def _read_attributes(layout: Layout) -> tuple[_Attributes, list[str]]:
+    found: _Attributes = {}
     lost = []
     for one in layout.tree.objects:
         for name, attribute in one.attributes.items():

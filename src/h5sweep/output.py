@@ -49,7 +49,7 @@ OWN_ATTRIBUTES = (
     "tasks_planned",
     "_NCProperties",  # netCDF's own
 )
-TIME_ATTRIBUTES = {"units", "calendar", "dtype"}
+TIME_ATTRIBUTES = {"units", "calendar"}
 BOOKKEEPING: dict[str, tuple[str, dict[str, str]]] = {
     "duration_s": ("<f8", {"units": "s", "long_name": "how long the task took"}),
     "finished_at": (
@@ -250,11 +250,10 @@ class OutputReader:
         """
         found: dict[str, dict[str, Any]] = {}
         for name in str(self.attributes["h5sweep_key"]).split():
-            is_bool = _plain(self._file[name].attrs.get("dtype")) == "bool"
-            found[name] = self._about(name, {"dtype"} if is_bool else set())
+            found[name] = self._about(name, ())
         for column in self.columns():
             kind = "" if column.dtype == STR else np.dtype(column.dtype).kind
-            ours = {"b": {"dtype"}, "M": TIME_ATTRIBUTES, "m": TIME_ATTRIBUTES}.get(kind, set())
+            ours = TIME_ATTRIBUTES if kind and kind in "mM" else ()
             found.setdefault(column.source_name, self._about(column.name, ours))
         return {name: about for name, about in found.items() if about}
 
