@@ -209,6 +209,19 @@ def test_attributes_that_differ_between_tasks_are_in_the_audit_trail(
     assert "differ between tasks" in note and "rounds of layout" in note
 
 
+def test_attributes_of_groups_among_others_that_are_alike_are_told_apart(merge: Merge) -> None:
+    """Each value is in the audit trail under its own task, also where a few groups are unlike."""
+    path = write_groups(merge.inputs / "a.h5", range(40))
+    with h5py.File(path, "a") as file:
+        for seed in range(40):
+            group = file[f"farm3_t1_s{seed}"]
+            group["layout"].attrs["round"] = seed
+            if seed % 10 == 5:
+                group.create_dataset("more", data=np.arange(5.0), chunks=(5,))
+    (taken,) = merge.take().taken
+    assert taken.left_out == {f"/farm3_t1_s{n}/layout@round": str(n) for n in range(40)}
+
+
 @pytest.mark.parametrize("count", [3, 40])
 def test_attributes_that_no_column_can_have_are_in_the_audit_trail(
     merge: Merge, count: int

@@ -178,7 +178,7 @@ class _AlikeTasks:
             self._order = sorted(range(len(keys)), key=keys.__getitem__)
         except TypeError:  # a parameter with numbers and texts
             self._order = list(range(len(keys)))
-        self._count = len(keys)
+        self._count = rest.tasks_before = len(keys)
         self.keys = [keys[number] for number in self._order] + rest.keys
 
     def place(self, number: int) -> str:
@@ -187,12 +187,8 @@ class _AlikeTasks:
         return self._places[self._order[number]]
 
     def results(self, *, backwards: bool = False) -> Iterator[Result]:
-        rest = (
-            r._replace(number=r.number + self._count)
-            for r in self._rest.results(backwards=backwards)
-        )
         if backwards:
-            yield from rest
+            yield from self._rest.results(backwards=True)
         largest = max((tasks.example.data_bytes for tasks in self._sets), default=0)
         step = min(max(BLOCK_BYTES // max(largest, 1), 1), TASKS_AT_ONCE)
         blocks = range(0, self._count, step)
@@ -200,7 +196,7 @@ class _AlikeTasks:
             found = self._block(self._order[first : first + step], first)
             yield from reversed(found) if backwards else found
         if not backwards:
-            yield from rest
+            yield from self._rest.results()
 
     def _block(self, places: list[int], first: int) -> list[Result]:
         """The results at some places among the groups of all sets, numbered from `first` on."""

@@ -460,6 +460,7 @@ class GroupTasks:
         self._note_dropped(file)
         self._paths = list(groups)
         self.keys = list(groups.values())
+        self.tasks_before = 0  # by which the numbers of their results are larger than their places
 
     @property
     def has_datasets(self) -> bool:
@@ -486,10 +487,11 @@ class GroupTasks:
         numbers = range(len(self._paths))
         for number in reversed(numbers) if backwards else numbers:
             path = self._paths[number]
-            found = self._file.result(number, self._datasets[path], self._file.by_path[path])
+            task = self.tasks_before + number
+            found = self._file.result(task, self._datasets[path], self._file.by_path[path])
             if not found:
                 raise self._file.no_values(path)
-            yield Result(number, *self._file.encoded(found, path), self._file.finished_at)
+            yield Result(task, *self._file.encoded(found, path), self._file.finished_at)
 
 
 class _OneTask:
