@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,26 @@ def test_a_large_file_is_read_piece_by_piece(
         assert alike is not None and in_memory is not None
         assert alike.content is None and in_memory.content == path.read_bytes()
         assert values_of_alike(alike) == values_of_alike(in_memory)
+
+
+def test_large_groups_are_compared_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their headers hold, it is never in memory for all of them."""
+    monkeypatch.setattr(alike_module, "MOST_FILE_BYTES", 0)
+    monkeypatch.setattr(alike_module, "_AT_ONCE_BYTES", 1 << 20)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number in range(300):
+            file.create_group(f"s{number}").attrs["x"] = np.full(7000, number, "f8")
+    with OpenSource(tmp_path / "a.h5") as source:
+        tracemalloc.start()
+        try:
+            alike = AlikeReader().read(open_file(source))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert alike is not None and len(alike) == 300
+    assert peak < source.size / 2
 
 
 @pytest.mark.parametrize("window", [1, 100, 1 << 20])

@@ -34,7 +34,8 @@ from .tree import Dataset, Object, ObjectKind, Tree, Walk, check_overlaps
 
 LEAST_GROUPS = 8
 MOST_FILE_BYTES = 128 << 20  # that are read at once; of larger files only what is asked for
-GROUPS_AT_ONCE = 1 << 14  # that are compared with an example: some kilobytes each
+GROUPS_AT_ONCE = 1 << 14  # that are compared with an example: mostly some kilobytes each,
+_AT_ONCE_BYTES = 64 << 20  # and no more than this
 _WINDOW_BYTES = 1 << 20
 _GAP_BYTES = 4 << 10  # what is rather read than jumped over
 LARGE_BYTES = 4 << 20  # of a larger file it is worth finding out whether it has many objects
@@ -100,6 +101,11 @@ class Example:
     def data_bytes(self) -> int:
         """What the data of one group take."""
         return sum(o.dataset.size_bytes for o in self.objects if o.dataset is not None)
+
+    @property
+    def structure_bytes(self) -> int:
+        """What the structures of one group take, compact data and attributes among them."""
+        return sum(len(piece.data) for piece in self.pieces)
 
     def dataset(self, path: str) -> Dataset:
         found = next(o.dataset for o in self.objects if o.path == path)
@@ -373,9 +379,10 @@ def _are_apart(starts: Places, sizes: Places, data: Places, data_sizes: Places) 
 
 def _agree_all(example: Example, source: Source, addresses: Places) -> _Agreement:
     """`_agree` of any number of groups, a few at a time."""
+    step = max(min(GROUPS_AT_ONCE, _AT_ONCE_BYTES // example.structure_bytes), 1)
     parts = [
-        _agree(example, source, addresses[start : start + GROUPS_AT_ONCE])
-        for start in range(0, len(addresses), GROUPS_AT_ONCE)
+        _agree(example, source, addresses[start : start + step])
+        for start in range(0, len(addresses), step)
     ]
     agree = np.concatenate([part[0] for part in parts])
     # A part of which no group agrees may not have looked at all pieces.
