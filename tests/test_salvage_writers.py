@@ -199,6 +199,29 @@ def test_a_lost_page_within_a_chunk_gives_nothing_wrong(settings: Any, tmp_path:
         salvaged(lost, tmp_path, truth)
 
 
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_a_column_of_nothing_but_zeros_costs_no_row(libver: str, tmp_path: Path) -> None:
+    """A status that is 0 in all rows is so in those whose page has nothing else, too."""
+    rows, truth = 1450, Results()
+    columns = {"x": np.random.default_rng(1).uniform(1, 2, rows), "status": np.zeros(rows, "i1")}
+    keys = {"case": np.full(rows, 7), "seed": np.arange(1, rows + 1)}
+    recorder = Recorder()
+    with h5py.File(recorder, "w", libver=libver) as file:
+        for name, column in {**keys, **columns}.items():
+            file.create_dataset(name, data=column[:1000], maxshape=(None,), chunks=(1024,))
+        for name, column in {**keys, **columns}.items():
+            file[name].resize((rows,))
+            file[name][1000:] = column[1000:]
+            file.flush()
+        content = recorder.getvalue()  # it was never closed
+    for row in range(rows):
+        truth[7, row + 1] = {name: column[row] for name, column in columns.items()}
+    assert salvaged(content, tmp_path, truth) == rows
+    for start in range(0, len(content), 4096):
+        lost = content[:start] + bytes(len(content[start : start + 4096])) + content[start + 4096 :]
+        salvaged(lost, tmp_path, truth)
+
+
 SORTED = {
     "farms": (np.repeat([0, 1], 1100), 4096),
     "farms, small chunks": (np.repeat([0, 1], 1100), 800),

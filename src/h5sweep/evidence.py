@@ -89,6 +89,7 @@ class Siblings:
     shapes: dict[str, Counter[tuple[int, ...]]] = field(default_factory=dict)
     fills: Counter[str] = field(default_factory=Counter)
     gaps: Counter[str] = field(default_factory=Counter)
+    constants: set[str] = field(default_factory=set)
 
     def add(self, found: Candidate) -> None:
         self.count += 1
@@ -102,9 +103,14 @@ class Siblings:
     def is_usual(self, counts: Counter[str], name: str) -> bool:
         return counts[name] > (self.names[name] or self.count) / 2  # the key is in all of them
 
+    def note_constants(self) -> None:
+        """Note which values are zeros in all results, those in pages that are there too."""
+        self.constants = {name for name, count in self.fills.items() if count == self.names[name]}
+
     def lost_parts(self, found: Candidate) -> list[str]:
         """Which of its values have zeros as a lost page leaves them, unlike those of others."""
-        return [name for name in sorted(found.gaps) if not self.is_usual(self.gaps, name)]
+        gaps = sorted(found.gaps - self.constants)
+        return [name for name in gaps if not self.is_usual(self.gaps, name)]
 
 
 def judge_results(
@@ -125,6 +131,7 @@ def judge_results(
     siblings = Siblings(is_sound, is_closed, has_unwritten)
     for candidate in (*candidates, *others):
         siblings.add(candidate)
+    siblings.note_constants()
     lossy = [c for c in candidates if c.is_row and (c.doubt or siblings.lost_parts(c))]
     for candidate in lossy:  # their zeros are no sign that zeros are values, in this table
         siblings.fills.subtract(candidate.fills)
