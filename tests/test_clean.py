@@ -201,6 +201,15 @@ def test_a_file_with_a_failure_that_counts_stays(terminal: Terminal, study: Any)
     assert "is up to date" in terminal.run("run", "study.py", "-o", "out.h5", "-j", "1").stderr
 
 
+def test_each_file_is_one_line_whatever_its_name(terminal: Terminal) -> None:
+    """A name with a line break in it does not look like a second file."""
+    with h5py.File(terminal.folder / "a\n  b.h5", "w") as file:
+        file["seed"], file["aep"] = np.arange(3), np.arange(3.0)
+    terminal.run("merge", "a\n  b.h5", "-o", "out.h5")
+    shown = terminal.run("clean", "out.h5").stdout.splitlines()
+    assert shown[0].startswith("1 file safe") and "a\\n  b.h5" in shown[1]
+
+
 def test_files_of_live_processes_stay(folder: RunFolder) -> None:
     """As long as the process that wrote a record file is there, it may write more."""
     write_records(folder, plan_product({"seed": range(2)}), {0: {"x": 1.0}, 1: {"x": 2.0}})

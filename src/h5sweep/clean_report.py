@@ -10,7 +10,7 @@ from typing import Any
 
 from .clean import CleanReport
 from .quarantine import Item, Quarantine, Stage
-from .units import count_text, size_text
+from .units import count_text, printable, size_text
 
 SCHEMA = "h5sweep.clean/1"
 MOST_LINES = 8  # files shown of one kind, unless all are wanted
@@ -135,6 +135,6 @@ def _shortest(path: Path) -> Path:
 def _shown(texts: Iterable[str], most: int | None) -> Iterator[str]:
     texts = list(texts)
     shown = texts if most is None or len(texts) <= most else texts[: most - 1]
-    yield from (f"  {text}" for text in shown)
+    yield from (f"  {printable(text, breaks='')}" for text in shown)
     if len(shown) < len(texts):
         yield f"  … and {len(texts) - len(shown):,} more (--all shows them)"
