@@ -13,6 +13,7 @@ from xxhash import xxh3_64_intdigest
 
 from check_samples import flip, set_flags, write_columns
 from h5sweep import findings, inputs
+from h5sweep.audit_files import absolute_paths
 from h5sweep.errors import ChangedError
 from h5sweep.inputs import Input, Survey
 
@@ -42,6 +43,18 @@ def test_each_file_is_there_once(tmp_path: Path) -> None:
     os.link(tmp_path / "w1.h5", tmp_path / "w3.h5")
     found = Survey().look_at_all([tmp_path], leave_out=[tmp_path / "w2.h5"])
     assert [one.path.name for one in found] == ["w1.h5"]
+
+
+def test_a_path_out_of_a_link_is_where_it_leads(tmp_path: Path) -> None:
+    """`link/..` is the folder above what the link leads to; two files there are two."""
+    for name in ("in", "real/sub"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "in/link").symlink_to(tmp_path / "real/sub")
+    write_columns(tmp_path / "in/w.h5")
+    write_columns(tmp_path / "real/w.h5", 24)
+    found = Survey().look_at_all([f"{tmp_path}/in/w.h5", f"{tmp_path}/in/link/../w.h5"])
+    expected = [str(tmp_path / "real/w.h5"), str(tmp_path / "in/w.h5")]
+    assert sorted(absolute_paths(found)) == sorted(expected)
 
 
 @pytest.mark.parametrize("rows", [20, 9000])

@@ -5,7 +5,6 @@ Apart from `audit`, which a run's merge needs too: it must not load the readers 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 from .audit import AuditEntry, AuditInput, Conflict, Refused, compact_json
 from .inputs import Input, Taken
+from .places import absolute
 
 
 def entry_of_files(
@@ -102,9 +102,3 @@ def absolute_paths(inputs: Sequence[Input]) -> list[str]:
     if all(map(str.startswith, names, repeat("/"))) and "/." not in text and "//" not in text:
         return names
     return [absolute(name, here) for name in names]
-
-
-def absolute(name: str, here: str) -> str:
-    """The path without resolving it: links are not followed."""
-    path = name if name.startswith("/") else f"{here}/{name}"
-    return os.path.normpath(path) if "/." in path or "//" in path else path

@@ -24,7 +24,6 @@ from xxhash import xxh3_64_intdigest
 from . import durable
 from .adopt import number_all, tasks_of_output
 from .audit import Conflict
-from .audit_files import absolute
 from .contents import Style
 from .errors import ConflictError, UsageError
 from .folder import RunFolder
@@ -44,6 +43,7 @@ from .inputs import Input, OnConflict, Survey, Taken, xxh3_of
 from .key_rule import KeyRow, KeyRule
 from .keys import as_type
 from .output import OutputReader
+from .places import absolute
 from .plan import Key, Plan, Value, key_text, value_json
 from .processes import this_process
 from .records import FORMAT, NO_TASK, Kind, RecordFile, json_bytes, pack_record

@@ -25,7 +25,7 @@ from .audit import (
     audit_path,
     read_entries,
 )
-from .audit_files import Listing, absolute, absolute_paths, entry_of_files, list_taken
+from .audit_files import Listing, absolute_paths, entry_of_files, list_taken
 from .contents import Contents, Style
 from .errors import ChangedError, DamagedError, UsageError
 from .files_report import FilesReport
@@ -38,6 +38,7 @@ from .join_groups import JoinedGroups
 from .lock import holding, holding_output
 from .merge import merge_run
 from .merged_file import Version, digest_of, inputs_of, mark_as_merged
+from .places import absolute
 from .policy import OnDamaged, Policy, separate
 from .siblings import Family
 from .taken_rows import TakenRows

@@ -23,7 +23,6 @@ from pathlib import Path
 from xxhash import xxh3_64_intdigest
 
 from .audit import Conflict
-from .audit_files import absolute
 from .contents import Layout
 from .errors import ConflictError, DamagedError
 from .group_writer import GroupWriter
@@ -33,6 +32,7 @@ from .hdf5.file import Hdf5File, open_file
 from .hdf5.source import OpenSource, Source
 from .hdf5.tree import Object, read_whole_tree
 from .inputs import Input, OnConflict, Survey, Taken, differing_text, xxh3_of
+from .places import absolute
 from .task_groups import TaskGroups, refuse_references, task_groups_of, unequal_groups
 from .units import count_text
 

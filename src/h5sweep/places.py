@@ -46,12 +46,22 @@ def find_places(
 def _each_once(texts: Sequence[str], on_link: _OnLink) -> Iterator[Place]:
     """Two paths may spell one file in two ways."""
     seen: set[str] = set()
+    here = str(Path.cwd())
     for text in texts:
         for place in _expand(text, on_link):
-            name = os.path.abspath(place.path)  # noqa: PTH100 (Path.absolute keeps `..`)
+            name = absolute(place.path, here)
             if name not in seen:
                 seen.add(name)
                 yield place
+
+
+def absolute(name: str, here: str) -> str:
+    """The path without resolving it: links are not followed, but where `..` leads out of one."""
+    path = name if name.startswith("/") else f"{here}/{name}"
+    if "/../" in path:
+        folder, _, last = path.rpartition("/")
+        path = f"{os.path.realpath(folder)}/{last}"
+    return os.path.normpath(path) if "/." in path or "//" in path else path
 
 
 def _expand(text: str, on_link: _OnLink) -> Iterator[Place]:
