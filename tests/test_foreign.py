@@ -365,6 +365,27 @@ def test_attributes_outlive_the_run_folder_and_a_run(terminal: Terminal) -> None
         assert_described(file["aep"], {"units": "GW h"})
 
 
+def test_a_run_says_what_may_not_fit_its_results(terminal: Terminal) -> None:
+    """Units of its own, and attributes by which readers make other values of what they read."""
+    write_groups(terminal.folder / "a.h5", [0])
+    describe_groups(terminal.folder / "a.h5", units="km", scale_factor=0.5)
+    terminal.run("merge", "a.h5", "-o", "out.h5", "--key", KEY)
+    terminal.write(
+        "study.py",
+        """
+        import h5sweep
+        import numpy as np
+
+        @h5sweep.sweep(farm_id=[3], farm_type=[1], seed=range(2), units={"layout": "m"})
+        def study(farm_id, farm_type, seed):
+            return {"layout": np.zeros((5, 2)), "aep": 0.0}
+        """,
+    )
+    said = terminal.run("run", "study.py", "-o", "out.h5").stderr
+    assert "layout is in m by the study and was in km in files that were merged" in said
+    assert "layout has the scale_factor 0.5 of files that were merged" in said
+
+
 @pytest.mark.parametrize(
     "settings", [{}, {"compression": "gzip", "shuffle": True}, {"compression": "lzf"}]
 )

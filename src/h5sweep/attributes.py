@@ -6,7 +6,7 @@ bit. What cannot be decoded is kept as its raw bytes, which are for the audit tr
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,23 @@ def is_decoding(name: str, value: Any) -> bool:
     """Whether readers make other values of a column for this attribute: times, or unpacked ones."""
     is_time = name == "units" and isinstance(value, str) and "since" in value
     return is_time or name in _DECODING
+
+
+def disagreements(attributes: Attributes, units: Mapping[str, str]) -> Iterator[str]:
+    """What to say if attributes of merged files may not fit what is computed now, in `units`."""
+    for column, about in attributes.items():
+        for name, value in about.items():
+            text = "" if value is None else attribute_text(value)
+            if text and name == "units" and units.get(column, text) != text:
+                yield (
+                    f"{column} is in {units[column]} by the study and was in {text} in files that "
+                    "were merged: the output says what the study says, of their results too"
+                )
+            elif text and is_decoding(name, value):
+                yield (
+                    f"{column} has the {name} {text} of files that were merged, which readers "
+                    "apply to what is computed now as well: return such values, or give another -o"
+                )
 
 
 def has_place(name: str, value: Any) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from . import provenance
 from .adopt import adopt_output, is_up_to_date, ranges_of
+from .attributes import disagreements
 from .errors import InterruptedRunError, StorageError, WrongFolderError
 from .folder import RunFolder
 from .launch import LaunchOrder
@@ -182,6 +183,9 @@ def _save_sweep(
             f"{declaration.name} is not the code it was in earlier runs; their results are kept "
             "(for a fresh start choose another output with -o)"
         )
+    attributes = earlier.get("attributes") or {}  # those of files that were merged
+    for text in disagreements(attributes, declaration.units):
+        display.say(text)
     study = Path(declaration.reference().path)
     about = provenance.describe(study)
     folder.save_sweep(
@@ -190,7 +194,7 @@ def _save_sweep(
             "study": str(study),
             "dims": declaration.dims,
             "units": declaration.units,
-            "attributes": earlier.get("attributes") or {},  # those of files that were merged
+            "attributes": attributes,
             "source": source,
             "source_sha256": digest,
             "undeclared": undeclared,
