@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -163,13 +164,14 @@ class Survey:
 
         They are in the natural order of their paths.
         """
-        written = files_being_written()
-        seen = {identity for path in leave_out if (identity := _identity(path)) is not None}
+        met = _Met(files_being_written())
+        for identity in filter(None, map(_identity, leave_out)):
+            met.is_first(*identity)
         places = iter(find_places(paths, on_link=self.linked_folders.append))
         found, count = list[Input](), 1
         while some := list(islice(places, count)):
-            alike = self._look_at_once(some, written, seen) if count > 1 else []
-            found += alike or self._look_at_each(some, written, seen)
+            alike = self._look_at_once(some, met) if count > 1 else []
+            found += alike or self._look_at_each(some, met)
             # As long as files are alike, ever more of them are read at once.
             are_alike = bool(alike) or (count == 1 and self._latest is not None)
             count = min(2 * count, MOST_AT_ONCE) if are_alike else 1
@@ -177,24 +179,21 @@ class Survey:
 
     def look_at(self, path: Path, written: dict[Identity, str] | None = None) -> Input:
         """Judge one file by its bytes; nothing is raised for what it holds."""
-        one = self._look(os.fspath(path), written or {}, set())
+        one = self._look(os.fspath(path), _Met(written or {}))
         assert one is not None  # nothing was seen before
         return one
 
-    def _look_at_once(
-        self, places: Sequence[Place], written: dict[Identity, str], seen: set[Identity]
-    ) -> list[Input]:
+    def _look_at_once(self, places: Sequence[Place], met: _Met) -> list[Input]:
         """Look at files that are all like the one before; nothing if one of them is not."""
         known, paths = self._latest, [place.path for place in places]
         if known is None or (read := _read_files(paths, known.size_bytes)) is None:
             return []
-        are_new = len(read.identities) == len(paths) and read.identities.isdisjoint(seen)
-        if not are_new or not read.identities.isdisjoint(written):
+        if len(read.inodes) < len(paths) or met.has_any(read.device, read.inodes):
             return []
         data = [known.data_in(content) for content in read.contents]
         if None in data or len(paths) * known.kept.file_bytes > self._bytes_left:
             return []
-        seen |= read.identities
+        met.add(read.device, read.inodes)
         number = self._keep(known, b"".join(filter(None, data)))
         size, inside, family, kept = known.size_bytes, known.contents, known.family, known.kept
         checksums = map(xxh3_64_intdigest, read.contents)
@@ -209,16 +208,14 @@ class Survey:
         self._bytes_left -= len(data)
         return known.kept.add(data)
 
-    def _look_at_each(
-        self, places: Sequence[Place], written: dict[Identity, str], seen: set[Identity]
-    ) -> Iterator[Input]:
+    def _look_at_each(self, places: Sequence[Place], met: _Met) -> Iterator[Input]:
         for place in places:
-            one = self._look(place.path, written, seen)
+            one = self._look(place.path, met)
             if one is not None and (one.state is not State.NOT_HDF5 or place.claims_hdf5):
                 yield one
 
-    def _look(self, path: str, written: dict[Identity, str], seen: set[Identity]) -> Input | None:
-        """Judge one file; None if it is one of those `seen`, under another name."""
+    def _look(self, path: str, met: _Met) -> Input | None:
+        """Judge one file; None if it was met before, under another name."""
         try:
             descriptor = os.open(path, READ_AT_ONCE)
         except OSError as error:
@@ -226,14 +223,12 @@ class Survey:
             return Input(path, 0, 0, (findings.UNREADABLE.finding(why=why),))
         try:
             status = os.fstat(descriptor)
-            identity = status.st_dev, status.st_ino
-            if identity in seen:
+            if not met.is_first(*identity_of(status)):
                 return None
-            seen.add(identity)
             one = Input(path, status.st_size, status.st_mtime_ns)
             if not stat.S_ISREG(status.st_mode):
                 one.findings = (findings.NOT_HDF5.finding(what="no regular file"),)
-            elif (who := written.get(identity)) is not None:
+            elif (who := met.written.get(identity_of(status))) is not None:
                 one.findings = (findings.LIVE.finding(who=who),)
             else:
                 self._judge(one, descriptor)
@@ -374,10 +369,36 @@ def _data_elsewhere(layout: Layout) -> Iterator[Finding]:
             yield findings.FEATURE.finding(where=path, why="its data are in another file")
 
 
+class _Met:
+    """Which files a survey has met, whatever their names, and which are being written."""
+
+    def __init__(self, written: dict[Identity, str]) -> None:
+        self.written = written
+        self._before: dict[int, set[int]] = defaultdict(set)  # inodes, by their devices
+        self._written: dict[int, set[int]] = defaultdict(set)
+        for device, inode in written:
+            self._written[device].add(inode)
+
+    def is_first(self, device: int, inode: int) -> bool:
+        """Whether a file is met for the first time; from now on it is not."""
+        is_first = inode not in self._before[device]
+        self._before[device].add(inode)
+        return is_first
+
+    def has_any(self, device: int, inodes: set[int]) -> bool:
+        """Whether any of these was met, or is being written."""
+        known = self._before[device], self._written[device]
+        return not all(map(inodes.isdisjoint, known))
+
+    def add(self, device: int, inodes: set[int]) -> None:
+        self._before[device] |= inodes
+
+
 class _Batch(NamedTuple):
     """Files that were read at once."""
 
-    identities: set[Identity]
+    device: int
+    inodes: set[int]
     modified_ns: list[int]
     contents: list[bytes]
 
@@ -401,13 +422,15 @@ def _read_files(paths: Sequence[str], size_bytes: int) -> _Batch | None:
             os.close(descriptor)
     if any(size != size_bytes or not stat.S_ISREG(mode) for size, mode in set(map(_kind, found))):
         return None
-    modified_ns, changed_ns = map(_modified_ns, found), map(_changed_ns, found)
-    read = _Batch(set(map(identity_of, found)), list(modified_ns), contents)
-    is_settled = max(*read.modified_ns, *changed_ns) < begun_ns - SETTLED_NS
-    return read if is_settled and set(map(len, contents)) == {size_bytes} else None
+    device, *others = set(map(_device, found))
+    read = _Batch(device, set(map(_inode, found)), list(map(_modified_ns, found)), contents)
+    is_settled = max(*read.modified_ns, *map(_changed_ns, found)) < begun_ns - SETTLED_NS
+    are_whole = set(map(len, contents)) == {size_bytes}
+    return read if is_settled and are_whole and not others else None
 
 
 _kind = attrgetter("st_size", "st_mode")
+_device, _inode = attrgetter("st_dev"), attrgetter("st_ino")
 _modified_ns = attrgetter("st_mtime_ns")
 _changed_ns = attrgetter("st_ctime_ns")  # which nobody can set back
 

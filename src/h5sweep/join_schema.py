@@ -158,10 +158,6 @@ class Table:
     def rows(self) -> int:
         return int(self.counts.sum())
 
-    def places(self) -> list[tuple[int, int]]:
-        """For each input its first row, and how many it has."""
-        return list(zip(self.starts.tolist(), self.counts.tolist(), strict=True))
-
 
 class Schema:
     """What the output will be; UsageError, with both places named, if it cannot be."""
