@@ -273,6 +273,18 @@ def test_a_table_of_endless_rows_comes_to_an_end(tmp_path: Path) -> None:
     assert salvaged(recorder.getvalue(), tmp_path, truth) == 16
 
 
+def test_zeros_in_a_table_of_endless_rows_come_to_an_end(tmp_path: Path) -> None:
+    """Whether zeros are values is asked of the rows that there can be."""
+    recorder, truth, rows = Recorder(), Results(), 2200
+    x = np.repeat([0, 1], rows // 2)
+    with h5py.File(recorder, "w") as file:
+        for name in (*KEY.split(","), "x"):
+            file.create_dataset(name, (1 << 40,), "i8", chunks=(rows,))
+            file[name][:rows] = x if name == "x" else np.arange(1, rows + 1)
+        truth.update({(n + 1, n + 1): {"x": np.asarray(x[n])} for n in range(rows)})
+    assert salvaged(recorder.getvalue(), tmp_path, truth) >= rows / 2
+
+
 def candidate(number: int, shape: tuple[int, ...], proof: Proof) -> Candidate:
     form = (("x", "<f8", shape),)
     return Candidate({"seed": number}, f"/t{number}", Way.CARVED, form, b"", proof)

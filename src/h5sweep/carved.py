@@ -154,7 +154,9 @@ class CarvedVariable:
 
     @cached_property
     def _zero_rows(self) -> ZeroRows:
-        rows, row_bytes = (self.shape or (0,))[0], self.dataset.type.size
+        row_bytes = self.dataset.type.size
+        # A damaged header may claim any number.
+        rows = min((self.shape or (0,))[0], self.file.size // max(row_bytes, 1))
         return ZeroRows(rows, row_bytes, self._row_start, self.file.source.read, self._is_zero)
 
     def _row_start(self, row: int) -> int | None:
