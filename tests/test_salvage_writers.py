@@ -273,6 +273,18 @@ def test_a_table_of_endless_rows_comes_to_an_end(tmp_path: Path) -> None:
     assert salvaged(recorder.getvalue(), tmp_path, truth) == 16
 
 
+def test_a_chunk_far_behind_all_others_is_not_believed(tmp_path: Path) -> None:
+    """A damaged index may place one anywhere: rows up to there are not looked for."""
+    recorder, truth = Recorder(), Results()
+    with h5py.File(recorder, "w") as file:
+        for name in (*KEY.split(","), "x"):
+            file.create_dataset(name, (1 << 40,), "i8", chunks=(16,), **GZIP)
+            file[name][:16] = np.arange(1, 17)
+            file[name][-1] = 5
+        truth.update({(n, n): {"x": np.asarray(n)} for n in range(1, 17)})
+    assert salvaged(recorder.getvalue(), tmp_path, truth) == 16
+
+
 def test_zeros_in_a_table_of_endless_rows_come_to_an_end(tmp_path: Path) -> None:
     """Whether zeros are values is asked of the rows that there can be."""
     recorder, truth, rows = Recorder(), Results(), 2200

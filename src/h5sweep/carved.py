@@ -31,6 +31,7 @@ NO_CHUNK = "a chunk of it is in no index"
 LOST_PAGE_OF_CHUNK = "its chunk has zeros to the edge of a page, as a lost page leaves them"
 UNSURE_CHUNK = "it was perhaps in the making, and its filter does not tell"
 KEPT_CHUNKS = 4
+MOST_CHUNKS_LOST = 80  # in a row: a node of an index has 64
 Extents = tuple[tuple[int, int], ...]
 
 
@@ -92,9 +93,20 @@ class CarvedVariable:
     def rows_there(self) -> int:
         sides, dims = self.dataset.layout.chunk, self.shape or (1,)
         if self.dataset.layout.storage is Storage.CHUNKED:
-            return max((c.start[0] + sides[0] for c in self.dataset.chunks), default=0)
+            return self._chunks_end * sides[0]
         row_bytes = math.prod(dims[1:]) * self.dataset.type.size
         return min(dims[0], self.file.size // max(row_bytes, 1))
+
+    @cached_property
+    def _chunks_end(self) -> int:
+        """Behind which chunk there are no more; one far behind all others is not believed."""
+        side, end = self.dataset.layout.chunk[0], 0
+        numbers = sorted({chunk.start[0] // side for chunk in self.dataset.chunks})
+        for number in numbers:
+            if number > end + len(numbers) + MOST_CHUNKS_LOST:
+                break
+            end = number + 1
+        return end
 
     @property
     def start(self) -> int:
