@@ -79,4 +79,5 @@ def test_mutations_never_crash_hang_or_exhaust(count: int, seed: int, tmp_path: 
     print(done.stdout)
     grown, results = (re.search(rf"{what} (\d+)", done.stdout) for what in ("grown by", "results"))
     assert grown is not None and int(grown[1]) < 150
-    assert results is not None and int(results[1]) > count
+    least = count if "H5SWEEP_CORPUS" in os.environ else count // 2  # without it, smaller files
+    assert results is not None and int(results[1]) > least
