@@ -147,10 +147,9 @@ def append_line(path: Path, *pieces: bytes) -> None:
         try:
             size_bytes = os.fstat(descriptor).st_size
             is_torn = size_bytes > 0 and os.pread(descriptor, 1, size_bytes - 1) != b"\n"
-            for piece in (b"\n" * is_torn, *pieces, b"\n"):
-                left = memoryview(piece)
-                while left:  # a short write is how a disk that fills up shows
-                    left = left[os.write(descriptor, left) :]
+            left = memoryview(b"".join([b"\n" * is_torn, *pieces, b"\n"]))
+            while left:  # a short write is how a disk that fills up shows
+                left = left[os.write(descriptor, left) :]
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
