@@ -173,16 +173,15 @@ class CarvedVariable:
 
     def _row_start(self, row: int) -> int | None:
         """Where a row of single values that are not filtered lies in the file."""
-        layout, size = self.dataset.layout, self.dataset.type.size
+        layout, size, first = self.dataset.layout, self.dataset.type.size, 0
+        address = layout.address if layout.storage is Storage.CONTIGUOUS else None
         if layout.storage is Storage.CHUNKED:
             first = row // layout.chunk[0] * layout.chunk[0]
             chunk = self.chunks.get((first,))
-            address = None if chunk is None else chunk.address + (row - first) * size
-        else:
-            is_plain = layout.storage is Storage.CONTIGUOUS and layout.address is not None
-            address = (layout.address or 0) + row * size if is_plain else None
-        is_there = address is not None and address + size <= self.file.size
-        return None if address is None or not is_there else self.start + address
+            address = None if chunk is None else chunk.address
+        if address is None or address + (row - first + 1) * size > self.file.size:
+            return None
+        return self.start + address + (row - first) * size
 
     def _is_rescued(self, row: int | None) -> bool:
         if row is None or not self.rescued:

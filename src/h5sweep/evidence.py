@@ -104,7 +104,7 @@ class Siblings:
         return counts[name] > (self.names[name] or self.count) / 2  # the key is in all of them
 
     def note_constants(self) -> None:
-        """Note which values are zeros in all results, those in pages that are there too."""
+        """Note which values are fill values in all results, wherever these lie."""
         self.constants = {name for name, count in self.fills.items() if count == self.names[name]}
 
     def lost_parts(self, found: Candidate) -> list[str]:

@@ -165,8 +165,8 @@ class Survey:
         They are in the natural order of their paths.
         """
         met = _Met(files_being_written())
-        for identity in filter(None, map(_identity, leave_out)):
-            met.is_first(*identity)
+        for device, inode in filter(None, map(_identity, leave_out)):
+            met.add(device, {inode})
         places = iter(find_places(paths, on_link=self.linked_folders.append))
         found, count = list[Input](), 1
         while some := list(islice(places, count)):

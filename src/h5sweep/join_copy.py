@@ -280,7 +280,7 @@ def _by_column(route: Route, firsts: Firsts) -> list[tuple[Column, int, list[Str
 
 
 def _buffer(size: int) -> memoryview:
-    """Memory of this thread's own, used again and again: fresh memory costs more than it holds."""
+    """Memory of this thread's own, used again and again: fresh memory has to be mapped first."""
     found: memoryview | None = getattr(_of_thread, "buffer", None)
     if found is None or len(found) < size:
         found = _of_thread.buffer = np.empty(max(size, BLOCK_BYTES), np.uint8).data

@@ -29,7 +29,7 @@ class ZeroRows:
     _are_values: bool = field(default=False, init=False)
 
     def are_values(self, row: int) -> bool:
-        """Whether a row in a page of zeros is surely zero."""
+        """Whether a row in a page of zeros may be taken for zero."""
         if row not in self._judged:
             first, end = row, row + 1
             while self._value(first - 1) == b"":
