@@ -137,3 +137,11 @@ def _refuse_skip(report: Any) -> Any:
         report.outcome = "failed"
         report.longrepr = f"skipped, and with H5SWEEP_REQUIRE_ALL=1 nothing may be: {reason}"
     return report
+
+
+@pytest.fixture(params=["one by one", "at once"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How files that are alike are read: at once if nobody has changed them for a while."""
+    if request.param == "at once":
+        monkeypatch.setattr("h5sweep.inputs.SETTLED_NS", -(10**18))
+    return str(request.param)

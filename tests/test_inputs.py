@@ -17,13 +17,7 @@ from h5sweep.audit_files import absolute_paths
 from h5sweep.errors import ChangedError
 from h5sweep.inputs import Input, Survey
 
-
-@pytest.fixture(params=["one by one", "at once"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Files that are alike are read at once if nobody has changed them for a while."""
-    if request.param == "at once":
-        monkeypatch.setattr(inputs, "SETTLED_NS", -(10**18))
-    return str(request.param)
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def test_files_are_in_natural_order(tmp_path: Path) -> None:

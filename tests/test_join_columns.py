@@ -16,7 +16,6 @@ import xarray
 from xxhash import xxh3_64_intdigest
 
 from check_samples import flip, set_flags
-from h5sweep import inputs
 from h5sweep.audit_files import list_taken
 from h5sweep.errors import ChangedError, DamagedError, UsageError
 from h5sweep.inputs import Input, Survey, Taken
@@ -70,6 +69,9 @@ def write_rows(path: Path, first: int, rows: int, **storage: Any) -> Path:
     return write_table(path, columns, **{"chunks": 4, "maxshape": True, **storage})
 
 
+pytestmark = pytest.mark.usefixtures("way")
+
+
 def no_progress(done: int, total: int) -> None:
     assert 0 <= done <= total
 
@@ -100,13 +102,6 @@ class Join:
 
 def join(*paths: Path) -> Join:
     return Join(*paths).write().verify()
-
-
-@pytest.fixture(params=["one by one", "at once"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that are alike are read at once if nobody has changed them for a while."""
-    if request.param == "at once":
-        monkeypatch.setattr(inputs, "SETTLED_NS", -(10**18))
 
 
 # What is in the output ---------------------------------------------------------------------------
