@@ -65,8 +65,6 @@ class Column:
         codes = _little_endian(codes)
         column_type = TYPES[value["type"]]
         values = tuple(column_type(item) for item in value["values"])
-        if max(codes, default=0) >= len(values):
-            raise ValueError(f"{value['name']} has fewer values than its tasks refer to")
         return cls(value["name"], value["type"], values, codes)
 
 
