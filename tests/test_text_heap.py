@@ -17,7 +17,7 @@ from h5sweep.dimensions import Dimensions
 from h5sweep.folder import RunFolder
 from h5sweep.merge import merge_run
 from h5sweep.output import OutputReader
-from h5sweep.output_writer import OutputWriter, key_texts
+from h5sweep.output_writer import OutputWriter, compact_key_column
 from h5sweep.plan import plan_list, plan_product
 from h5sweep.text_heap import LARGE_HEAP_BYTES, LEAST_COPIES, RepeatedTexts
 from test_output import write_records
@@ -29,8 +29,8 @@ def write(path: Path, texts: list[str]) -> RepeatedTexts:
     """An output whose key column `kind` are these texts, and nothing else in it."""
     plan = plan_list([{"kind": text, "seed": seed} for seed, text in enumerate(texts)])
     tasks = np.arange(len(plan))
-    repeated = key_texts(plan, "kind", tasks)
-    assert repeated is not None
+    repeated = compact_key_column(plan, "kind", tasks)
+    assert isinstance(repeated, RepeatedTexts)
     with OutputWriter(path, [], Dimensions(len(plan), {"kind", "seed"}), compress=False) as writer:
         writer.write_attributes({"h5sweep_format": "h5sweep.output/1"})
         writer.create_columns(plan)

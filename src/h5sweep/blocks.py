@@ -146,13 +146,12 @@ class Sources:
         """Whether the data of all rows of a block have the checksums that their records state."""
         return self._records.hold(self.rows, block)
 
-    def are_verbatim(self, block: slice, columns: Sequence[DataColumn]) -> bool:
-        """Whether each row was recorded with exactly these columns, in the dtypes stored."""
-        if (self.rows.source[block] == OLD_OUTPUT).any():
-            return False
-        return self._records.have_cells(
-            self.rows.form[block], [(column.source_name, column.dtype) for column in columns]
-        )
+    def are_verbatim(self, columns: Sequence[DataColumn]) -> Array:
+        """Which rows were recorded with exactly these columns, in the dtypes stored."""
+        cells = [(column.source_name, column.dtype) for column in columns]
+        is_recorded: Array = self.rows.source != OLD_OUTPUT
+        is_recorded[is_recorded] = self._records.have_cells(self.rows.form[is_recorded], cells)
+        return is_recorded
 
     def _values(self, variants: Sequence[Variant]) -> Iterator[Array]:
         wanted = {(variant.name, variant.dtype) for variant in variants}

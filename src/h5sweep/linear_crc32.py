@@ -54,7 +54,7 @@ class LinearMap:
     def __call__(self, words: Words) -> Words:
         octets = np.ascontiguousarray(words, "<u4").view(np.uint8).reshape(-1, 4)
         first, second, third, fourth = (
-            table[octets[:, place]] for place, table in enumerate(self._tables)
+            table.take(octets[:, place]) for place, table in enumerate(self._tables)
         )
         return first ^ second ^ third ^ fourth
 

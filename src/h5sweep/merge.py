@@ -39,8 +39,9 @@ from .output import (
     RowChecksums,
     StoredColumn,
     rows_hold,
+    same_bits,
 )
-from .output_writer import OutputWriter, key_column, key_texts
+from .output_writer import OutputWriter, compact_key_column, key_column
 from .plan import RESERVED_NAMES, key_text
 from .sources import OLD_OUTPUT
 from .state import FolderState, Scanner
@@ -175,6 +176,7 @@ class _Merge:
         ]
         sizes = [column.row_bytes for column in columns]
         self._rows_are_alike = all(sizes) and sum(sizes) <= _LARGEST_ROW_BYTES
+        self._is_verbatim = self._sources.are_verbatim(columns)
         self._notes += notes + self._dimensions.notes
         self._starts = {name: np.cumsum(sizes) - sizes for name, sizes in counts.items()}
 
@@ -204,7 +206,7 @@ class _Merge:
 
     def _write_block(self, writer: OutputWriter, block: slice) -> None:
         """Write the data of some rows, and compute their checksums unless the records have them."""
-        is_verbatim = self._sources.are_verbatim(block, self.columns)
+        is_verbatim = bool(self._is_verbatim[block].all())
         if not self._is_provable(block) and not self._sources.hold(block):
             raise _UnsoundDataError(_CHANGED)
         parts = list(self._sources.parts(block))
@@ -232,10 +234,10 @@ class _Merge:
                     if isinstance(values, RepeatedTexts):
                         _require(reader.holds_texts(name, values), name)
                     else:
-                        _require(_equal(reader.whole(name), values), name)
-            _require(_equal(reader.whole("row_crc32"), self.rows.crc32), "row_crc32")
+                        _require(same_bits(reader.whole(name), values), name)
+            _require(same_bits(reader.whole("row_crc32"), self.rows.crc32), "row_crc32")
             for name, values in self._failures.items():
-                _require(_equal(reader.whole(f"failures/{name}"), values), f"failures/{name}")
+                _require(same_bits(reader.whole(f"failures/{name}"), values), f"failures/{name}")
             for name, text in self._provenance.items():
                 _require(reader.whole(f"provenance/{name}") == text, f"provenance/{name}")
 
@@ -261,17 +263,17 @@ class _Merge:
         parts = list(self._sources.parts(block))
         for column, stored in zip(self.columns, stored_columns, strict=True):
             expected, _ = assemble(column, parts, _size(block))
-            _require(_equal(stored.read(block.start, block.stop), expected), column.name)
+            _require(same_bits(stored.read(block.start, block.stop), expected), column.name)
             if column.shape_name:
                 shapes = assemble_shapes(column, parts, _size(block))
                 found = reader.slab(column.shape_name, block.start, block.stop)
-                _require(_equal(found, shapes), column.shape_name)
+                _require(same_bits(found, shapes), column.shape_name)
         if is_provable:
             raise _UnsoundDataError(_CHANGED)
 
     def _is_provable(self, block: slice) -> bool:
         """Whether rows read back can be compared with the checksums that their records state."""
-        return self._rows_are_alike and self._sources.are_verbatim(block, self.columns)
+        return self._rows_are_alike and bool(self._is_verbatim[block].all())
 
     def keep_old_aside(self) -> None:
         """Leave the old output there under another name if the new one lacks something of it."""
@@ -353,8 +355,7 @@ class _Merge:
         rows = self.rows
         yield "task", rows.tasks
         for name in self.plan.names:
-            texts = key_texts(self.plan, name, rows.tasks)
-            yield name, key_column(self.plan, name, rows.tasks) if texts is None else texts
+            yield name, compact_key_column(self.plan, name, rows.tasks)
         yield from self._dimensions.counts.values()
         yield "duration_s", rows.duration_s
         yield "finished_at", rows.finished_at
@@ -453,18 +454,6 @@ def _notes_on_records(state: FolderState) -> list[str]:
 
 def _size(block: slice) -> int:
     return int(block.stop - block.start)
-
-
-def _equal(found: Array, expected: Array) -> bool:
-    """Whether two arrays are the same, bit by bit."""
-    if found.dtype != expected.dtype or found.size != expected.size:
-        return False
-    if found.dtype == object or not found.size:
-        return np.array_equal(found, expected)
-    # Long words, because the comparison makes an array of one byte for each of them.
-    word = np.uint8 if found.nbytes % 8 else np.uint64
-    first, second = (np.ascontiguousarray(a).reshape(-1).view(word) for a in (found, expected))
-    return np.array_equal(first, second)
 
 
 def _require(holds: bool, what: str) -> None:

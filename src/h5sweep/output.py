@@ -186,16 +186,22 @@ class OutputReader:
             return False
         address = int(elements["heap"].min())
         expected, heaps = texts.lay_out(address)
-        stored = np.empty(len(heaps), np.uint8)
         return (
-            elements.tobytes() == expected.tobytes()
-            and self._fill(stored, address)
-            and stored.tobytes() == heaps
+            same_bits(elements, expected)
+            and self._are_at(address, heaps)
             and all(
                 dataset[rows].tolist() == [texts.texts[code] for code in texts.codes[rows]]
                 for rows in (slice(0, TEXTS_READ), slice(len(texts) - TEXTS_READ, None))
             )
         )
+
+    def _are_at(self, offset: int, pieces: Iterable[bytes]) -> bool:
+        """Whether these lie in the file from `offset` on, one behind the other."""
+        for piece in pieces:
+            if os.pread(self._raw, len(piece), offset) != piece:
+                return False
+            offset += len(piece)
+        return True
 
     def _fill(self, target: Array, offset: int | None) -> bool:
         """Read what lies at `offset` of the file into `target`; False if there is not as much."""
@@ -371,6 +377,18 @@ def rows_hold(columns: Sequence[StoredColumn], first: int, checksums: Words) -> 
             rows[column.name] = stored.view(layout[column.name])
         checksum = crc32(rows.view(np.uint8).data, checksum)
     return checksum == of_concatenation(checksums, layout.itemsize)
+
+
+def same_bits(found: Array, expected: Array) -> bool:
+    """Whether two arrays are the same, bit by bit."""
+    if found.dtype != expected.dtype or found.size != expected.size:
+        return False
+    if found.dtype == object or not found.size:
+        return np.array_equal(found, expected)
+    # Long words, because the comparison makes an array of one byte for each of them.
+    word = np.uint8 if found.nbytes % 8 else np.uint64
+    first, second = (np.ascontiguousarray(a).reshape(-1).view(word) for a in (found, expected))
+    return np.array_equal(first, second)
 
 
 class RowChecksums:

@@ -46,7 +46,7 @@ class OutputWriter:
             path, "w", libver=("earliest", "v110"), track_order=True, locking=False
         )
         self._raw = os.open(path, os.O_RDWR)
-        self._repeated: dict[str, tuple[Array, bytes]] = {}
+        self._repeated: dict[str, tuple[Array, list[bytes]]] = {}
         self._dimensions = dimensions
         self._raw_offsets: dict[str, int] = {}
         self._text_offsets: dict[str, int] = {}
@@ -132,8 +132,9 @@ class OutputWriter:
             end += -end % 8
             elements["heap"] += end
             durable.write_all(self._raw, elements.view(np.uint8).data, self._text_offsets[name])
-            durable.write_all(self._raw, memoryview(heaps), end)
-            end += len(heaps)
+            for heap in heaps:
+                durable.write_all(self._raw, memoryview(heap), end)
+                end += len(heap)
         source = FileSource(self._raw, end)
         durable.write_all(self._raw, memoryview(mended(source, read_superblock(source, 0))), 0)
 
@@ -199,14 +200,17 @@ class OutputWriter:
 def key_column(plan: Plan, name: str, tasks: Array) -> Array:
     """The stored values of one key column for these tasks; text as bytes objects."""
     distinct, codes = _key_codes(plan, name, tasks)
-    return distinct[codes]
+    return distinct.take(codes)
 
 
-def key_texts(plan: Plan, name: str, tasks: Array) -> RepeatedTexts | None:
-    """The same for a column of texts of which there are few different ones; None for others."""
+def compact_key_column(plan: Plan, name: str, tasks: Array) -> Array | RepeatedTexts:
+    """The same; but texts of which there are few different ones as such."""
     distinct, codes = _key_codes(plan, name, tasks)
-    texts = RepeatedTexts(distinct.tolist(), codes)
-    return texts if distinct.dtype == object and texts.is_worth_it else None
+    if distinct.dtype == object:
+        texts = RepeatedTexts(distinct.tolist(), codes)
+        if texts.is_worth_it:
+            return texts
+    return distinct.take(codes)
 
 
 def _key_codes(plan: Plan, name: str, tasks: Array) -> tuple[Array, Array]:
@@ -216,7 +220,7 @@ def _key_codes(plan: Plan, name: str, tasks: Array) -> tuple[Array, Array]:
     distinct = np.empty(len(column.values), dtype)
     distinct[:] = [v.encode() if isinstance(v, str) else v for v in column.values]
     codes = np.frombuffer(column.codes, np.uint32) if len(column.codes) else np.empty(0, np.uint32)
-    return distinct, codes[tasks]
+    return distinct, codes.take(tasks)
 
 
 def _create_dataset(

@@ -155,6 +155,8 @@ class Forms:
 
     def structure_of(self, forms: Array) -> Array:
         """The number of each form's structure."""
+        if len(self.structures) <= 1:
+            return np.broadcast_to(np.int32(0), forms.shape)
         return np.frombuffer(self._structure_of_form, np.int32)[forms]
 
     def axes_of(self, forms: Array, structure: int) -> Array:
@@ -246,13 +248,14 @@ class RecordSource:
                 return False
         return True
 
-    def have_cells(self, forms: Array, cells: list[tuple[str, str]]) -> bool:
-        """Whether records of these forms hold exactly these names and dtypes, in this order."""
+    def have_cells(self, forms: Array, cells: list[tuple[str, str]]) -> Array:
+        """Which of these forms consist of exactly these names and dtypes, in this order."""
         alike = [
             [(name, dtype) for name, dtype, _ in structure] == cells
             for structure in self.forms.structures
         ]
-        return bool(np.array(alike)[self.forms.structure_of(forms)].all())
+        have: Array = np.array(alike, bool)[self.forms.structure_of(forms)]
+        return have
 
     def cells(self, rows: Rows) -> Iterator[Cells]:
         """What the located rows hold, known from their forms alone."""
