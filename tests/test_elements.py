@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from h5sweep.elements import Elements, decode_elements
+from h5sweep.elements import DoubtfulElements, Elements
 from h5sweep.hdf5.datatypes import Class, Datatype
 from h5sweep.hdf5.errors import Damaged, Unsupported
 from h5sweep.hdf5.file import open_file
@@ -115,7 +115,7 @@ def test_a_text_of_other_characters_is_doubtful(tmp_path: Path, write: Write, da
     elements, attribute = write(np.bytes_(data))
     file = open_file(Source((tmp_path / "a.h5").read_bytes()))
     with pytest.raises(Damaged, match="other characters"):
-        decode_elements(file, attribute.type, attribute.value, ())
+        DoubtfulElements(file).decode(attribute.type, attribute.value, ())
     if data.isascii():
         assert str(decode(elements, attribute)[""]) == data.decode()
     else:

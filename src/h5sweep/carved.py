@@ -13,18 +13,18 @@ from functools import cached_property
 
 import numpy as np
 
-from .elements import decode_elements, field_places
+from .elements import DoubtfulElements, field_places
 from .hdf5.carve import Carved, Carving
 from .hdf5.chunks import Chunk
 from .hdf5.data import fill_bytes, is_fill, overlap
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute, Storage
 from .hdf5.rescue import Stored, chunk_bytes, read_stored
+from .hdf5.source import beyond_text
 from .hdf5.tree import Dataset, data_extents
 from .tasks import Cell, Group, Proof
-from .zero_rows import PAGE_BYTES, ZeroRows
+from .zero_rows import PAGE_BYTES, ZeroPages, ZeroRows
 
-_ZEROS = bytes(PAGE_BYTES)
 FEW_BYTES = 16  # of zeros at the edge of what lies in a page
 LOST_PAGE = "it lies in a page of zeros that reaches beyond it: a lost page"
 NO_CHUNK = "a chunk of it is in no index"
@@ -52,12 +52,21 @@ class Rescued:
     doubt: str = ""
 
 
+class Shared:
+    """What all variables of a file remember together."""
+
+    def __init__(self, carving: Carving) -> None:
+        self.elements = DoubtfulElements(carving.file)
+        self.pages = ZeroPages(carving.file.source)
+
+
 class CarvedVariable:
     """A dataset that was found in a file, read by its bytes."""
 
-    def __init__(self, carving: Carving, carved: Carved, most_bytes: int) -> None:
+    def __init__(self, carving: Carving, carved: Carved, most_bytes: int, shared: Shared) -> None:
         assert carved.object.dataset is not None
         self.file = carving.file
+        self.elements, self._pages = shared.elements, shared.pages
         self.dataset: Dataset = carved.object.dataset
         self.is_checked = carved.is_checked
         self.doubt = "its header is torn" if carved.is_torn else ""
@@ -65,7 +74,7 @@ class CarvedVariable:
         self.attributes = {
             name: cell.value
             for name, attribute in carved.object.attributes.items()
-            if (cell := attribute_cell(carving, carved, attribute)) is not None
+            if (cell := _attribute_cell(self.elements, carved, attribute)) is not None
         }
         self.claims: list[tuple[int, int, int]] = []  # the extents of all datasets, in order
         self.zeros_from = carving.file.source.size  # the rest of the file is zeros, and lost
@@ -129,7 +138,7 @@ class CarvedVariable:
         fills = self._fills(row, data)
         gaps = self._gaps(row, places if proof is Proof.NOTHING else ())
         doubt = doubt or (LOST_PAGE if Gap.SURE in gaps.values() else "")
-        cells = decode_elements(self.file, self.dataset.type, data, shape)
+        cells = self.elements.decode(self.dataset.type, data, shape)
         proof = Proof.DOUBT if doubt else self._proof_of_type(proof)
         rescued = self._is_rescued(row)
         is_whole = row is None and proof is Proof.NOTHING and len(places) == 1
@@ -144,9 +153,10 @@ class CarvedVariable:
     def _fills(self, row: int | None, data: bytes) -> dict[str, bool]:
         """Whether these bytes are the fill value: those of each field of a row, and all ("")."""
         found = {"": bool(data) and is_fill(self.dataset, data)}
-        fill = b"" if row is None else fill_bytes(self.dataset, self.dataset.type.size)
-        for name, (at, size) in self.fields.items() if row is not None else ():
-            found[name] = data[at : at + size] == fill[at : at + size]
+        if row is not None and self.fields:
+            fill = fill_bytes(self.dataset, self.dataset.type.size)
+            for name, (at, size) in self.fields.items():
+                found[name] = data[at : at + size] == fill[at : at + size]
         return found
 
     def _gaps(self, row: int | None, places: Extents) -> dict[str, Gap]:
@@ -169,7 +179,7 @@ class CarvedVariable:
         row_bytes = self.dataset.type.size
         # A damaged header may claim any number.
         rows = min((self.shape or (0,))[0], self.file.size // max(row_bytes, 1))
-        return ZeroRows(rows, row_bytes, self._row_start, self.file.source.read, self._is_zero)
+        return ZeroRows(rows, row_bytes, self._row_start, self.file.source.read, self._pages)
 
     def _row_start(self, row: int) -> int | None:
         """Where a row of single values that are not filtered lies in the file."""
@@ -206,7 +216,11 @@ class CarvedVariable:
 
     def _proof_of_type(self, proof: Proof) -> Proof:
         """A text in a global heap has no checksum, whatever points to it."""
-        return min(proof, Proof.NOTHING) if self.dataset.type.points_elsewhere else proof
+        return min(proof, Proof.NOTHING) if self._points_elsewhere else proof
+
+    @cached_property
+    def _points_elsewhere(self) -> bool:
+        return self.dataset.type.points_elsewhere
 
     def _read_plain(self, row: int | None, size: int) -> tuple[bytes, Proof, str, Extents]:
         layout = self.dataset.layout
@@ -322,14 +336,15 @@ class CarvedVariable:
 
         So it is where a page was lost, or never written; zeros that are values end with them.
         """
-        first, end = self.start + address, self.start + address + size
+        first, end, last = self.start + address, self.start + address + size, self.file.source.size
+        if end > last:
+            raise Damaged(beyond_text(first, size, last))
         for page in range(first // PAGE_BYTES * PAGE_BYTES, end, PAGE_BYTES):
             low, high = max(page, first), min(page + PAGE_BYTES, end)
             few = min(FEW_BYTES, high - low)
-            last = min(page + PAGE_BYTES, self.file.source.size)
-            for start, stop in ((page, low + few), (high - few, last)):
-                if not any(self.file.source.read(start, stop - start)):
-                    return True
+            leading, trailing = self._pages.around(page)
+            if leading >= low + few - page or trailing >= min(page + PAGE_BYTES, last) - high + few:
+                return True
         return False
 
     def _may_be_values(self, page: int) -> bool:
@@ -364,12 +379,8 @@ class CarvedVariable:
         return [
             page
             for page in range(first, last, PAGE_BYTES)
-            if self.file.source.size - page > FEW_BYTES and self._is_zero(page)
+            if self.file.source.size - page > FEW_BYTES and self._pages.is_zero(page)
         ]
-
-    def _is_zero(self, page: int) -> bool:
-        data = self.file.source.read(page, min(PAGE_BYTES, self.file.source.size - page))
-        return data == _ZEROS[: len(data)]
 
     def place(self, row: int | None) -> Extents:
         """Where its data are, or should be: offsets in the file and sizes."""
@@ -394,14 +405,15 @@ def _grid(rows: range, dims: tuple[int, ...], sides: tuple[int, ...]) -> Iterato
 
 def view_carved(carving: Carving, most_bytes: int) -> list[Group]:
     """The groups of a file; of those that nothing leads to, none if nothing is wrong with it."""
+    shared = Shared(carving)
     variables = {
-        address: CarvedVariable(carving, carved, most_bytes)
+        address: CarvedVariable(carving, carved, most_bytes, shared)
         for address, carved in carving.objects.items()
         if carved.object.dataset is not None
     }
     _note_suspects(carving, variables)
     groups = {
-        carved.address: _group_of(carving, carved, variables)
+        carved.address: _group_of(carving, carved, variables, shared.elements)
         for carved in carving.objects.values()
         if carved.is_group and (carved.is_linked or not carving.is_sound)
     }
@@ -411,13 +423,18 @@ def view_carved(carving: Carving, most_bytes: int) -> list[Group]:
     return list(groups.values())
 
 
-def _group_of(carving: Carving, carved: Carved, variables: dict[int, CarvedVariable]) -> Group:
+def _group_of(
+    carving: Carving,
+    carved: Carved,
+    variables: dict[int, CarvedVariable],
+    elements: DoubtfulElements,
+) -> Group:
     group = Group(carved.path, is_linked=carved.is_linked)
     group.doubt = "its header is torn" if carved.is_torn else ""
     # Links are checksummed where headers are, and only there.
     group.has_checked_name = carved.is_checked and carved.is_linked
     for name, attribute in carved.object.attributes.items():
-        if (cell := attribute_cell(carving, carved, attribute)) is not None:
+        if (cell := _attribute_cell(elements, carved, attribute)) is not None:
             group.attributes[name] = cell
     for name, child in carved.links:
         found = carving.objects.get(child)
@@ -430,11 +447,11 @@ def _group_of(carving: Carving, carved: Carved, variables: dict[int, CarvedVaria
     return group
 
 
-def attribute_cell(carving: Carving, carved: Carved, attribute: Attribute) -> Cell | None:
+def _attribute_cell(
+    elements: DoubtfulElements, carved: Carved, attribute: Attribute
+) -> Cell | None:
     try:
-        cells = decode_elements(
-            carving.file, attribute.type, attribute.value, attribute.space.dims or ()
-        )
+        cells = elements.decode(attribute.type, attribute.value, attribute.space.dims or ())
     except (Damaged, Unsupported, ValueError):
         return None
     is_checked = carved.is_checked and not attribute.type.points_elsewhere

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from .hdf5.file import Hdf5File
 from .hdf5.heaps import read_global_heap
 from .values import Array
 
-_MOST_HEAPS = 64
+_MOST_HEAP_BYTES = 4 << 20
 _NUMBERS = {
     Class.INTEGER: (1, 2, 4, 8),
     Class.ENUM: (1, 2, 4, 8),
@@ -29,19 +30,13 @@ _NUMBERS = {
 }
 
 
-def decode_elements(
-    file: Hdf5File, datatype: Datatype, data: bytes, shape: tuple[int, ...]
-) -> dict[str, Array]:
-    """The elements of a damaged file: a text that nobody can have meant is Damaged."""
-    return _DoubtfulElements(file).decode(datatype, data, shape)
-
-
 class Elements:
     """The elements of one file, with the heaps that its texts lie in."""
 
     def __init__(self, file: Hdf5File) -> None:
         self._file = file
         self._heaps: OrderedDict[int, dict[int, bytes]] = OrderedDict()
+        self._heap_bytes = 0  # of those that are kept
 
     def decode(self, datatype: Datatype, data: bytes, shape: tuple[int, ...]) -> dict[str, Array]:
         """The elements as arrays of `shape`, by the names of a compound's members; else by ""."""
@@ -57,8 +52,9 @@ class Elements:
         if datatype.type is Class.VARIABLE and shape == () and base is not None:
             ((length, found),) = self.lists(datatype, data)
             return self.decode(base, found, (length,))
-        values = np.frombuffer(data, _number_dtype(datatype)).reshape(shape)
-        if _is_truth(datatype):
+        dtype, is_truth = _number_kind(datatype)
+        values = np.frombuffer(data, dtype).reshape(shape)
+        if is_truth:
             return {"": _truths(values)}
         return {"": values.astype(values.dtype.newbyteorder("="), copy=False)}
 
@@ -137,13 +133,14 @@ class Elements:
         heap = self._heaps.get(address)
         if heap is None:
             heap = self._heaps[address] = read_global_heap(self._file, address)
-            if len(self._heaps) > _MOST_HEAPS:
-                self._heaps.popitem(last=False)
+            self._heap_bytes += _size(heap)
+            while self._heap_bytes > _MOST_HEAP_BYTES:
+                self._heap_bytes -= _size(self._heaps.popitem(last=False)[1])
         return heap
 
 
-class _DoubtfulElements(Elements):
-    """The same of a damaged file, where any bytes may stand in a text's place."""
+class DoubtfulElements(Elements):
+    """The same of a damaged file: a text that nobody can have meant is Damaged."""
 
     def text(self, data: bytes) -> str:
         try:
@@ -153,6 +150,10 @@ class _DoubtfulElements(Elements):
         if not all(letter.isprintable() or letter in "\r\n\t" for letter in text):
             raise Damaged("a text of other characters")
         return text
+
+
+def _size(heap: dict[int, bytes]) -> int:
+    return sum(map(len, heap.values()))
 
 
 def field_places(datatype: Datatype) -> dict[str, tuple[int, int]]:
@@ -182,6 +183,12 @@ def require_no_lists(datatype: Datatype) -> None:
     for part in (*(member.type for member in datatype.members), datatype.base):
         if part is not None:
             require_no_lists(part)
+
+
+@lru_cache(256)  # asked for every value of every row
+def _number_kind(datatype: Datatype) -> tuple[np.dtype[Any], bool]:
+    """The dtype of a number, and whether it is a truth value."""
+    return _number_dtype(datatype), _is_truth(datatype)
 
 
 def _number_dtype(datatype: Datatype) -> np.dtype[Any]:

@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 
 from . import durable
-from .carved import NO_CHUNK, UNSURE_CHUNK, CarvedVariable, view_carved
+from .carved import NO_CHUNK, UNSURE_CHUNK, CarvedVariable, Shared, view_carved
 from .errors import DamagedError, StorageError, UsageError
 from .evidence import Candidate, Label, Way, judge_results
 from .folder import RECORDS_SUFFIX, RunFolder
@@ -365,11 +365,11 @@ class _File:
         if carving.is_sound:
             return
         index = []
-        stem = Path(self.path).stem
+        stem, shared = Path(self.path).stem, Shared(carving)
         for address, carved in carving.objects.items():
             if carved.object.dataset is None or carved.parents:
                 continue
-            variable = CarvedVariable(carving, carved, self.job.limits.memory_bytes)
+            variable = CarvedVariable(carving, carved, self.job.limits.memory_bytes, shared)
             self.nameless += id(variable) not in named
             if self.job.nameless is None:
                 continue

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from .carved import CarvedVariable, Rescued
-from .elements import decode_elements
 from .hdf5.data import fill_bytes
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
@@ -439,7 +438,7 @@ class _Table:
 def _decoded(variable: CarvedVariable, data: bytes, field: str) -> Array:
     try:
         shape = (len(data) // variable.dataset.type.size,)
-        return decode_elements(variable.file, variable.dataset.type, data, shape)[field]
+        return variable.elements.decode(variable.dataset.type, data, shape)[field]
     except (Damaged, Unsupported, KeyError, ValueError):
         return np.empty(0)
 
@@ -448,7 +447,7 @@ def _is_plausible(variable: CarvedVariable, data: bytes) -> bool:
     """Whether these bytes can be values of this type, and not of a neighbour's."""
     try:
         shape = (len(data) // variable.dataset.type.size,)
-        cells = decode_elements(variable.file, variable.dataset.type, data, shape)
+        cells = variable.elements.decode(variable.dataset.type, data, shape)
     except (Damaged, Unsupported, ValueError):
         return False
     return all(_are_usual(values) for values in cells.values())

@@ -16,7 +16,8 @@ from __future__ import annotations
 import datetime
 import json
 import struct
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,7 +89,8 @@ class ResultEncoder:
             )
 
 
-def value_name(text: str, key_names: Container[str] = ()) -> str:
+@lru_cache(1024)  # asked for every value of every task
+def value_name(text: str, key_names: tuple[str, ...] = ()) -> str:
     """The name in a result for what another program calls `text`."""
     name = "".join(c if f"_{c}".isidentifier() else "_" for c in text) or "value"
     name = name if name.isidentifier() else f"_{name}"

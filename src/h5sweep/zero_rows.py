@@ -10,10 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+
+from .hdf5.source import Source
 
 PAGE_BYTES = 4096
+PAGES_REMEMBERED = 1024
 ROWS_AROUND = 8
+
+
+class ZeroPages:
+    """The zeros at the beginnings and ends of a file's pages, the last of which may be shorter."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.around = lru_cache(PAGES_REMEMBERED)(self._around)
+
+    def _around(self, page: int) -> tuple[int, int]:
+        """With how many zeros the page at an offset begins, and with how many it ends."""
+        data = self._source.read(page, min(PAGE_BYTES, self._source.size - page))
+        return len(data) - len(data.lstrip(b"\0")), len(data) - len(data.rstrip(b"\0"))
+
+    def is_zero(self, page: int) -> bool:
+        """Whether a page is nothing but zeros."""
+        return self.around(page)[0] == min(PAGE_BYTES, self._source.size - page)
 
 
 @dataclass
@@ -24,7 +44,7 @@ class ZeroRows:
     row_bytes: int
     place_of: Callable[[int], int | None]  # where a row lies in the file
     read: Callable[[int, int], bytes]
-    is_zero: Callable[[int], bool]  # whether a page is nothing but zeros
+    pages: ZeroPages
     _judged: range = field(default=range(0), init=False)  # the last rows that were
     _are_values: bool = field(default=False, init=False)
 
@@ -64,4 +84,4 @@ class ZeroRows:
         if place is None:
             return None
         pages = range(place // PAGE_BYTES * PAGE_BYTES, place + self.row_bytes, PAGE_BYTES)
-        return b"" if any(map(self.is_zero, pages)) else self.read(place, self.row_bytes)
+        return b"" if any(map(self.pages.is_zero, pages)) else self.read(place, self.row_bytes)
