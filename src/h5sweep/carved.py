@@ -201,7 +201,8 @@ class CarvedVariable:
 
     def is_suspect(self, address: int) -> bool:
         """Whether somebody else claims this place, and may be right."""
-        return any(rival.may_hold(at) for rival, at in self.rivals.get(address, ()))
+        rivals = self.rivals.get(address)
+        return rivals is not None and any(rival.may_hold(at) for rival, at in rivals)
 
     def may_hold(self, address: int) -> bool:
         """Whether what lies there can be what its index says."""

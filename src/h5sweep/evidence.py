@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from .plan import Key
 from .tasks import Found, Proof
@@ -40,9 +41,12 @@ class Way(StrEnum):
 Form = tuple[tuple[str, str, tuple[int, ...]], ...]  # name, dtype and shape of each value
 
 
-@dataclass
+@dataclass(slots=True)
 class Candidate:
-    """A result that was found: all but its data, which are on disk."""
+    """A result that was found: all but its data, which are on disk.
+
+    There may be a million of them, so what many have in common is one object.
+    """
 
     key: Key
     place: str
@@ -61,12 +65,26 @@ class Candidate:
     confirmed_by: tuple[Way, ...] = ()
     label: Label = Label.UNVERIFIED
     reason: str = ""
-    offset: int = 0
-    size: int = 0
+    offset: int = 0  # in the stage
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(name for name, _, _ in self.form)
+        return _names_of(self.form)
+
+
+@lru_cache(1024)
+def _names_of(form: Form) -> frozenset[str]:
+    return frozenset(name for name, _, _ in form)
+
+
+def shared(names: Iterable[str]) -> frozenset[str]:
+    """A set of names, the same object whoever asks for it: an empty one takes 216 bytes."""
+    return _one_of_all(frozenset(names))
+
+
+@lru_cache(1024)
+def _one_of_all(names: frozenset[str]) -> frozenset[str]:
+    return names
 
 
 def proof_of(found: Found) -> Proof:
@@ -155,8 +173,9 @@ def _note_tails(candidates: Sequence[Candidate]) -> None:
     for candidate in reversed(candidates):
         if candidate.is_row:
             table, keys = candidate.place.partition(" of ")[2], candidate.key_fills
-            candidate.tail = tails[table] = candidate.fills & tails.get(table, candidate.fills)
-            candidate.key_fills = key_tails[table] = keys & key_tails.get(table, keys)
+            tails[table] = shared(candidate.fills & tails.get(table, candidate.fills))
+            key_tails[table] = shared(keys & key_tails.get(table, keys))
+            candidate.tail, candidate.key_fills = tails[table], key_tails[table]
 
 
 def _note_page_ends(candidates: Sequence[Candidate]) -> None:
@@ -178,7 +197,7 @@ def _note_page_ends(candidates: Sequence[Candidate]) -> None:
         if name not in candidate.fills:
             ended.add(page)
         elif page not in ended:
-            candidate.tail |= {name}
+            candidate.tail = shared(candidate.tail | {name})
 
 
 def _objection(found: Candidate, siblings: Siblings) -> str:

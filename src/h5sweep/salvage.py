@@ -182,6 +182,7 @@ class _File:
         self.unsupported: set[str] = set()  # those of tasks that it does not know to read
         self.unwritten: set[str] = set()
         self.without_chunk: set[str] = set()  # for these the library makes up fill values
+        self.refused: list[Candidate] = []
         self.conflicts: list[Conflict] = []
         self.notes: list[str] = []
         self.what = ""
@@ -260,7 +261,7 @@ class _File:
     def take_all(self, tasks: Iterable[Found]) -> None:
         for found in tasks:
             candidate = self.stage.add_found(found, Way.CARVED, self.rule)
-            place = found.place.strip("/")
+            place = found.place.lstrip("/")
             (self.unsupported if found.is_unsupported else self.looked_at).add(place)
             if candidate is not None:
                 self.take(candidate)
@@ -307,12 +308,11 @@ class _File:
 
     def take_from_library(self, header: dict[str, Any], data: bytes, *, is_sound: bool) -> None:
         key = self.rule.checked(header["key"])
-        place, schema = header["place"], header["schema"].encode()
-        if key is None or place.strip("/") in self.unwritten | self.without_chunk:
+        place, schema = header["place"].lstrip("/"), header["schema"].encode()
+        if key is None or place in self.unwritten or place in self.without_chunk:
             return
-        is_new = is_sound and place.strip("/") not in self.looked_at
-        is_missed = is_new or place.strip("/") in self.unsupported
-        found = Candidate(key, place, Way.LIBRARY, form_of(schema), b"", Proof.NOTHING)
+        is_missed = (is_sound and place not in self.looked_at) or place in self.unsupported
+        found = Candidate(key, header["place"], Way.LIBRARY, form_of(schema), b"", Proof.NOTHING)
         found.is_row = header["is_row"]
         found.doubt = "" if is_missed else "only the HDF5 library reads it so"
         if found.is_row and is_missed and not self.is_closed:
@@ -336,14 +336,18 @@ class _File:
         for candidate in every:
             if candidate.way is Way.RECORDS:
                 candidate.label = Label.VERIFIED
-        chosen = []
+        taken = []
         for known in self.candidates.values():
             one = self.settle(known)
-            if one is not None:
-                chosen.append(one)
-        room = MOST_SIBLINGS - len(self.job.siblings)
-        self.job.siblings += [c for c in chosen if c.label is not Label.UNVERIFIED][: max(room, 0)]
-        return [c for c in chosen if ORDER.index(c.label) <= ORDER.index(self.job.accept)]
+            if one is None:
+                continue
+            if one.label is not Label.UNVERIFIED and len(self.job.siblings) < MOST_SIBLINGS:
+                self.job.siblings.append(one)
+            if ORDER.index(one.label) <= ORDER.index(self.job.accept):
+                taken.append(one)
+            else:
+                self.refused += known
+        return taken
 
     def settle(self, known: list[Candidate]) -> Candidate | None:
         """The one result of a task, of several that differ; None if nothing decides."""
@@ -388,17 +392,13 @@ class _File:
             durable.replace_text(self.job.nameless / f"{stem}_index.json", text)
 
     def report(self, taken: list[Candidate], record_path: Path | None) -> FileSalvage:
-        recovered = {key_text(c.key) for c in taken}
-        conflicting = {key_text(conflict.key) for conflict in self.conflicts}
-        settled = recovered | conflicting
-        refused = [
-            candidate
-            for key, known in self.candidates.items()
-            if key not in settled
-            for candidate in known
-        ]
+        refused = {key_text(c.key) for c in self.refused}
         losses = [
-            loss for loss in self.losses if loss.key is None or key_text(loss.key) not in settled
+            loss
+            for loss in self.losses
+            if loss.key is None
+            or (key := key_text(loss.key)) in refused
+            or key not in self.candidates
         ]
         return FileSalvage(
             self.path,
@@ -406,7 +406,7 @@ class _File:
             is_damaged=self.is_damaged,
             key=self.rule.text,
             taken=tuple(taken),
-            refused=tuple(refused),
+            refused=tuple(self.refused),
             losses=tuple(losses),
             conflicts=tuple(self.conflicts),
             notes=tuple(self.notes),
@@ -437,15 +437,14 @@ def _write_records(
     """
     name = f"salvage_{source.stem}_{crc32(str(source.absolute()).encode()):08x}{RECORDS_SUFFIX}"
     path = folder / name
-    known = {key_text(c.key) for c in taken}
     with ExitStack() as stack:
         earlier = _Earlier.open(path, stack)
-        if {c.digest for c in taken} == earlier.digests:
+        if earlier.holds(taken):
             return path  # the same again
         temporary = stack.enter_context(durable.replacing(path))
         about = {"role": "salvage", "source": str(source.absolute())}
         writer = RecordWriter(temporary, about=about)
-        for header, data in earlier.others(known):
+        for header, data in earlier.others(taken):
             writer.append(Kind.DONE, NO_TASK, header, data, finished_at=finished_at)
         for candidate in taken:
             header, data = stage.read(candidate)
@@ -462,9 +461,6 @@ class _Earlier:
         self._records = (
             [] if file is None else [r for r in file.scan(Scan()) if r[1][3] == Kind.DONE]
         )
-        self.digests = {
-            digest_of(schema_of(h), data) for h, data in map(self._parsed, self._records)
-        }
 
     @classmethod
     def open(cls, path: Path, stack: ExitStack) -> _Earlier:
@@ -474,8 +470,15 @@ class _Earlier:
         assert self._file is not None
         return self._file.header(*record), read_data(self._file, *record)
 
-    def others(self, known: set[str]) -> Iterator[tuple[bytes, bytes]]:
+    def holds(self, taken: Sequence[Candidate]) -> bool:
+        """Whether these results are there, and nothing else."""
+        parsed = map(self._parsed, self._records)
+        digests = {digest_of(schema_of(header), data) for header, data in parsed}
+        return bool(digests) and digests == {c.digest for c in taken}
+
+    def others(self, taken: Sequence[Candidate]) -> Iterator[tuple[bytes, bytes]]:
         """Header and data of the records of other tasks."""
+        known = {key_text(c.key) for c in taken} if self._records else set()
         for record in self._records:
             header, data = self._parsed(record)
             if key_text(header["key"]) not in known:

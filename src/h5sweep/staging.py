@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 import tempfile
 from collections.abc import Mapping
+from functools import lru_cache
 from types import TracebackType
 from typing import IO
 
 from .errors import UnsupportedValueError
-from .evidence import Candidate, Form, Way, proof_of
+from .evidence import Candidate, Form, Way, proof_of, shared
 from .key_rule import KeyRule
 from .plan import key_json
 from .tasks import Found, Proof
 from .values import ResultEncoder, result_header
+
+_SIZES = struct.Struct("<QQ")
 
 
 class Stage:
@@ -56,10 +60,10 @@ class Stage:
             b"",
             Proof.DOUBT if doubt else proof_of(found),
             doubt,
-            frozenset(name for name, cell in cells.items() if cell.is_fill),
-            found.key_gaps | {name for name, cell in cells.items() if cell.has_gap},
+            shared(name for name, cell in cells.items() if cell.is_fill),
+            shared(found.key_gaps | {name for name, cell in cells.items() if cell.has_gap}),
             tuple((n, cell.offset) for n, cell in cells.items() if cell.offset is not None),
-            key_fills=found.key_fills,
+            key_fills=shared(found.key_fills),
             is_row=found.is_row and not found.is_proven,
             is_expected=rule.is_expected(found.key),
         )
@@ -69,20 +73,23 @@ class Stage:
         """Keep the data of a result; what is known of it gets their place and digest."""
         header = result_header(schema, key_json(candidate.key).encode())
         candidate.digest = digest_of(schema, data)
-        candidate.offset, candidate.size = self._end, len(header) + len(data)
-        self._file.seek(self._end)
-        self._file.write(len(header).to_bytes(8, "little") + header + data)
-        self._end += 8 + candidate.size
+        candidate.offset = self._end
+        if self._file.tell() != self._end:  # a seek would write out what is buffered
+            self._file.seek(self._end)
+        self._file.write(_SIZES.pack(len(header), len(data)) + header + data)
+        self._end += _SIZES.size + len(header) + len(data)
         return candidate
 
     def read(self, candidate: Candidate) -> tuple[bytes, bytes]:
         """The header and the data of a record of this result."""
         self._file.seek(candidate.offset)
-        size = int.from_bytes(self._file.read(8), "little")
-        return self._file.read(size), self._file.read(candidate.size - size)
+        header_bytes, data_bytes = _SIZES.unpack(self._file.read(_SIZES.size))
+        return self._file.read(header_bytes), self._file.read(data_bytes)
 
 
+@lru_cache(1024)
 def form_of(schema: bytes) -> Form:
+    """What a schema says; results of one schema share one form."""
     return tuple((name, dtype, tuple(shape)) for name, dtype, shape in json.loads(schema))
 
 

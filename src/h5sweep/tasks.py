@@ -36,7 +36,7 @@ class Proof(IntEnum):
     CHECKSUM = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One value of a task as it was read, and what vouches for it."""
 
@@ -91,7 +91,7 @@ class Group:
         return set(self.variables) if rows is None else set(rows.fields)
 
 
-@dataclass
+@dataclass(slots=True)
 class Found:
     """One task of a file: its key, its values, and what of it could not be had."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 from .hdf5.source import Source
 
@@ -23,17 +23,18 @@ class ZeroPages:
     """The zeros at the beginnings and ends of a file's pages, the last of which may be shorter."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
-        self.around = lru_cache(PAGES_REMEMBERED)(self._around)
-
-    def _around(self, page: int) -> tuple[int, int]:
-        """With how many zeros the page at an offset begins, and with how many it ends."""
-        data = self._source.read(page, min(PAGE_BYTES, self._source.size - page))
-        return len(data) - len(data.lstrip(b"\0")), len(data) - len(data.rstrip(b"\0"))
+        self._size = source.size
+        self.around = lru_cache(PAGES_REMEMBERED)(partial(_zeros_around, source))
 
     def is_zero(self, page: int) -> bool:
         """Whether a page is nothing but zeros."""
-        return self.around(page)[0] == min(PAGE_BYTES, self._source.size - page)
+        return self.around(page)[0] == min(PAGE_BYTES, self._size - page)
+
+
+def _zeros_around(source: Source, page: int) -> tuple[int, int]:
+    """With how many zeros the page at an offset begins, and with how many it ends."""
+    data = source.read(page, min(PAGE_BYTES, source.size - page))
+    return len(data) - len(data.lstrip(b"\0")), len(data) - len(data.rstrip(b"\0"))
 
 
 @dataclass

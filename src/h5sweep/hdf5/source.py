@@ -83,6 +83,7 @@ class OpenSource(FileSource):
 
     def __exit__(self, *_: object) -> None:
         os.close(self.descriptor)
+        self._blocks.clear()  # what was read may be held for longer, by what refers to it
 
 
 def _shortened() -> Damaged:
