@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 
 import numpy as np
 
@@ -49,13 +51,12 @@ class TaskGroups:
         self._tree, self._values = tree, Values(tree.file)
         self._by_path = {o.path: o for o in tree.objects}
         self._by_address = {o.address: o for o in tree.objects}
-        self._members: dict[str, _Member] = {}
         self._inside: dict[str, list[str]] = {}  # members that are part of a task group
         self.sets = alike.sets if alike is not None else []
         self.content = alike.content if alike is not None else None  # of the whole file
-        for groups in self.sets:
-            for number, path in enumerate(groups.paths):
-                self._members[path] = _Member(groups, number)
+        # There may be a million: numbers through all sets, and not an object each.
+        self._firsts = [0, *accumulate(len(groups.paths) for groups in self.sets)]
+        self._numbers = {p: n for n, p in enumerate(chain(*(g.paths for g in self.sets)))}
         self.skipped: list[str] = []
         if style is Style.ONE and not self.sets:
             self.skipped = [f"/{INIT}"] if f"/{INIT}" in self._by_path else []
@@ -63,14 +64,16 @@ class TaskGroups:
             self.roots = {f"/{stem}": "/"} if has_results else {}
         else:
             self.roots = self._find_roots()
-        self.sources = {source: path for path, source in self.roots.items()}
+        # One dictionary serves as both, unless a file is a task as a whole.
+        is_renamed = any(path != source for path, source in self.roots.items())
+        self.sources = {s: path for path, s in self.roots.items()} if is_renamed else self.roots
         self._objects = self._objects_by_group()
         self._refuse_links()
 
     def _find_roots(self) -> dict[str, str]:
         """The topmost groups that hold datasets, and those that hold nothing."""
         parents = {posixpath.dirname(o.path) for o in self._tree.objects if o.path != "/"}
-        parents |= {posixpath.dirname(path) for path in self._members}
+        parents |= {posixpath.dirname(path) for path in self._numbers}
         linked = {posixpath.dirname(path) for path, _ in self._tree.second_names}
         linked |= {posixpath.dirname(path) for path in self._tree.soft_links}
         holders = {posixpath.dirname(o.path) for o in self._tree.objects if o.dataset is not None}
@@ -86,7 +89,7 @@ class TaskGroups:
                 found[group.path] = group.path
         names = [*(path for path, _ in self._tree.second_names), *self._tree.soft_links]
         self.skipped += [path for path in names if nearest(path, found) is None]
-        for path in self._members:
+        for path in self._numbers:
             if (holder := nearest(path, found)) is None:
                 found[path] = path
             else:
@@ -95,16 +98,16 @@ class TaskGroups:
 
     def _objects_by_group(self) -> dict[str, list[tuple[str, Object]]]:
         """The objects of each task group that the plain reader has listed, with their paths."""
-        found: dict[str, list[tuple[str, Object]]] = {s: [] for s in self.sources}
+        found: dict[str, list[tuple[str, Object]]] = {}
         for one in self._tree.objects:
             if (group := nearest(one.path, self.sources, itself=True)) is not None:
-                found[group].append((one.path, one))
+                found.setdefault(group, []).append((one.path, one))
         for path, address in self._tree.second_names:
             if (group := nearest(path, self.sources, itself=True)) is not None:
                 other = self._by_address.get(address)
                 if other is None or other.dataset is None:
                     raise UnmergeableError(f"{self.name}: {path} is a second name of a group")
-                found[group].append((path, other))
+                found.setdefault(group, []).append((path, other))
         return found
 
     def _refuse_links(self) -> None:
@@ -179,7 +182,15 @@ class TaskGroups:
 
     def member(self, path: str) -> _Member | None:
         """The set that a task group is in, by its path in an output, and its place there."""
-        return self._members.get(path) if self.roots.get(path) == path else None
+        return self._member_at(path) if self.roots.get(path) == path else None
+
+    def _member_at(self, source: str) -> _Member | None:
+        """The same by its path in the file."""
+        number = self._numbers.get(source)
+        if number is None:
+            return None
+        place = bisect_right(self._firsts, number) - 1
+        return _Member(self.sets[place], number - self._firsts[place])
 
     def digest(self, path: str) -> bytes:
         """What stands for all that is in a task group: names, types, shapes, values, links."""
@@ -206,10 +217,13 @@ class TaskGroups:
 
     def _objects_in(self, source: str) -> list[tuple[str, Object]]:
         """All objects of a task group, also those that are in sets."""
-        if (member := self._members.get(source)) is not None:
+        if (member := self._member_at(source)) is not None:
             return self._walked(source, member)
-        inside = (self._walked(p, self._members[p]) for p in self._inside.get(source, ()))
-        return [*self._objects[source], *(found for objects in inside for found in objects)]
+        found = list(self._objects.get(source, ()))
+        for path in self._inside.get(source, ()):
+            if (member := self._member_at(path)) is not None:
+                found += self._walked(path, member)
+        return found
 
     def _walked(self, source: str, member: _Member) -> list[tuple[str, Object]]:
         """The objects of a group in a set, read by the plain reader."""

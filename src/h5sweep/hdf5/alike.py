@@ -220,29 +220,19 @@ def _has_many_objects(file: Hdf5File) -> bool:
     return bool(walk.waiting)
 
 
-class _Glance(Walk):
-    """A way through groups alone: their links, and not what these lead to."""
-
-    def visit(self, path: str, address: int) -> None:
-        with suppress(Damaged, Unsupported):
-            header = read_header(self.file, address)
-            if is_group(header):
-                self.take_links(path, header)
-
-
 class _Walk(Walk):
     """The plain reader's way through a file, but the links of large groups are read at once."""
 
     def take_links(self, path: str, header: Header) -> None:
-        links = self._links(header)
+        links = self._links(path.rstrip("/") + "/", header)
         if links is None:
             super().take_links(path, header)
         else:
-            prefix = path.rstrip("/") + "/"
-            self.waiting += [(prefix + name, address) for name, address in reversed(links)]
+            self.waiting += reversed(links)
 
-    def _links(self, header: Header) -> list[tuple[str, int]] | None:
-        """The hard links of a group of the old kind; None if something about them is unusual."""
+    def _links(self, prefix: str, header: Header) -> list[tuple[str, int]] | None:
+        """The hard links of a group of the old kind: paths, which begin with `prefix`, and where
+        they lead; None if something about them is unusual."""
         message = header.first(headers.SYMBOL_TABLE)
         others = {headers.LINK, headers.LINK_INFO, headers.GROUP_INFO}
         if message is None or any(m.type in others for m in header.messages):
@@ -253,9 +243,11 @@ class _Walk(Walk):
             nodes = [e.child for e in read_tree(self.file, tree, GROUP_NODE, 8)]
         except Damaged:
             return None
-        return self._links_of(nodes, heap.data) if len(nodes) >= LEAST_GROUPS else None
+        return self._links_of(prefix, nodes, heap.data) if len(nodes) >= LEAST_GROUPS else None
 
-    def _links_of(self, nodes: list[int], names: bytes) -> list[tuple[str, int]] | None:
+    def _links_of(
+        self, prefix: str, nodes: list[int], names: bytes
+    ) -> list[tuple[str, int]] | None:
         most = 2 * self.file.superblock.leaf_k
         size = 8 + most * _LINK.itemsize
         if max(nodes) > self.file.source.size - size:
@@ -270,15 +262,24 @@ class _Walk(Walk):
             return None
         if (links["address"] >= _NOWHERE).any() or names[-1:] != b"\0":
             return None
-        places: list[int] = links["name"].ravel().tolist()
-        addresses: list[int] = links["address"].ravel().tolist()
-        found = [names[at : names.index(0, at)] for at in places]
+        places = links["name"].ravel().tolist()
+        paths = [prefix + decoded(names[at : names.index(0, at)]) for at in places]
         # Each name behind the one before it: none is there twice, and none is empty.
-        if not all(map(lt, [b"", *found], found)):
+        if not all(map(lt, [prefix, *paths], paths)):
             return None
         for node in nodes:
             self.file.note_structure(node, size)
-        return list(zip(map(decoded, found), addresses, strict=True))
+        return list(zip(paths, links["address"].ravel().tolist(), strict=True))
+
+
+class _Glance(_Walk):
+    """A way through groups alone: their links, and not what these lead to."""
+
+    def visit(self, path: str, address: int) -> None:
+        with suppress(Damaged, Unsupported):
+            header = read_header(self.file, address)
+            if is_group(header):
+                self.take_links(path, header)
 
 
 class _Reading:
@@ -351,10 +352,12 @@ class _Reading:
         for groups in self.sets:
             for piece, where in groups.places.items():
                 starts.append(where)
-                sizes.append(np.full(len(where), len(groups.example.pieces[piece].data)))
+                size = len(groups.example.pieces[piece].data)
+                sizes.append(np.broadcast_to(np.int64(size), len(where)))
             for path, where in groups.addresses.items():
                 data_starts.append(where)
-                data_sizes.append(np.full(len(where), groups.example.dataset(path).size_bytes))
+                size = groups.example.dataset(path).size_bytes
+                data_sizes.append(np.broadcast_to(np.int64(size), len(where)))
         check_overlaps(self.walk.tree)
         if self.walk.tree.faults:
             return False
@@ -364,17 +367,17 @@ class _Reading:
 
 
 def _joined(parts: Sequence[Any]) -> Places:
-    return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+    return np.concatenate(parts, dtype=np.int64) if parts else np.empty(0, np.int64)
 
 
 def _are_apart(starts: Places, sizes: Places, data: Places, data_sizes: Places) -> bool:
     order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], (starts + sizes)[order]
-    if (ends[:-1] > starts[1:]).any():
+    starts, sizes = starts[order], sizes[order]
+    if (starts[:-1] + sizes[:-1] > starts[1:]).any():
         return False
     data, data_ends = data[data_sizes > 0], (data + data_sizes)[data_sizes > 0]
     before = np.searchsorted(starts, data_ends - 1, "right") - 1
-    return not ((before >= 0) & (ends[before] > data)).any()
+    return not ((before >= 0) & (starts[before] + sizes[before] > data)).any()
 
 
 def _agree_all(example: Example, source: Source, addresses: Places) -> _Agreement:
