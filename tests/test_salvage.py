@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -466,3 +467,21 @@ def test_killed_before_its_end_it_leaves_nothing(worker: Any, tmp_path: Path) ->
     _, found = salvage(path, folder)
     assert len(found) == TASKS
     assert not [name for name in os.listdir(folder) if name.endswith(".part")]
+
+
+def test_what_is_known_of_a_result_is_small(tmp_path: Path) -> None:
+    """It is kept for every row until all are judged, and there may be a million."""
+    peaks = []
+    for rows in (1_000, 5_000):
+        path = tmp_path / f"{rows}.h5"
+        with h5py.File(path, "w") as file:
+            file["seed"] = np.arange(rows) + 1
+            file["aep"] = np.random.default_rng(rows).random(rows)
+        with path.open("r+b") as raw:
+            raw.write(bytes(8))
+        tracemalloc.start()
+        report = salvage_files(path, key="seed", use_library=False)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert report.recovered == rows
+    assert (peaks[1] - peaks[0]) / 4_000 < 1_000, peaks
