@@ -485,3 +485,15 @@ def test_what_is_known_of_a_result_is_small(tmp_path: Path) -> None:
         tracemalloc.stop()
         assert report.recovered == rows
     assert (peaks[1] - peaks[0]) / 4_000 < 1_000, peaks
+
+
+def test_a_large_file_shows_how_far_it_is(tmp_path: Path) -> None:
+    """One file may take minutes: what was found in it so far is said on the way."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["seed"] = np.arange(1_000)
+        file["aep"] = np.arange(1_000) / 7
+    shown: list[tuple[int, int, int]] = []
+    report = salvage_files(
+        tmp_path / "a.h5", key="seed", progress=lambda *found: shown.append(found)
+    )
+    assert shown == [(0, 1, results) for results in range(0, report.recovered + 1, 100)]

@@ -74,6 +74,9 @@ class PlainDisplay:
     def checking(self, files: int, files_total: int) -> None:
         self._say_at_times(lambda: _checking_text(files, files_total))
 
+    def salvaging(self, files: int, files_total: int, results: int) -> None:
+        self._say_at_times(lambda: _salvaging_text(files, files_total, results))
+
     def _say_at_times(self, text: Callable[[], str]) -> None:
         if time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
@@ -129,6 +132,10 @@ class TerminalDisplay:
 
     def checking(self, files: int, files_total: int) -> None:
         self._show_late(files, files_total, lambda: _checking_text(files, files_total))
+
+    def salvaging(self, files: int, files_total: int, results: int) -> None:
+        text = _salvaging_text(files, files_total, results)
+        self._show_late(files, files_total, lambda: text)
 
     def _show_late(self, done: int, total: int, text: Callable[[], str]) -> None:
         """Show what mostly ends at once, if it does not."""
@@ -242,6 +249,10 @@ def _copying_text(done_bytes: int, bytes_total: int) -> str:
 
 def _checking_text(files: int, files_total: int) -> str:
     return f"{files:,} of {files_total:,} files checked"
+
+
+def _salvaging_text(files: int, files_total: int, results: int) -> str:
+    return f"{files:,} of {files_total:,} files searched, {results:,} results found"
 
 
 def _rate_text(rate: float) -> str:

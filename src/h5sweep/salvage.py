@@ -58,6 +58,7 @@ from .tasks import (
 from .triage import RECORDS_MAGIC, judge_bytes
 
 MOST_WANTED = 100_000
+RESULTS_SHOWN = 100
 MOST_SIBLINGS = 1000  # of earlier files, with which results are compared
 NEWBORN = 2048  # bytes: a file that is no longer was never written to
 ORDER = list(Label)
@@ -75,7 +76,7 @@ def salvage_files(
     use_library: bool = True,
     timeout_s: float = 20.0,
     memory_bytes: int = 1 << 30,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int, int], None] = lambda files, total, results: None,
 ) -> SalvageReport:
     """Get the results out of damaged files; the files stay as they are.
 
@@ -95,10 +96,11 @@ def salvage_files(
     limits = Limits(timeout_s, memory_bytes)
     with SecondReader(limits) as library:
         job = _Job(rule, Label(accept), library if use_library else None, limits, nameless)
-        files = []
+        files: list[FileSalvage] = []
+        job.progress = lambda: progress(len(files), len(places), job.results)
         written = files_being_written()
-        for number, place in enumerate(places):
-            progress(number, len(places))
+        for place in places:
+            job.progress()
             files.append(job.salvage(place, written, target, folder))
     return SalvageReport(tuple(files), Label(accept), None if output is None else str(output))
 
@@ -127,6 +129,14 @@ class _Job:
         self.limits = limits
         self.nameless = None if nameless is None else Path(nameless)
         self.siblings: list[Candidate] = []  # of the files before
+        self.results = 0  # that were found
+        self.progress: Callable[[], None] = lambda: None
+
+    def note_result(self) -> None:
+        """Count it, and say so now and then: one file may have a million."""
+        self.results += 1
+        if self.results % RESULTS_SHOWN == 0:
+            self.progress()
 
     def salvage(
         self,
@@ -278,6 +288,7 @@ class _File:
         same = next((old for old in known if old.digest == new.digest), None)
         if same is None:
             known.append(new)
+            self.job.note_result()
         elif new.way is not same.way:
             same.confirmed_by = (*same.confirmed_by, new.way)
 

@@ -78,7 +78,7 @@ def salvage_command(
             nameless=nameless,
             timeout_s=timeout,
             memory_bytes=memory,
-            progress=display.checking,
+            progress=display.salvaging,
         )
     if as_json:
         print_texts([report_json(report)])
