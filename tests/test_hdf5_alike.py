@@ -175,6 +175,17 @@ def test_a_dataset_in_two_groups_is_left_to_the_plain_reader(tmp_path: Path) -> 
     assert read(path.read_bytes()) is None
 
 
+def test_a_name_that_is_no_text_any_more_is_out_of_order(tmp_path: Path) -> None:
+    """As bytes, which is how names are ordered; as it is shown, it would stand in its old place."""
+    path = tmp_path / "a.h5"
+    write_groups(path, range(300))
+    content = bytearray(path.read_bytes())
+    assert read(bytes(content)) is not None
+    content[content.index(b"farm3_t1_s0\0")] ^= 0x80
+    assert read(bytes(content)) is None
+    assert "out of order" in str(plain(bytes(content)).faults)
+
+
 def test_few_groups_are_not_worth_it(tmp_path: Path) -> None:
     """A file of a few groups is for the plain reader."""
     assert read(write_groups(tmp_path / "a.h5", range(3)).read_bytes()) is None

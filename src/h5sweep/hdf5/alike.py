@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from operator import lt
 from typing import Any, TypeVar
 
 import numpy as np
@@ -252,10 +251,13 @@ class _Walk(Walk):
         links = self._read_nodes(nodes, node_bytes, names)
         if links is None:
             return None
-        paths = [prefix + decoded(names[at : names.index(0, at)]) for at in links[0].tolist()]
-        # Each name behind the one before it: none is there twice, and none is empty.
-        if not all(map(lt, [prefix, *paths], paths)):
-            return None
+        paths, before = [], b""
+        for at in links[0].tolist():
+            name = names[at : names.index(0, at)]
+            if name <= before:  # empty, out of order, or there twice
+                return None
+            paths.append(prefix + decoded(name))
+            before = name
         for node in nodes:
             self.file.note_structure(node, node_bytes)
         return list(zip(paths, links[1].tolist(), strict=True))
@@ -379,9 +381,12 @@ def _joined(parts: Sequence[Any]) -> Places:
 
 
 def _are_apart(starts: Places, sizes: Places, data: Places, data_sizes: Places) -> bool:
-    """Whether no structure begins before the one before it ends, and no data lie in any."""
+    """Whether no structure begins before the one before it ends, and no data lie in any.
+
+    Arrays are used up, to save memory. Structures without a size are in nobody's way.
+    """
     ends = np.add(starts, sizes, out=sizes)
-    # Sorted each by itself, which takes half the memory: when one begins, as many must have ended.
+    # Each sorted by itself: before any structure but the first begins, all before it have ended.
     starts.sort()
     ends.sort()
     if (ends[:-1] > starts[1:]).any():
