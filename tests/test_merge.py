@@ -121,6 +121,17 @@ def test_ragged_results_are_contiguous_ragged_arrays(folder: RunFolder, compress
         assert dataset["names"].dims == ("turbine",)
 
 
+def test_columns_are_in_the_order_of_the_first_task(folder: RunFolder) -> None:
+    """Whichever file was looked at first, and whoever returned the same in another order."""
+    plan = seeds(200)
+    later = {task: {"last": 1.0, "first": 2.0} for task in range(100, 200)}
+    write_records(folder, plan, later)
+    write_records(folder, plan, {task: {"first": 2.0, "last": 1.0} for task in range(100)})
+    merge_run(folder)
+    with h5py.File(folder.output) as file:
+        assert file.attrs["h5sweep_columns"].decode() == "first last"
+
+
 def test_ragged_columns_with_other_counts_have_their_own(folder: RunFolder) -> None:
     """Two columns of one declared dimension share its counts only if these are equal."""
     folder.create()

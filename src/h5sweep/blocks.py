@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -105,15 +106,14 @@ class Sources:
     def variants(self) -> list[Variant]:
         """Every name and dtype that occurs, in the order of the tasks that first returned it."""
         found: dict[tuple[str, str], Variant] = {}
-        first_rows: dict[tuple[str, str], int] = {}
-        for cells in self._cells():
+        # Structures have numbers by the turns that threads took, which must not show.
+        recorded = sorted(self._records.cells(self.rows), key=_first_row)
+        for cells in heapq.merge(recorded, self._kept_cells(), key=_first_row):
             variant = (cells.name, cells.dtype)
-            first_rows[variant] = min(first_rows.get(variant, cells.first_row), cells.first_row)
             found.setdefault(variant, Variant(*variant)).add(cells.rows, cells.axes)
-        return [found[variant] for variant in sorted(found, key=lambda it: first_rows[it])]
+        return list(found.values())
 
-    def _cells(self) -> Iterator[Cells]:
-        yield from self._records.cells(self.rows)
+    def _kept_cells(self) -> Iterator[Cells]:
         for block in self.blocks() if self._old is not None else ():
             for part in self._kept_parts(block):
                 first_row = block.start + int(part.rows[0])
@@ -159,6 +159,10 @@ class Sources:
             for part in self.parts(block):
                 if (part.name, part.dtype) in wanted:
                     yield part.load()
+
+
+def _first_row(cells: Cells) -> int:
+    return cells.first_row
 
 
 def _arrays(state: FolderState) -> tuple[Array, Array, Array]:
