@@ -497,3 +497,26 @@ def test_a_large_file_shows_how_far_it_is(tmp_path: Path) -> None:
         tmp_path / "a.h5", key="seed", progress=lambda *found: shown.append(found)
     )
     assert shown == [(0, 1, results) for results in range(0, report.recovered + 1, 100)]
+
+
+def test_the_end_of_a_chunk_that_no_row_uses_may_be_gone(tmp_path: Path) -> None:
+    """Three rows in a chunk for eight: a file that ends behind them has lost nothing of these."""
+    values = np.random.default_rng(1).random((3, 500)) + 1
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for seed in range(5):
+            file.create_group(f"s{seed}")["aep"] = seed + 0.5
+        for seed in range(5):
+            file[f"s{seed}"].create_dataset("x", data=values, maxshape=(None, 500), chunks=(8, 500))
+    whole = (tmp_path / "a.h5").read_bytes()
+    for cut in (1, 17, 5_000, 16_000):
+        (tmp_path / "a.h5").write_bytes(whole[:-cut])
+        report = salvage_files(tmp_path / "a.h5", key="s{seed:d}", accept="unverified")
+        assert (report.recovered, report.files[0].losses) == (5, ()), cut
+
+
+def test_a_pattern_has_the_names_of_the_expected_tasks(worker: Any) -> None:
+    """With fewer no task could be the expected one; with more, names cannot be made from keys."""
+    path, expected = worker("group earliest"), true_plan(TASKS)
+    with pytest.raises(UsageError, match="the key is over name, the expected tasks are over"):
+        salvage_files(path, key="x{name}", expected=expected)
+    assert salvage_files(path, key=PATTERN + "{more}", expected=expected).recovered == 0

@@ -20,7 +20,6 @@ from .hdf5.data import fill_bytes, is_fill, overlap
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute, Storage
 from .hdf5.rescue import Stored, chunk_bytes, read_stored
-from .hdf5.source import beyond_text
 from .hdf5.tree import Dataset, data_extents
 from .tasks import Cell, Group, Proof
 from .zero_rows import PAGE_BYTES, ZeroPages, ZeroRows
@@ -337,9 +336,8 @@ class CarvedVariable:
 
         So it is where a page was lost, or never written; zeros that are values end with them.
         """
-        first, end, last = self.start + address, self.start + address + size, self.file.source.size
-        if end > last:
-            raise Damaged(beyond_text(first, size, last))
+        last = self.file.source.size
+        first, end = self.start + address, min(self.start + address + size, last)
         for page in range(first // PAGE_BYTES * PAGE_BYTES, end, PAGE_BYTES):
             low, high = max(page, first), min(page + PAGE_BYTES, end)
             few = min(FEW_BYTES, high - low)

@@ -40,7 +40,9 @@ class KeyRule:
             raise UsageError("--key names nothing: write it like farm_id,farm_type,seed")
         check_names(names)
         # A name may tell more than the key, so a pattern may have more fields than the plan.
-        if expected is not None and pattern is None and set(names) != set(expected.names):
+        planned = set(names) if expected is None else set(expected.names)
+        is_over_all = planned <= set(names) if pattern else planned == set(names)
+        if expected is not None and not is_over_all:
             mine, theirs = ", ".join(names), ", ".join(expected.names)
             raise UsageError(f"the key is over {mine}, the expected tasks are over {theirs}")
         return cls(names, pattern, expected)

@@ -315,6 +315,8 @@ class _File:
         plan, pattern = self.rule.expected, self.rule.pattern
         if plan is None or pattern is None or len(plan) > MOST_WANTED:
             return []
+        if not set(pattern.names) <= set(plan.names):
+            return []  # a name tells more than the key
         return [f"/{pattern.name_of(key)}" for key in plan.keys()]  # noqa: SIM118 (no dict)
 
     def take_from_library(self, header: dict[str, Any], data: bytes, *, is_sound: bool) -> None:
