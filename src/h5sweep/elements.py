@@ -22,6 +22,7 @@ from .hdf5.heaps import read_global_heap
 from .values import Array
 
 _MOST_HEAP_BYTES = 4 << 20
+_OBJECT_BYTES = 128  # about what Python takes for an object besides its bytes
 _NUMBERS = {
     Class.INTEGER: (1, 2, 4, 8),
     Class.ENUM: (1, 2, 4, 8),
@@ -36,7 +37,7 @@ class Elements:
     def __init__(self, file: Hdf5File) -> None:
         self._file = file
         self._heaps: OrderedDict[int, dict[int, bytes]] = OrderedDict()
-        self._heap_bytes = 0  # of those that are kept
+        self._heap_bytes = 0  # of the objects in those that are kept
 
     def decode(self, datatype: Datatype, data: bytes, shape: tuple[int, ...]) -> dict[str, Array]:
         """The elements as arrays of `shape`, by the names of a compound's members; else by ""."""
@@ -153,7 +154,7 @@ class DoubtfulElements(Elements):
 
 
 def _size(heap: dict[int, bytes]) -> int:
-    return sum(map(len, heap.values()))
+    return sum(len(found) + _OBJECT_BYTES for found in heap.values()) + _OBJECT_BYTES
 
 
 def field_places(datatype: Datatype) -> dict[str, tuple[int, int]]:

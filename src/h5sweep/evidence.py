@@ -78,7 +78,7 @@ def _names_of(form: Form) -> frozenset[str]:
 
 
 def shared(names: Iterable[str]) -> frozenset[str]:
-    """A set of names, the same object whoever asks for it: an empty one takes 216 bytes."""
+    """A set of names, mostly the one that others have already: an empty one takes 216 bytes."""
     return _one_of_all(frozenset(names))
 
 

@@ -204,7 +204,7 @@ def key_column(plan: Plan, name: str, tasks: Array) -> Array:
 
 
 def compact_key_column(plan: Plan, name: str, tasks: Array) -> Array | RepeatedTexts:
-    """The same; but texts of which there are few different ones as such."""
+    """The values of a key column as `key_column` gives them; RepeatedTexts where these pay."""
     distinct, codes = _key_codes(plan, name, tasks)
     if distinct.dtype == object:
         texts = RepeatedTexts(distinct.tolist(), codes)

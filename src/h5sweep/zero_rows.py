@@ -20,7 +20,10 @@ ROWS_AROUND = 8
 
 
 class ZeroPages:
-    """The zeros at the beginnings and ends of a file's pages, the last of which may be shorter."""
+    """The zeros at the beginnings and ends of a file's pages, the last of which may be shorter.
+
+    `around(page)` says how many of either there are in the page at an offset.
+    """
 
     def __init__(self, source: Source) -> None:
         self._size = source.size
