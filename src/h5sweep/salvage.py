@@ -484,10 +484,12 @@ class _Earlier:
         return self._file.header(*record), read_data(self._file, *record)
 
     def holds(self, taken: Sequence[Candidate]) -> bool:
-        """Whether these results are there, and nothing else."""
+        """Whether these results are there under these keys, and nothing else."""
+        if not self._records:
+            return False
         parsed = map(self._parsed, self._records)
-        digests = {digest_of(schema_of(header), data) for header, data in parsed}
-        return bool(digests) and digests == {c.digest for c in taken}
+        mine = {(key_text(h["key"]), digest_of(schema_of(h), data)) for h, data in parsed}
+        return mine == {(key_text(c.key), c.digest) for c in taken}
 
     def others(self, taken: Sequence[Candidate]) -> Iterator[tuple[bytes, bytes]]:
         """Header and data of the records of other tasks."""
