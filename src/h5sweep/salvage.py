@@ -446,7 +446,8 @@ def _write_records(
 ) -> Path:
     """Make the record file of one source, durably: whole or as it was, killed at any moment.
 
-    Results that an earlier call got out of the same source stay in it.
+    Results that an earlier call got out of the same source stay in it, unless their keys had other
+    names: a merge could not tell which of both are meant.
     """
     name = f"salvage_{source.stem}_{crc32(str(source.absolute()).encode()):08x}{RECORDS_SUFFIX}"
     path = folder / name
@@ -492,9 +493,10 @@ class _Earlier:
         return mine == {(key_text(c.key), c.digest) for c in taken}
 
     def others(self, taken: Sequence[Candidate]) -> Iterator[tuple[bytes, bytes]]:
-        """Header and data of the records of other tasks."""
+        """Header and data of the records of other tasks, under keys of the same names."""
         known = {key_text(c.key) for c in taken} if self._records else set()
+        names = {frozenset(c.key) for c in taken} if self._records else set()
         for record in self._records:
             header, data = self._parsed(record)
-            if key_text(header["key"]) not in known:
+            if key_text(header["key"]) not in known and frozenset(header["key"]) in names:
                 yield json_bytes(header), data
