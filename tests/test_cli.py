@@ -11,6 +11,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -431,7 +432,7 @@ def test_closed_streams_are_no_bug(terminal: Terminal, study: Study, closed: str
             return {"x": seed}
     """)
     for words in (RUN, ("status", "out.h5"), ("missing", "out.h5"), ("merge", "out.h5")):
-        command = " ".join([*H5SWEEP, *words, closed])
+        command = f"{shlex.join([*H5SWEEP, *words])} {closed}"
         assert subprocess.run(command, shell=True, cwd=terminal.folder).returncode == 0, command
     status = terminal.json("status", "out.h5")
     assert (status["done"], status["damaged_records"], status["unreadable_files"]) == (3, 0, 0)
