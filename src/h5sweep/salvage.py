@@ -58,7 +58,7 @@ from .tasks import (
 from .triage import RECORDS_MAGIC, judge_bytes
 
 MOST_WANTED = 100_000
-RESULTS_SHOWN = 100
+RESULTS_SHOWN = 100  # after as many more, progress is shown again
 MOST_SIBLINGS = 1000  # of earlier files, with which results are compared
 NEWBORN = 2048  # bytes: a file that is no longer was never written to
 ORDER = list(Label)
@@ -494,8 +494,10 @@ class _Earlier:
 
     def others(self, taken: Sequence[Candidate]) -> Iterator[tuple[bytes, bytes]]:
         """Header and data of the records of other tasks, under keys of the same names."""
-        known = {key_text(c.key) for c in taken} if self._records else set()
-        names = {frozenset(c.key) for c in taken} if self._records else set()
+        if not self._records:
+            return
+        known = {key_text(c.key) for c in taken}
+        names = {frozenset(c.key) for c in taken}
         for record in self._records:
             header, data = self._parsed(record)
             if key_text(header["key"]) not in known and frozenset(header["key"]) in names:
