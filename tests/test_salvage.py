@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -412,6 +413,35 @@ def test_a_file_that_kills_the_library_costs_its_answer_only(worker: Any) -> Non
         last = list(library.ask(asked))[-1][0]
         assert last["errors"] == ["it kills the HDF5 library"]
         assert len(list(library.ask(asked))) == TASKS + 1
+
+
+def test_a_file_that_hangs_the_library_costs_the_time_limit(tmp_path: Path) -> None:
+    """The limit holds for the first file too, which also starts the child."""
+    path = tmp_path / "hangs.h5"
+    with h5py.File(path, "w") as file:
+        for seed in range(4):
+            group = file.create_group(f"s{seed}")
+            group["v"] = 1.0 + seed
+            group.attrs["note"] = "x" * 100 + str(seed)
+    content = bytearray(path.read_bytes())
+    heap = (content.find(b"GCOL") + 216) // 512 * 512 + 512
+    content[heap : heap + 512] = bytes(512)  # the library looks for a next object for ever
+    path.write_bytes(content)
+    begun = time.monotonic()
+    (file,) = salvage_files(path, key="s{seed:d}", timeout_s=1.0).files
+    assert time.monotonic() - begun < 40.0  # starting the child took 60 s of patience before
+    assert "the HDF5 library had not read it within --timeout" in file.notes
+
+
+def test_a_child_that_cannot_start_says_nothing_of_the_file(
+    worker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our own reader's results stand, and the file is not said to kill the library."""
+    path = worker("group earliest")
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    (file,) = salvage_files(path, key=KEY).files
+    assert len(file.taken) == TASKS and file.is_complete
+    assert file.notes == ("the HDF5 library could not be started",)
 
 
 def test_the_report_fits_a_terminal(worker: Any, terminal: Terminal, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def main() -> None:
     """Answer until there are no more questions."""
     confine(int(sys.argv[1]), may_write=False)
     h5py._errors.silence_errors()
+    _send({"ready": True})
     for line in sys.stdin:
         request = json.loads(line)
         try:

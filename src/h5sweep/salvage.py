@@ -31,15 +31,7 @@ from .live import files_being_written, identity_of
 from .output_rows import find_rows, is_output
 from .places import Place, find_places
 from .plan import Key, Plan, key_text
-from .records import (
-    NO_TASK,
-    Kind,
-    RecordFile,
-    RecordWriter,
-    Scan,
-    json_bytes,
-    read_data,
-)
+from .records import NO_TASK, Kind, RecordFile, RecordWriter, Scan, json_bytes, read_data
 from .salvage_report import Conflict, FileSalvage, Loss, SalvageReport
 from .second_reader import SecondReader, question_of
 from .staging import Stage, digest_of, form_of, schema_of
@@ -306,7 +298,8 @@ class _File:
         is_sound = carving.is_sound and question.how == "plain"
         for header, data in library.ask(question):
             if "end" in header:
-                self.notes += [f"the HDF5 library says: {why}" for why in header["errors"][:1]]
+                says = "" if "is_dead" in header else "the HDF5 library says: "
+                self.notes += [says + why for why in header["errors"][:1]]
             elif "schema" in header:
                 self.take_from_library(header, data, is_sound=is_sound)
 

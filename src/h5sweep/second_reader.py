@@ -63,11 +63,16 @@ class SecondReader:
         self._end()
 
     def ask(self, question: Question) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """What the library finds, a task at a time; the last message has `end` in it."""
-        start_s = START_S if self._process is None else 0.0
-        limit_s = self._limits.timeout_s + SECONDS_PER_MB * question.size_bytes / 1e6
-        deadline = time.monotonic() + start_s + limit_s
+        """What the library finds, a task at a time; the last message has `end` in it.
+
+        In all it gets the time limit for one file, which begins when the child is ready.
+        """
         process = self._running()
+        if process is None:
+            yield _ended("the HDF5 library could not be started")
+            return
+        limit_s = self._limits.timeout_s + SECONDS_PER_MB * question.size_bytes / 1e6
+        deadline = time.monotonic() + limit_s
         with suppress(OSError):  # if it is dead, reading will say so
             assert process.stdin is not None
             process.stdin.write(_line(question))
@@ -76,14 +81,16 @@ class SecondReader:
             message = self._message(process, deadline)
             if isinstance(message, str):
                 self._end()
-                yield {"end": True, "errors": [message]}, b""
+                yield _ended(message)
                 return
             yield message
             if "end" in message[0]:
                 return
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> subprocess.Popen[bytes] | None:
+        """The child, once it is ready; None if it cannot start, whatever the file is."""
         if self._process is None:
+            self._buffer.clear()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "h5sweep.library_view", str(self._limits.memory_bytes)],
                 stdin=subprocess.PIPE,
@@ -91,7 +98,8 @@ class SecondReader:
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             )
-            self._buffer.clear()
+            if isinstance(self._message(self._process, time.monotonic() + START_S), str):
+                self._end()
         return self._process
 
     def _message(
@@ -114,7 +122,7 @@ class SecondReader:
         assert process.stdout is not None
         while len(self._buffer) < size:
             if not _has_more(process.stdout, deadline):
-                return "it hangs the HDF5 library"
+                return "the HDF5 library had not read it within --timeout"
             data = os.read(process.stdout.fileno(), 1 << 20)
             if not data:
                 return "it kills the HDF5 library"
@@ -141,6 +149,10 @@ def _has_more(stream: IO[bytes], deadline: float) -> bool:
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         return bool(selector.select(max(deadline - time.monotonic(), 0.0)))
+
+
+def _ended(why: str) -> tuple[dict[str, Any], bytes]:
+    return {"end": True, "errors": [why], "is_dead": True}, b""
 
 
 def _line(question: Question) -> bytes:

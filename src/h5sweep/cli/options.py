@@ -79,7 +79,7 @@ def limiting_library(*, memory_help: str) -> Callable[[Callable[..., Any]], Call
             callback=parsed_by(parse_limit(parse_duration)),
             default="20s",
             show_default=True,
-            help="Longest time that the HDF5 library may take for one file.",
+            help="Most time the HDF5 library gets for one file; 0.1 s more per MB.",
         )(command)
 
     return add_options
