@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -147,3 +149,66 @@ def test_many_objects_are_given_more_time(tmp_path: Path, monkeypatch: pytest.Mo
     (report,) = check_files(tmp_path).files
     assert report.state is State.SOUND
     assert "only the first 100 objects" in report.findings[0].message
+
+
+REFUSALS = Path(__file__).parent / "refusals.py"
+
+
+def run_refused(refused: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """A command of ours where the kernel refuses something."""
+    command = [sys.executable, REFUSALS, refused, sys.executable, "-m", "h5sweep", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("refused", ["prctl", "limits", "proc", "prctl,limits,proc"])
+def test_a_refused_limit_is_no_verdict_on_a_file(refused: str, tmp_path: Path) -> None:
+    """Where a child cannot be confined, sound files are sound and the library is asked."""
+    write_groups(tmp_path / "worker_1.h5")
+    done = run_refused(refused, "check", tmp_path, "--json")
+    (file,) = json.loads(done.stdout)["files"]
+    assert (done.returncode, file["state"], file["findings"]) == (0, "sound", [])
+
+
+def test_less_memory_than_wanted_is_no_verdict_on_a_file(tmp_path: Path) -> None:
+    """A limit that is lower than ours stays, and the file is read within it."""
+    write_groups(tmp_path / "worker_1.h5")
+    most = 8 << 30
+
+    def lower() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+    command = [sys.executable, "-m", "h5sweep", "check", tmp_path, "--memory", "16GB", "--json"]
+    done = subprocess.run(command, capture_output=True, check=False, preexec_fn=lower)
+    (file,) = json.loads(done.stdout)["files"]
+    assert (done.returncode, file["state"], file["findings"]) == (0, "sound", [])
+
+
+def test_a_library_that_does_not_start_is_one_note(tmp_path: Path) -> None:
+    """Without the library our own reader's verdict stands, and damage is still found."""
+    for number in range(3):
+        write_groups(tmp_path / f"worker_{number}.h5")
+    (tmp_path / "worker_3.h5").touch()
+    done = run_refused("death", "check", tmp_path, "--json")
+    files = json.loads(done.stdout)["files"]
+    codes = [[finding["code"] for finding in file["findings"]] for file in files]
+    assert codes == [["N611"], ["N611"], ["N611"], ["D101"]]
+    done = run_refused("death", "check", tmp_path)
+    assert done.returncode == 3
+    assert "sound  3 files: library-absent (N611)" in done.stdout
+    assert "4 files: 3 sound, 1 empty" in done.stdout
+    assert "kills-library" not in done.stdout
+
+
+def test_salvage_and_merge_blame_no_file_for_a_library_that_does_not_start(tmp_path: Path) -> None:
+    """Salvage goes on with our own reader; a merge that needs the library says that it does."""
+    write_groups(tmp_path / "worker_1.h5")
+    key = ["--key", "farm{farm_id:d}_t{farm_type:d}_s{seed:d}"]
+    done = run_refused("death", "salvage", tmp_path, *key)
+    assert "kills" not in done.stdout
+    assert "the HDF5 library could not be started" in " ".join(done.stdout.split())
+    done = run_refused("death", "merge", tmp_path, "-o", tmp_path.with_suffix(".h5"))
+    assert done.returncode == 1
+    assert "worker_1.h5" not in done.stderr
+    assert "its process did not start (SIGSYS)" in done.stderr.replace("\n", " ")
+    done = run_refused("death", "merge", tmp_path, "-o", tmp_path.with_suffix(".h5"), *key)
+    assert done.returncode == 0, done.stderr

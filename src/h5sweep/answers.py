@@ -15,6 +15,8 @@ MOST_FOR_ONE_PLACE = 3
 
 def findings_of(answer: Answer) -> list[Finding]:
     """A child's words, or its end, as findings."""
+    if answer.absent:
+        return [findings.LIBRARY_ABSENT.finding(why=answer.absent)]
     if answer.killed_by:
         return [findings.LIBRARY_KILLED.finding(why=answer.killed_by)]
     if answer.timeout_s is not None:

@@ -447,6 +447,14 @@ TORN_TAIL = _rule(
     "nothing: its task counts as not done",
     "a worker was killed while it wrote a record",
 )
+LIBRARY_ABSENT = _rule(
+    "N611",
+    "library-absent",
+    _S,
+    "the HDF5 library could not be asked: its process did not start ({why})",
+    "nothing: this says nothing about the file, which our own reader has read",
+    "a container that allows no child processes",
+)
 RULES = tuple(_ALL.values())
 
 

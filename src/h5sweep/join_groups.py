@@ -24,7 +24,7 @@ from xxhash import xxh3_64_intdigest
 
 from .audit import Conflict
 from .contents import Layout
-from .errors import ConflictError, DamagedError
+from .errors import ConflictError, DamagedError, SweepError
 from .group_writer import GroupWriter
 from .hdf5.alike import AlikeFile, AlikeReader, is_large
 from .hdf5.errors import Damaged
@@ -209,7 +209,7 @@ class JoinedGroups:
 
     def _copy(self, path: Path, left: list[tuple[int, list[str]]]) -> None:
         """Let the library copy the groups that are left, and attributes of groups above."""
-        with _Copier(path, str(self._inputs[left[0][0]].path)) as copier:
+        with _Copier(path) as copier:
             for number, groups in left:
                 one = self._inputs[number]
                 with opened_groups(self._survey, one) as tasks:
@@ -317,8 +317,7 @@ def _read_alike_output(file: Hdf5File) -> AlikeFile | None:
 class _Copier:
     """The child that copies; the file at which it dies is named."""
 
-    def __init__(self, output: Path, first: str) -> None:
-        self._first = first
+    def __init__(self, output: Path) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "h5sweep.join_groups_child", str(MEMORY_BYTES), str(output)],
             stdin=subprocess.PIPE,
@@ -331,7 +330,14 @@ class _Copier:
         self._buffer = b""
 
     def __enter__(self) -> _Copier:
-        self._read_line(START_S, self._first)
+        try:
+            self._read_line(START_S, "")
+        except DamagedError as error:
+            self._process.kill()  # if it has not ended
+            raise SweepError(
+                "the HDF5 library could not be asked to copy groups, because its process did not "
+                f"start ({self._how_it_ended()}): nothing was written; merge elsewhere"
+            ) from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -382,9 +388,12 @@ class _Copier:
         return line
 
     def _death(self, name: str) -> DamagedError:
-        code = self._process.wait()
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        how = self._how_it_ended()
         return DamagedError(f"{name}: the HDF5 library died of it ({how}): leave it out")
+
+    def _how_it_ended(self) -> str:
+        code = self._process.wait()
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 __all__ = ["JoinedGroups", "is_in_groups"]

@@ -44,11 +44,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: the child's own words, or how it ended."""
+    """What came back: the child's own words, how it ended, or why there is no answer at all."""
 
     said: dict[str, Any] = field(default_factory=dict)
     killed_by: str = ""
     timeout_s: float | None = None
+    absent: str = ""  # a child that did not start says nothing about the file
 
 
 class Library:
@@ -60,6 +61,7 @@ class Library:
         self._waiting: deque[Request] = deque()
         self._children: list[_Child] = []
         self._open = 0
+        self._absent = ""  # why no child can be started, if so
 
     def __enter__(self) -> Library:
         return self
@@ -83,20 +85,36 @@ class Library:
         found: list[tuple[Request, Answer]] = []
         while self.open_requests:
             self._hand_out()
+            if self._absent:
+                found += self._give_up()
+                break
             found += self._collect(self._patience() if wait and not found else 0.0)
             if found or not wait:
                 break
         return found
 
+    def _give_up(self) -> list[tuple[Request, Answer]]:
+        """Answer for all that wait: starting one child after the other would take for ever."""
+        waiting, self._waiting = list(self._waiting), deque()
+        self._open -= len(waiting)
+        return [(request, Answer(absent=self._absent)) for request in waiting]
+
     def _hand_out(self) -> None:
-        while self._waiting:
+        while self._waiting and not self._absent:
             child = next((child for child in self._children if child.request is None), None)
             if child is None and len(self._children) < self._most:
-                child = _Child(self.limits)
-                self._children.append(child)
+                child = self._start_child()
             if child is None:
                 return
             child.give(self._waiting.popleft())
+
+    def _start_child(self) -> _Child | None:
+        try:
+            self._children.append(_Child(self.limits))
+        except OSError as error:  # no more processes, or no more memory
+            self._absent = error.strerror or str(error)
+            return None
+        return self._children[-1]
 
     def _patience(self) -> float:
         """How long the next limit is away."""
@@ -116,6 +134,7 @@ class Library:
                 found.append((child.request, answer))
                 self._open -= 1
                 child.request = None
+                self._absent = self._absent or answer.absent
                 if not child.is_alive:
                     self._children.remove(child)
         return found
@@ -159,7 +178,8 @@ class _Child:
         """An answer, if a whole one has come, or the way in which the child ended."""
         data = os.read(self.output.fileno(), 1 << 16)
         if not data:
-            return Answer(killed_by=self._end())
+            how = self._end()
+            return Answer(killed_by=how) if self._has_started else Answer(absent=how)
         self._buffer += data
         while b"\n" in self._buffer:
             line, _, self._buffer = self._buffer.partition(b"\n")
@@ -174,6 +194,8 @@ class _Child:
         if time.monotonic() < self.deadline:
             return None
         self.end()
+        if not self._has_started:
+            return Answer(absent=f"no sign of life in {START_S:g} s")
         return Answer(timeout_s=self._timeout_s)
 
     def end(self) -> None:

@@ -15,6 +15,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ MOST_ERRORS = 50
 MOST_OBJECTS = 200_000
 MOST_ATTRIBUTE_BYTES = 16 << 20
 _PR_SET_PDEATHSIG = 1
+_USUAL_BYTES = 2 << 30  # that a process with the library has mapped, where nothing tells
 
 
 def main() -> None:
@@ -42,16 +44,34 @@ def main() -> None:
 
 
 def confine(memory_bytes: int, *, may_write: bool) -> None:
-    """Give up what is not needed: dumping core, memory without end and, in a reader, writing."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """Give up what is not needed: dumping core, memory without end and, in a reader, writing.
+
+    What the system refuses is left as it is: where we run says nothing about the files we read.
+    """
+    with suppress(AttributeError, OSError):  # only Linux has it
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write then fails instead
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
     if not may_write:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + memory_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        _limit(resource.RLIMIT_FSIZE, 0)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_AS, _bytes_in_use() + memory_bytes)
+
+
+def _limit(what: int, most: int) -> None:
+    """Allow no more of something; less than that if less was allowed before."""
+    with suppress(OSError, ValueError):
+        _, hard = resource.getrlimit(what)
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (most, most))
+
+
+def _bytes_in_use() -> int:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _USUAL_BYTES
+    return pages * resource.getpagesize()
 
 
 def inspect_structure(path: str) -> dict[str, Any]:
