@@ -632,7 +632,7 @@ def test_ctrl_c_on_a_terminal_reaches_the_coordinator_alone(
     screens.append(Screen(terminal.folder, *RUN, "-j", "1"))
     until(lambda: (terminal.folder / "in").exists())
     os.killpg(screens[0].process.pid, signal.SIGINT)
-    screens[0].read_until("Ctrl-C again stops them now")
+    screens[0].read_until("Ctrl-C again stops now")
     (terminal.folder / "go").touch()
     assert screens[0].read_to_end() == 130
     assert (terminal.folder / "finished").exists()

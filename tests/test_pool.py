@@ -599,23 +599,24 @@ def test_study_that_hangs_at_import_is_noted_once(
     assert "waiting for a licence" in log.read_text()
 
 
-def test_ctrl_c_ends_a_run_whose_template_hangs_at_import(
-    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_ctrl_c_ends_a_run_that_hangs_at_import(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]], start: str
 ) -> None:
-    """With nothing running, one Ctrl-C ends a run that waits for its template."""
+    """With nothing running, one Ctrl-C ends a run that waits for the study's import."""
     study(
         MARK
         + """
-if sys.argv[0] == "-c":  # in the template, not in the coordinator
-    mark("in_template")
+if sys.argv[0] == "-c":  # in a worker or the template, not in the coordinator
+    mark("importing")
     wait_for("never")
 @h5sweep.sweep(seed=range(3))
 def f(seed):
     return {"x": seed}
 """
     )
-    process.append(terminal.start(*RUN, "-j", 2, "--start", "forkserver"))
-    until(lambda: count(terminal.folder, "in_template"))
+    process.append(terminal.start(*RUN, "-j", 2, "--start", start))
+    until(lambda: count(terminal.folder, "importing"))
     process[0].send_signal(signal.SIGINT)
     _, said = process[0].communicate(timeout=10)
     assert process[0].returncode == 130
@@ -819,7 +820,7 @@ def test_ctrl_c_once_lets_running_tasks_finish(
     """After one Ctrl-C what runs is finished and kept, nothing new begins, exit code 130."""
     run = begin_long_tasks(terminal, study, process)
     run.send_signal(signal.SIGINT)
-    read_line_with(run.stderr, "letting 2 running tasks finish; Ctrl-C again stops them now")
+    read_line_with(run.stderr, "letting 2 running tasks finish for 20 s; Ctrl-C again stops now")
     (terminal.folder / "go").touch()
     _, said = run.communicate(timeout=30)
     assert run.returncode == 130
@@ -828,13 +829,28 @@ def test_ctrl_c_once_lets_running_tasks_finish(
     assert not list(terminal.folder.glob("in_[2-5]"))
 
 
+def test_ctrl_c_once_stops_what_is_longer_than_the_grace(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
+) -> None:
+    """After one Ctrl-C a run ends within its grace; what still ran is interrupted, not failed."""
+    run = begin_long_tasks(terminal, study, process, "--grace", "1s")
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=20)
+    assert run.returncode == 130
+    assert "letting 2 running tasks finish for 1 s; Ctrl-C again stops now\n" in said
+    assert "stopping 2 running tasks after 1 s\n" in said
+    assert "stopped; 0 finished results are kept" in said
+    why = [m["reason"] for m in terminal.json("missing", "out.h5")["missing"]]
+    assert why == ["interrupted"] * 2 + ["never started"] * 4
+
+
 def test_ctrl_c_twice_stops_now(
     terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
 ) -> None:
     """A second Ctrl-C ends running tasks at once; they are interrupted, not failed."""
     run = begin_long_tasks(terminal, study, process)
     run.send_signal(signal.SIGINT)
-    read_line_with(run.stderr, "Ctrl-C again stops them now")
+    read_line_with(run.stderr, "Ctrl-C again stops now")
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=10)
     assert run.returncode == 130

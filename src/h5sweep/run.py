@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import inspect
+import math
 import os
 import signal
 import threading
@@ -32,7 +33,7 @@ from .settings import PoolSettings
 from .state import FolderState, read_state
 from .stretches import scan_stretches
 from .study import Declaration, source_of
-from .units import count_text
+from .units import count_text, duration_text
 from .worker import failure_header
 
 ORPHANS_S = 3.0
@@ -320,7 +321,7 @@ class FailureFile:
 
 
 class Interruption:
-    """What signals have asked of a run. Ctrl-C once: finish what runs; twice: stop now."""
+    """What signals have asked of a run: once, finish what runs within the grace; twice, stop."""
 
     def __init__(self, pool: Pool, display: Display, grace_s: float) -> None:
         self._pool = pool
@@ -336,23 +337,31 @@ class Interruption:
         self.signal = number
         self.count += 1
         self._pool.drain()
-        if number != signal.SIGINT and self._deadline is None:
+        if self._deadline is None:
             self._deadline = time.monotonic() + self._grace_s
         if self.count > 1 and number == signal.SIGINT:
             self._pool.stop()
 
     def check(self) -> None:
-        if self.signal is not None and not self._said:
-            self._said = True
-            self._display.say(self._announcement())
-        if self._deadline is not None and time.monotonic() > self._deadline:
+        """Say once what happens now; stop if nothing is running any more, or for too long."""
+        if self._deadline is None:
+            return
+        running, grace = len(self._pool.current()), duration_text(self._grace_s)
+        tasks = count_text(running, "running task")
+        if not running:
             self._pool.stop()
+        elif not self._said:
+            self._display.say(self._announcement(tasks, grace))
+        elif time.monotonic() > self._deadline:
+            self._deadline = math.inf
+            self._display.say(f"stopping {tasks} after {grace}")
+            self._pool.stop()
+        self._said = True
 
-    def _announcement(self) -> str:
-        running = count_text(len(self._pool.current()), "running task")
+    def _announcement(self, tasks: str, grace: str) -> str:
         if self.signal == signal.SIGINT:
-            return f"letting {running} finish; Ctrl-C again stops them now"
-        return f"told to end: letting {running} finish for {self._grace_s:g} s"
+            return f"letting {tasks} finish for {grace}; Ctrl-C again stops now"
+        return f"told to end: letting {tasks} finish for {grace}"
 
     def raise_stopped(self, tasks_done: int) -> None:
         assert self.signal is not None  # whoever calls has seen it

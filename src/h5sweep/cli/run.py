@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     callback=parsed_by(parse_duration),
     default="20s",
     show_default=True,
-    help="How long running tasks may go on after SIGTERM.",
+    help="How long running tasks may go on after Ctrl-C or SIGTERM.",
 )
 @click.option("--merge/--no-merge", default=True, help="Make the output at the end, or leave it.")
 @click.option("--compress", is_flag=True, help="gzip the output.")
