@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from h5sweep import progress
-from h5sweep.progress import MOST_SAID, PlainDisplay, cut_middle, fit_current
+from h5sweep.pace import Moment, RunningTask
+from h5sweep.progress import MOST_SAID, PlainDisplay
+from h5sweep.units import cut_middle
 
 WIDTH = 80
 TOKENS = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\s\S])")
@@ -47,9 +49,12 @@ def seen_on_terminal(text: str) -> list[str]:
 def shown(tmp_path: Path, code: str) -> tuple[str, list[str]]:
     """What lines of code with a TerminalDisplay `d` sent, and what is to be seen in the end."""
     head = (
-        "import os, sys\nfrom h5sweep import progress\n"
+        "import os, sys\nfrom h5sweep import pace, progress\n"
         "progress.REDRAW_EVERY_S = 0\nd = progress.TerminalDisplay()\n"
         "def typed(): os.write(2, b'^C')\n"
+        "def update(done, running):\n"
+        "    d.update(pace.Moment(done, 0, None, lambda: [LONG] * running))\n"
+        "LONG = pace.RunningTask('name=' + 'long' * 30 + ', seed=3', 12, 'pid 4711')\n"
     )
     (tmp_path / "shows.py").write_text(head + textwrap.dedent(code))
     ours, theirs = pty.openpty()
@@ -78,20 +83,17 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-LONG = '["name=" + "long" * 30 + ", seed=3  12 s  pid 4711"]'
-
-
 def test_messages_leave_no_stale_bar(tmp_path: Path) -> None:
     """A message stands above the live view, of which nothing stays behind."""
     _, seen = shown(
         tmp_path,
-        f"""
+        """
         d.say("4 to do")
         d.begin(tasks_total=4, tasks_done=0)
         d.say("before the first task")
         for done in range(3):
-            d.update(done=done, failed=0, current=lambda: {LONG} * (3 - done))
-            d.say(f"said {{done}} " + "x" * 100 * done)
+            update(done, running=3 - done)
+            d.say(f"said {done} " + "x" * 100 * done)
         d.end()
         d.say("the end")
         """,
@@ -105,14 +107,14 @@ def test_ctrl_c_leaves_no_stale_bar(tmp_path: Path) -> None:
     """What the terminal echoes does not move the live view, however full its lines are."""
     _, seen = shown(
         tmp_path,
-        f"""
+        """
         d.begin(tasks_total=4, tasks_done=0)
         typed()
-        d.update(done=1, failed=0, current=lambda: {LONG})
+        update(1, running=1)
         typed(); typed()
         d.say("letting it finish")
         typed()
-        d.update(done=2, failed=0, current=lambda: {LONG})
+        update(2, running=1)
         d.end()
         """,
     )
@@ -123,9 +125,9 @@ def test_view_after_a_message_is_whole(tmp_path: Path) -> None:
     """Behind a message the live view is there again: bar, counts, tasks with time and pid."""
     _, seen = shown(
         tmp_path,
-        f"""
+        """
         d.begin(tasks_total=4, tasks_done=0)
-        d.update(done=1, failed=0, current=lambda: {LONG})
+        update(1, running=1)
         d.say("a message")
         sys.stderr.flush()
         os._exit(0)
@@ -148,17 +150,17 @@ def test_merging_shows_a_share(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "width", "fitted"),
+    ("key", "width", "fitted"),
     [
-        ("seed=3  12 s  pid 4711", 40, "seed=3  12 s  pid 4711"),
-        ("name=abcdefgh, seed=3  12 s  pid 4711", 27, "name=…eed=3  12 s  pid 4711"),
-        ("a  b=abcdefgh  12 s  pid 4711", 22, "a  …gh  12 s  pid 4711"),
-        ("seed=3  12 s  pid 4711", 10, "seed=3  12 s  pid 4711"),
+        ("seed=3", 40, "seed=3  12 s  pid 4711"),
+        ("name=abcdefgh, seed=3", 27, "name=…eed=3  12 s  pid 4711"),
+        ("a  b=abcdefgh", 22, "a  …gh  12 s  pid 4711"),
+        ("seed=3", 10, "seed=3  12 s  pid 4711"),
     ],
 )
-def test_time_and_pid_of_a_task_are_kept(line: str, width: int, fitted: str) -> None:
+def test_time_and_pid_of_a_task_are_kept(key: str, width: int, fitted: str) -> None:
     """If a line is too long, its key is cut."""
-    assert fit_current(line, width) == fitted
+    assert RunningTask(key, 12, "pid 4711").line(width) == fitted
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 10, 25, 26, 27])
@@ -182,3 +184,16 @@ def test_messages_are_one_line_of_bearable_length(monkeypatch: pytest.MonkeyPatc
     assert first.startswith("h5sweep: first failure: xxx")
     assert first.endswith("xxx run it again")
     assert second.endswith(" merging: 50 %")
+
+
+def test_a_hung_task_is_named_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log says which task has run far longer than the others, and promises no time left."""
+    stream = io.StringIO()
+    display = PlainDisplay(stream)
+    display.begin(tasks_total=100, tasks_done=50)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    hung = RunningTask("farm_id=3, seed=7", 480, "pid 4711")
+    display.update(Moment(done=49, failed=0, usual_s=2.0, running=lambda: [hung]))
+    first, second = stream.getvalue().splitlines()
+    assert re.fullmatch(r"h5sweep: \d\d:\d\d:\d\d 99 of 100 done, [\d,]+/s", first)
+    assert second.endswith(" 1 task has been running for 8 min (usually 2 s): farm_id=3, seed=7")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from h5sweep.folder import RunFolder
 from h5sweep.plan import Plan, plan_product
 from h5sweep.processes import this_process
-from h5sweep.records import Kind
+from h5sweep.records import NO_TASK, Kind, RecordWriter, json_bytes
 from h5sweep.report import (
     Run,
     Status,
@@ -136,6 +137,50 @@ def test_without_plan_and_results_nothing_is_complete(tmp_path: Path) -> None:
     empty = status_of(read_state(RunFolder(tmp_path / "out.h5"), Plan(())), "out.h5", True)
     assert not empty.is_complete
     assert status_text(empty) == "out.h5: nothing is recorded yet\n"
+
+
+# Pace
+
+
+def record_hung_task(folder: RunFolder, now: float) -> None:
+    """This process ended task 0 after 2 s and task 1 at once, and is in task 2 for 8 minutes."""
+    writer = RecordWriter(folder.new_record_path("worker"), about={"plan": PLAN.id})
+    batch, key = json_bytes({"tasks": [0, 1, 2]}), b'{"data":[],"key":{"seed":0}}'
+    error = b'{"error":{"type":"E","message":"m","where":"","traceback":""},"key":{"seed":1}}'
+    writer.append(Kind.STARTED, NO_TASK, batch, finished_at=now - 482)
+    writer.append(Kind.DONE, 0, key, finished_at=now - 480, duration_s=2.0)
+    writer.append(Kind.RAISED, 1, error, finished_at=now - 480)
+
+
+def test_a_hung_task_is_named_from_another_terminal(tmp_path: Path) -> None:
+    """status says since when it runs, what is usual, the rate of this run, and no time left."""
+    folder, now = RunFolder(tmp_path / "out.h5"), time.time()
+    folder.create()
+    record_hung_task(folder, now)
+    status = status_of(
+        read_state(folder, PLAN), "out.h5", False, run=Run(True, this_process(), now - 500)
+    )
+    lines = status_text(status).splitlines()
+    assert lines[1:4] == [
+        "  1 failed, 1 running, 1 waiting",
+        "  14/h",
+        "  1 task has been running for 8 min (usually 2 s): seed=2",
+    ]
+    assert f"  running  seed=2  8 min  {this_process()}" in lines
+    assert status.per_hour == pytest.approx(14.4, rel=0.01)
+    (running,) = json.loads(status_json(status))["running"]
+    assert running["since"] == now - 480
+
+
+def test_results_of_earlier_runs_are_no_pace(tmp_path: Path) -> None:
+    """The rate is that of the run that is going on, or nobody's."""
+    folder, now = RunFolder(tmp_path / "out.h5"), time.time()
+    folder.create()
+    record_hung_task(folder, now)
+    state = read_state(folder, PLAN)
+    since = Run(True, this_process(), now - 100)
+    assert status_of(state, "out.h5", False, run=since).per_hour is None
+    assert status_of(state, "out.h5", False).per_hour is None
 
 
 # Counts

@@ -61,11 +61,11 @@ class Sweep(Declaration):
     def status(self, output: PathLike) -> Status:
         """What is done, failed and running, from the folder alone; right during a run."""
         end_reading()
-        from .lock import lock_owner
+        from .lock import held_since, lock_owner
         from .report import Run, status_of
 
         folder = RunFolder.of(output)
-        run = Run.of(lock_owner(folder.lock_path))
+        run = Run.of(lock_owner(folder.lock_path), held_since(folder.lock_path))
         return status_of(self._state(folder), str(folder.output), folder.output.exists(), run=run)
 
     def missing(self, output: PathLike) -> list[Missing]:

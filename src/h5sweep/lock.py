@@ -84,6 +84,13 @@ def lock_owner(path: Path) -> ProcessId | None:
     return None
 
 
+def held_since(path: Path) -> float | None:
+    """When the owner of the lock took it; None if nobody holds it."""
+    with suppress(FileNotFoundError, ValueError, KeyError):
+        return float(json.loads(path.read_bytes())["since"])
+    return None
+
+
 def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -148,7 +155,7 @@ def _locked(path: Path, owner: ProcessId | None) -> LockedError:
 @contextmanager
 def _beating(descriptor: int, path: Path) -> Iterator[None]:
     """Write who we are, and again every HEARTBEAT_S, until done; then let go."""
-    identity = this_process().as_json()
+    identity = {**this_process().as_json(), "since": time.time()}
     stop = threading.Event()
 
     def beat() -> None:

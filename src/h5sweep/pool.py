@@ -86,6 +86,8 @@ class Pool:
         self._selector = selectors.DefaultSelector()
         self._members: list[Member] = []  # that have a task or may be given one
         self._dismissed: list[Member] = []  # that end by themselves
+        self._answered = 0  # tasks, of batches that took so long:
+        self._answered_s = 0.0
         self._failed_starts = 0
         self._has_started = False
         self._start_error = ""
@@ -141,6 +143,11 @@ class Pool:
     def current(self) -> list[Current]:
         """The tasks that are running now."""
         return [current for m in self._members if (current := m.current()) is not None]
+
+    @property
+    def usual_s(self) -> float | None:
+        """How long a task takes on average; None if none has ended."""
+        return self._answered_s / self._answered if self._answered else None
 
     def _start_template(self) -> Iterator[Event]:
         """Have the study imported once for all workers, if they can be forked afterwards."""
@@ -282,7 +289,10 @@ class Pool:
         batch, ended, errors = member.batch, answer["ended"], answer["errors"]
         self._give_back(member.end_batch(ended))
         if ended:
-            self._queue.learn(ended, time.monotonic() - member.batch_begun)
+            elapsed_s = time.monotonic() - member.batch_begun
+            self._queue.learn(ended, elapsed_s)
+            self._answered += ended
+            self._answered_s += elapsed_s
         yield Ended(ended - len(errors))
         for index, error in errors.items():
             outcome = Outcome(Kind(error["kind"]), error["error"])

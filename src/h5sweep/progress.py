@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
-from .units import duration_text, size_text
+from .pace import Moment, Pace
+from .units import cut_middle, size_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,31 +20,30 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 60.0
 REDRAW_EVERY_S = 0.25
 SHOW_AFTER_S = 0.5  # what ends sooner shows nothing on its way
-MOST_CURRENT = 8
+MOST_RUNNING = 8
 MOST_SAID = 400  # characters of one message; a task's error may be of any length
 KEYS_TYPED = 8  # columns left free for what the terminal echoes, such as ^C
 
 
-class Pace:
-    """How fast a run goes, and how long it will take."""
+class Count:
+    """How far a run is; `kept` tasks were done before it."""
 
     def __init__(self, tasks_total: int, tasks_done: int) -> None:
         self.total = tasks_total
         self.kept = tasks_done
         self._begun = time.monotonic()
 
-    def describe(self, done: int, failed: int) -> str:
-        """`2,431 of 3,000 done, 13 failed, 644/h, 51 min left`."""
-        parts = [f"{self.kept + done:,} of {self.total:,} done"]
-        if failed:
-            parts.append(f"{failed:,} failed")
-        ended = done + failed
+    def pace(self, moment: Moment) -> Pace:
+        ended = moment.done + moment.failed
         elapsed_s = time.monotonic() - self._begun
-        if ended and elapsed_s > 0:
-            rate = ended / elapsed_s
-            left = max(self.total - self.kept - ended, 0)
-            parts += [_rate_text(rate), f"{duration_text(left / rate)} left"]
-        return ", ".join(parts)
+        left = max(self.total - self.kept - ended, 0)
+        return Pace(ended, elapsed_s, left, moment.usual_s, moment.running())
+
+    def describe(self, moment: Moment, pace: Pace) -> str:
+        """`2,431 of 3,000 done, 13 failed, 644/h, 51 min left`."""
+        failed = [f"{moment.failed:,} failed"] if moment.failed else []
+        done = f"{self.kept + moment.done:,} of {self.total:,} done"
+        return ", ".join([done, *failed, *pace.words()])
 
 
 class PlainDisplay:
@@ -51,7 +51,7 @@ class PlainDisplay:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = _Forgiving(stream or sys.stderr)
-        self._pace = Pace(0, 0)
+        self._count = Count(0, 0)
         self._last_line = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -59,28 +59,37 @@ class PlainDisplay:
         self._stream.flush()
 
     def begin(self, *, tasks_total: int, tasks_done: int) -> None:
-        self._pace = Pace(tasks_total, tasks_done)
+        self._count = Count(tasks_total, tasks_done)
         self._last_line = time.monotonic()
 
-    def update(self, *, done: int, failed: int, current: Callable[[], list[str]]) -> None:
-        self._say_at_times(lambda: self._pace.describe(done, failed))
+    def update(self, moment: Moment) -> None:
+        if self._is_time():
+            pace = self._count.pace(moment)
+            self._say_now([self._count.describe(moment, pace), *pace.long_line()])
 
     def merging(self, rows: int, rows_total: int) -> None:
-        self._say_at_times(lambda: _merging_text(rows, rows_total))
+        if self._is_time():
+            self._say_now([_merging_text(rows, rows_total)])
 
     def copying(self, done_bytes: int, bytes_total: int) -> None:
-        self._say_at_times(lambda: _copying_text(done_bytes, bytes_total))
+        if self._is_time():
+            self._say_now([_copying_text(done_bytes, bytes_total)])
 
     def checking(self, files: int, files_total: int) -> None:
-        self._say_at_times(lambda: _checking_text(files, files_total))
+        if self._is_time():
+            self._say_now([_checking_text(files, files_total)])
 
     def salvaging(self, files: int, files_total: int, results: int) -> None:
-        self._say_at_times(lambda: _salvaging_text(files, files_total, results))
+        if self._is_time():
+            self._say_now([_salvaging_text(files, files_total, results)])
 
-    def _say_at_times(self, text: Callable[[], str]) -> None:
-        if time.monotonic() - self._last_line >= LINE_EVERY_S:
-            self._last_line = time.monotonic()
-            self.say(f"{time.strftime('%H:%M:%S')} {text()}")
+    def _is_time(self) -> bool:
+        return time.monotonic() - self._last_line >= LINE_EVERY_S
+
+    def _say_now(self, lines: list[str]) -> None:
+        self._last_line = time.monotonic()
+        for line in lines:
+            self.say(f"{time.strftime('%H:%M:%S')} {line}")
 
     def end(self) -> None:
         """Nothing to take down."""
@@ -93,7 +102,7 @@ class TerminalDisplay:
         from rich.console import Console
 
         self._console = Console(file=cast("IO[str]", _Forgiving(sys.stderr)))
-        self._pace = Pace(0, 0)
+        self._count = Count(0, 0)
         self._live: Live | None = None
         self._bar: Progress | None = None
         self._begun = time.monotonic()
@@ -109,17 +118,19 @@ class TerminalDisplay:
             self._show(live.renderable)
 
     def begin(self, *, tasks_total: int, tasks_done: int) -> None:
-        self._pace = Pace(tasks_total, tasks_done)
+        self._count = Count(tasks_total, tasks_done)
         self._open(tasks_total, tasks_done)
 
-    def update(self, *, done: int, failed: int, current: Callable[[], list[str]]) -> None:
+    def update(self, moment: Moment) -> None:
         if self._is_early():
             return
-        lines = current()
-        shown = [fit_current(line, self._width()) for line in lines[:MOST_CURRENT]]
-        more = [f"… and {len(lines) - MOST_CURRENT} more"] if len(lines) > MOST_CURRENT else []
-        completed = self._pace.kept + done + failed
-        self._draw(completed, [self._pace.describe(done, failed), *shown, *more])
+        pace, width = self._count.pace(moment), self._width()
+        running = pace.longest_first
+        shown = [task.line(width) for task in running[:MOST_RUNNING]]
+        more = [f"… and {len(running) - MOST_RUNNING} more"] if len(running) > MOST_RUNNING else []
+        completed = self._count.kept + moment.done + moment.failed
+        head = [self._count.describe(moment, pace), *pace.long_line(width)]
+        self._draw(completed, [*head, *shown, *more])
 
     def merging(self, rows: int, rows_total: int) -> None:
         if self._live is None:
@@ -216,21 +227,6 @@ def choose_display() -> PlainDisplay | TerminalDisplay:
     return PlainDisplay()
 
 
-def fit_current(line: str, width: int) -> str:
-    """A current task's line, `KEY  12 s  pid 4711`, with its key cut so that the rest is seen."""
-    key, *rest = line.rsplit("  ", 2)
-    room = width - len("  ".join(["", *rest]))
-    return "  ".join([cut_middle(key, room), *rest]) if room > 0 else line
-
-
-def cut_middle(text: str, width: int) -> str:
-    """`text` in at most `width` characters: its beginning, …, its end."""
-    if len(text) <= width:
-        return text
-    tail = (width - 1) // 2
-    return text[: width - 1 - tail] + "…" + text[len(text) - tail :]
-
-
 def _one_line(text: str) -> str:
     """A message as one line of bearable length; its end, which says what to do next, stays."""
     return cut_middle(" ".join(text.split()), MOST_SAID)
@@ -253,11 +249,3 @@ def _checking_text(files: int, files_total: int) -> str:
 
 def _salvaging_text(files: int, files_total: int, results: int) -> str:
     return f"{files:,} of {files_total:,} files searched, {results:,} results found"
-
-
-def _rate_text(rate: float) -> str:
-    if rate >= 1:
-        return f"{rate:,.0f}/s"
-    if rate * 60 >= 1:
-        return f"{rate * 60:,.0f}/min"
-    return f"{rate * 3600:,.1f}/h"

@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .pace import Pace, RunningTask
 from .plan import Key, Value, key_text, plain_value
 from .processes import ProcessId
-from .records import Kind
+from .records import FINISHED_AT, Kind
 from .state import Failure, FolderState, Missing
-from .units import count_text, duration_text
+from .units import count_text
 
 STATUS_SCHEMA = "h5sweep.status/1"
 MISSING_SCHEMA = "h5sweep.missing/1"
 MOST_VALUES = 12
 MOST_VALUES_COUNTED = 50
-RECENT_S = 600.0
+DURATIONS_READ = 50  # of a run, to say how long its tasks usually take
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][-+]?\d+)?")
 
@@ -39,7 +40,7 @@ class FailureGroup:
 
 @dataclass(frozen=True)
 class Running:
-    """A task that a process is working on, and when it began its batch."""
+    """A task that a process is working on, and when it began."""
 
     task: int
     key: Key
@@ -49,14 +50,18 @@ class Running:
 
 @dataclass(frozen=True)
 class Run:
-    """Who holds the run folder's lock; `alive` is None if that cannot be seen from here."""
+    """Who holds the run folder's lock, and since when.
+
+    `alive` is None if that cannot be seen from here.
+    """
 
     alive: bool | None = False
     process: ProcessId | None = None
+    since: float | None = None
 
     @classmethod
-    def of(cls, owner: ProcessId | None) -> Run:
-        return cls() if owner is None else cls(owner.is_alive(), owner)
+    def of(cls, owner: ProcessId | None, since: float | None = None) -> Run:
+        return cls() if owner is None else cls(owner.is_alive(), owner, since)
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,17 @@ class Status:
     damaged_records: int
     unreadable_files: int
     beyond_plan: int
-    per_hour: float | None
+    pace: Pace
     columns: dict[str, list[tuple[Value, int, int]]]
 
     @property
     def missing(self) -> int:
         return self.tasks - self.done
+
+    @property
+    def per_hour(self) -> float | None:
+        """Tasks that the run ends in an hour, since it began; None if none is going on."""
+        return None if self.pace.per_s is None else 3600 * self.pace.per_s
 
     @property
     def is_empty(self) -> bool:
@@ -118,8 +128,26 @@ def status_of(
         damaged_records=len(state.damages),
         unreadable_files=len(state.unreadable),
         beyond_plan=beyond_plan,
-        per_hour=_recent_rate(state),
+        pace=_pace_of(state, running, run.since if run else None),
         columns=state.counts_by_column(most_values),
+    )
+
+
+def _pace_of(state: FolderState, running: Iterable[Running], begun: float | None) -> Pace:
+    """How fast the run goes that began at `begun`."""
+    now = time.time()
+    begun = now if begun is None else begun
+    done = [task for task, at in enumerate(state.finished_at) if at >= begun]
+    failed = sum(place.frame[FINISHED_AT] >= begun for place in state.failures.values())
+    sample_s = state.durations_s(done[:: len(done) // DURATIONS_READ + 1])
+    return Pace(
+        ended=len(done) + failed,
+        elapsed_s=now - begun,
+        left=state.tasks_total - state.tasks_done - failed,
+        usual_s=sum(sample_s) / len(sample_s) if sample_s else None,
+        running=[
+            RunningTask(key_text(r.key), max(now - r.since, 0.0), str(r.process)) for r in running
+        ],
     )
 
 
@@ -145,9 +173,9 @@ def _status_lines(status: Status) -> Iterator[str]:
         parts.append(f"{waiting:,} waiting")
     if parts:
         yield "  " + ", ".join(parts)
-    if status.per_hour and status.missing and status.running:
-        left = duration_text(3600 * status.missing / status.per_hour)
-        yield f"  {status.per_hour:,.0f} an hour, {left} left"
+    if words := status.pace.words():
+        yield "  " + ", ".join(words)
+    yield from (f"  {line}" for line in status.pace.long_line())
     if status.damaged_records and status.missing:
         them = "its task" if status.damaged_records == 1 else "their tasks"
         damaged = count_text(status.damaged_records, "damaged record")
@@ -159,9 +187,8 @@ def _status_lines(status: Status) -> Iterator[str]:
         beyond = " beyond the plan" if status.has_plan else ""
         yield f"  {count_text(status.beyond_plan, 'result')}{beyond} not merged yet"
     yield from _column_lines(status)
-    yield from (
-        f"  running  {key_text(r.key)}  ({r.process})" for r in status.running[:MOST_VALUES]
-    )
+    running = status.pace.longest_first
+    yield from (f"  running  {task.line()}" for task in running[:MOST_VALUES])
     yield from _closing_lines(status)
 
 
@@ -231,7 +258,7 @@ def status_json(status: Status) -> str:
         "failed": status.failed,
         "run": {"alive": status.run.alive, **_plain_process(status.run.process)},
         "running": [
-            {"task": r.task, "key": _plain_key(r.key), **_plain_process(r.process)}
+            {"task": r.task, "key": _plain_key(r.key), "since": r.since} | _plain_process(r.process)
             for r in status.running
         ],
         "missing": status.missing,
@@ -307,16 +334,6 @@ def _group_lines(state: FolderState, group: FailureGroup) -> Iterator[str]:
     yield f"  for example {key_text(state.plan.key(group.tasks[0]))}"
     yield from (f"  | {line}" for line in group.traceback.rstrip().splitlines())
     yield ""
-
-
-def _recent_rate(state: FolderState) -> float | None:
-    """Results an hour, over the last ten minutes in which any came."""
-    last = max(state.finished_at, default=0.0)
-    if not last or time.time() - last > RECENT_S:
-        return None
-    recent = [t for t in state.finished_at if t > last - RECENT_S]
-    span_s = last - min(recent)
-    return 3600 * (len(recent) - 1) / span_s if span_s > 0 else None
 
 
 def _plain_process(process: ProcessId | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from .launch import LaunchOrder
 from .lock import holding
 from .member import Current
 from .merge import MergeReport, merge_run
+from .pace import Moment, RunningTask
 from .plan import Plan, key_text
 from .pool import Ended, Failed, Note, Pool
 from .records import Damage, RecordFile, RecordWriter
@@ -48,7 +49,7 @@ class Display(Protocol):
 
     def begin(self, *, tasks_total: int, tasks_done: int) -> None: ...
 
-    def update(self, *, done: int, failed: int, current: Callable[[], list[str]]) -> None: ...
+    def update(self, moment: Moment) -> None: ...
 
     def merging(self, rows: int, rows_total: int) -> None: ...
 
@@ -250,15 +251,15 @@ def _run_tasks(
     kept = state.tasks_done
     display.begin(tasks_total=kept + len(wanted), tasks_done=kept)
 
-    def current() -> list[str]:
-        return [_describe_current(c, state.plan) for c in pool.current()]
+    def running() -> list[RunningTask]:
+        return [_running_task(current, state.plan) for current in pool.current()]
 
     try:
         with _stopping(pool, display, grace_s) as interruption:
             for event in pool.run(wanted):
                 interruption.check()
                 _take(event, tally, failures, state.plan, display)
-                display.update(done=tally.done, failed=len(tally.failed), current=current)
+                display.update(Moment(tally.done, len(tally.failed), pool.usual_s, running))
     except StorageError as error:
         done = read_state(folder, state.plan).tasks_done
         raise StorageError(
@@ -274,8 +275,9 @@ def _run_tasks(
     return tally
 
 
-def _describe_current(current: Current, plan: Plan) -> str:
-    return f"{key_text(plan.key(current.task))}  {current.running_s:.0f} s  pid {current.pid}"
+def _running_task(current: Current, plan: Plan) -> RunningTask:
+    key = key_text(plan.key(current.task))
+    return RunningTask(key, current.running_s, f"pid {current.pid}")
 
 
 def _take(event: object, tally: Tally, failures: FailureFile, plan: Plan, display: Display) -> None:

@@ -26,6 +26,7 @@ from .records import (
     DURATION_S,
     FAILURES,
     FINISHED_AT,
+    FRAME,
     KIND,
     NO_TASK,
     TASK,
@@ -172,6 +173,16 @@ class FolderState:
                 for task in tasks:
                     found[task] = _read_failure(file, self.failures[task])
         return dict(sorted(found.items()))
+
+    def durations_s(self, tasks: Iterable[int]) -> list[float]:
+        """How long these tasks took, of which the results are in record files."""
+        found = []
+        by_file = sorted(tasks, key=self.files.__getitem__)
+        for file_number, of_file in groupby(by_file, self.files.__getitem__):
+            with RecordFile(self.paths[file_number]) as file:
+                offsets = (self.offsets[task] for task in of_file)
+                found += [FRAME.unpack_from(file.buffer, o)[DURATION_S] for o in offsets]
+        return found
 
     def counts_by_column(
         self, most_values: int | None = None
@@ -405,8 +416,16 @@ class _FileReader:
             if owner.is_alive() is False or not self._may_be_alive(owner):
                 self.state.interrupted[batch[ended]] = owner
             else:
-                self.state.running[batch[ended]] = (owner, frame[FINISHED_AT])
+                since = max(frame[FINISHED_AT], self._ended_at(last_ended))
+                self.state.running[batch[ended]] = (owner, since)
         return batch[:ended]
+
+    def _ended_at(self, task: int) -> float:
+        """When a task of this file ended; 0 if it is none of the plan."""
+        state = self.state
+        if task in state.failures:
+            return float(state.failures[task].frame[FINISHED_AT])
+        return state.finished_at[task] if task < len(state.plan) else 0.0
 
     def _may_be_alive(self, owner: ProcessId) -> bool:
         """Whether a process on another host can be: its run then keeps changing the lock."""

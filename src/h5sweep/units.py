@@ -46,6 +46,15 @@ def duration_text(seconds: float) -> str:
     return f"{days} d {hours} h" if hours else f"{days} d"
 
 
+def rate_text(per_s: float) -> str:
+    """A rate as people say it: `21/s`, `40/min`, `2.5/h`."""
+    per_unit, unit = per_s, "s"
+    if per_s < 1:
+        per_unit, unit = (per_s * 60, "min") if per_s * 60 >= 1 else (per_s * 3600, "h")
+    number = f"{per_unit:,.0f}" if per_unit >= 10 else f"{per_unit:.1f}".removesuffix(".0")
+    return f"{number}/{unit}"
+
+
 def size_text(size_bytes: int) -> str:
     """A size as people say it: `1.2 GB`."""
     for unit in ("GB", "MB", "kB"):
@@ -57,6 +66,14 @@ def size_text(size_bytes: int) -> str:
 def count_text(number: int, noun: str) -> str:
     """A count as people say it: `1 task`, `2,431 tasks`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def cut_middle(text: str, width: int) -> str:
+    """`text` in at most `width` characters: its beginning, …, its end."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return text[: width - 1 - tail] + "…" + text[len(text) - tail :]
 
 
 def printable(text: str, *, breaks: str = "\n\t") -> str:

@@ -54,11 +54,12 @@ def _show_status(output: Path, as_json: bool, *, clear: bool = False) -> Status 
 
 
 def _status_now(output: Path, *, all_values: bool) -> Status:
-    from ..lock import lock_owner
+    from ..lock import held_since, lock_owner
     from ..report import MOST_VALUES_COUNTED, Run, status_of
 
     # Before the state: what is read after a run has ended is what it left.
-    run = Run.of(lock_owner(existing_folder(output).lock_path))
+    lock = existing_folder(output).lock_path
+    run = Run.of(lock_owner(lock), held_since(lock))
     folder, state = load_state(output)
     return status_of(
         state,
