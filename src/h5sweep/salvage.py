@@ -18,7 +18,8 @@ from zlib import crc32
 import numpy as np
 
 from . import durable
-from .carved import NO_CHUNK, UNSURE_CHUNK, CarvedVariable, Shared, view_carved
+from .carved import NO_CHUNK, UNSURE_CHUNK, CarvedVariable, Shared
+from .carved_view import view_carved
 from .errors import DamagedError, StorageError, UsageError
 from .evidence import Candidate, Label, Way, judge_results
 from .folder import RECORDS_SUFFIX, RunFolder
