@@ -567,6 +567,10 @@ class Screen:
             self.text += more
         return self.process.wait(30)
 
+    def resize(self, lines: int, columns: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.process.send_signal(signal.SIGWINCH)  # as the kernel does on a controlling terminal
+
     def close(self) -> None:
         with suppress(OSError):
             os.close(self._ours)
@@ -578,6 +582,10 @@ class Screen:
             return os.read(self._ours, 65536).decode(errors="replace")
         except OSError:  # the other side has closed
             return ""
+
+    def frames(self) -> list[list[str]]:
+        """What was to be seen between one clearing of the screen and the next."""
+        return [frame.split("\r\n") for frame in re.split(r"\x1b\[2J\x1b\[1;1H", self.text)]
 
     def lines(self) -> list[str]:
         """What was written, line by line, without escape codes."""
@@ -665,6 +673,36 @@ def test_status_on_a_terminal_watches_until_all_is_done(
     screens.append(Screen(terminal.folder, "status", "out.h5", "--watch"))
     assert screens[0].read_to_end() == 0
     assert "3 of 3 done" in screens[0].text
+
+
+def test_watching_fits_the_terminal(
+    terminal: Terminal, study: Study, screens: list[Screen]
+) -> None:
+    """status --watch fills no more than the terminal has, also after that has become smaller."""
+    names = [("long" * 30) + str(number) for number in range(20)]
+    study(WATCHED.replace('["long" * 30]', repr(names)).replace("range(40)", "range(35)"))
+    run = terminal.start(*RUN, "-j", 1)
+    try:
+        until(lambda: (terminal.folder / "in").exists())
+        screens.append(Screen(terminal.folder, "status", "out.h5", "--watch"))
+        screens[0].read_until("lists what is missing, and why")
+        screens[0].resize(16, 60)
+        screens[0].read_until("\x1b[2J")
+        screens[0].read_until("is missing, and why\r\n\x1b[2J")
+    finally:
+        run.kill()
+        run.communicate()
+    assert screens[0].read_to_end() == 0
+    first, *_, last = screens[0].frames()
+    assert 20 < len(first) <= 24
+    assert 70 < max(map(len, first)) <= 80
+    assert 10 < len(last) <= 16
+    assert 50 < max(map(len, last)) <= 60
+    for frame in (first, last):
+        assert any("long" in line and "35 " in line for line in frame)
+        assert frame[0].startswith("out.h5: ")
+        assert frame[-2].startswith("next: h5sweep missing out.h5")
+    assert "running" in first[-4] and " s  pid " in first[-4]
 
 
 def test_watching_ends_with_the_run(

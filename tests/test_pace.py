@@ -10,10 +10,10 @@ from h5sweep.units import rate_text
 KEY = "farm_id=3, seed=7"
 
 
-def pace(*running_s: float, left: int, usual_s: float | None = 2.0) -> Pace:
+def pace(*running_s: float, left: int, usual_s: float | None = 2.0, quiet_s: float = 1.0) -> Pace:
     """98 tasks in 98 s, and these running."""
     running = [RunningTask(KEY, seconds, "pid 4711") for seconds in running_s]
-    return Pace(98 if usual_s else 0, 98.0, left, usual_s, running)
+    return Pace(98 if usual_s else 0, 98.0, left, quiet_s, usual_s, running)
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,11 @@ def test_a_rate_is_said_in_one_way(per_s: float, text: str) -> None:
     [
         (pace(1, 1, left=300), ["1/s", "5 min left"]),
         (pace(1, 480, left=300), ["1/s", "5 min left"]),
-        (pace(480, 480, left=300), ["1/s"]),
+        (pace(480, 480, left=300, quiet_s=400), ["1/s"]),
+        (pace(480, left=300), ["1/s", "5 min left"]),
         (pace(1, 1, left=2), ["1/s", "the last 2 tasks are running"]),
         (pace(3, left=1), ["1/s", "the last task is running"]),
-        (pace(480, left=1), ["1/s"]),
+        (pace(480, left=1, quiet_s=400), ["1/s", "the last task is running"]),
         (pace(left=0), ["1/s"]),
         (pace(3, left=300, usual_s=None), []),
     ],
@@ -46,15 +47,15 @@ def test_time_left_is_told_where_it_can_be(found: Pace, words: list[str]) -> Non
     ("found", "line"),
     [
         (pace(9, left=9), []),
-        (pace(11, left=9), [f"1 task has been running for 11 s (usually 2 s): {KEY}"]),
+        (pace(11, left=9), [f"1 task running for 11 s (usually 2 s): {KEY}"]),
         (pace(11, left=9, usual_s=3.0), []),
-        (pace(1, 480, left=9), [f"1 task has been running for 8 min (usually 2 s): {KEY}"]),
+        (pace(1, 480, left=9), [f"1 task running for 8 min (usually 2 s): {KEY}"]),
         (
             pace(60, 1, 480, left=9, usual_s=0.01),
-            [f"2 tasks have been running for up to 8 min (usually under 1 s): {KEY}"],
+            [f"2 tasks running for up to 8 min (usually under 1 s): {KEY}"],
         ),
         (pace(50, left=9, usual_s=None), []),
-        (pace(70, left=9, usual_s=None), [f"1 task has been running for 70 s: {KEY}"]),
+        (pace(70, left=9, usual_s=None), [f"1 task running for 70 s: {KEY}"]),
     ],
 )
 def test_a_task_far_longer_than_usual_is_named(found: Pace, line: list[str]) -> None:
@@ -64,6 +65,6 @@ def test_a_task_far_longer_than_usual_is_named(found: Pace, line: list[str]) -> 
 
 def test_the_line_of_a_hung_task_has_its_width() -> None:
     """Its key is cut, nothing else."""
-    (line,) = pace(480, left=1).long_line(60)
-    assert len(line) == 60
-    assert line.startswith("1 task has been running for 8 min (usually 2 s): farm")
+    (line,) = pace(480, left=1).long_line(50)
+    assert len(line) == 50
+    assert line.startswith("1 task running for 8 min (usually 2 s): farm")

@@ -53,7 +53,7 @@ def shown(tmp_path: Path, code: str) -> tuple[str, list[str]]:
         "progress.REDRAW_EVERY_S = 0\nd = progress.TerminalDisplay()\n"
         "def typed(): os.write(2, b'^C')\n"
         "def update(done, running):\n"
-        "    d.update(pace.Moment(done, 0, None, lambda: [LONG] * running))\n"
+        "    d.update(pace.Moment(done, 0, 0, None, lambda: [LONG] * running))\n"
         "LONG = pace.RunningTask('name=' + 'long' * 30 + ', seed=3', 12, 'pid 4711')\n"
     )
     (tmp_path / "shows.py").write_text(head + textwrap.dedent(code))
@@ -140,6 +140,13 @@ def test_view_after_a_message_is_whole(tmp_path: Path) -> None:
     assert max(map(len, seen)) < WIDTH
 
 
+def test_nothing_is_rounded_up_to_all(tmp_path: Path) -> None:
+    """100 % is for a run that has ended."""
+    sent, _ = shown(tmp_path, "d.begin(tasks_total=500, tasks_done=499)\nupdate(0, running=1)")
+    assert "99 %" in sent
+    assert "100" not in sent
+
+
 def test_merging_shows_a_share(tmp_path: Path) -> None:
     """A merge counts from 0 to 100 %, whatever it counts inside."""
     sent, seen = shown(tmp_path, "for n in range(0, 121, 30): d.merging(n, 120)\nd.end()")
@@ -193,7 +200,9 @@ def test_a_hung_task_is_named_without_a_terminal(monkeypatch: pytest.MonkeyPatch
     display.begin(tasks_total=100, tasks_done=50)
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     hung = RunningTask("farm_id=3, seed=7", 480, "pid 4711")
-    display.update(Moment(done=49, failed=0, usual_s=2.0, running=lambda: [hung]))
+    display.update(Moment(49, 0, quiet_s=400, usual_s=2.0, running=lambda: [hung]))
     first, second = stream.getvalue().splitlines()
-    assert re.fullmatch(r"h5sweep: \d\d:\d\d:\d\d 99 of 100 done, [\d,]+/s", first)
-    assert second.endswith(" 1 task has been running for 8 min (usually 2 s): farm_id=3, seed=7")
+    assert re.fullmatch(
+        r"h5sweep: \d\d:\d\d:\d\d 99 of 100 done, [\d,]+/s, the last task is running", first
+    )
+    assert second.endswith(" 1 task running for 8 min (usually 2 s): farm_id=3, seed=7")

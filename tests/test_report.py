@@ -21,10 +21,11 @@ from h5sweep.report import (
     missing_lines,
     status_json,
     status_of,
+    status_screen,
     status_text,
 )
 from h5sweep.state import Failure, Missing, Reason, read_state
-from h5sweep.units import count_text
+from h5sweep.units import count_text, cut_middle
 
 PLAN = plan_product({"seed": range(4)})
 ALIVE = Run(True, this_process())
@@ -164,7 +165,7 @@ def test_a_hung_task_is_named_from_another_terminal(tmp_path: Path) -> None:
     assert lines[1:4] == [
         "  1 failed, 1 running, 1 waiting",
         "  14/h",
-        "  1 task has been running for 8 min (usually 2 s): seed=2",
+        "  1 task running for 8 min (usually 2 s): seed=2",
     ]
     assert f"  running  seed=2  8 min  {this_process()}" in lines
     assert status.per_hour == pytest.approx(14.4, rel=0.01)
@@ -200,6 +201,19 @@ def test_values_not_shown_are_told_truly(status: Status, shares: list[int], word
     columns = {"seed": [(value, done, 9) for value, done in enumerate(shares)]}
     lines = status_text(replace(status, columns=columns)).splitlines()
     assert any(line.endswith(words) for line in lines)
+
+
+@pytest.mark.parametrize("columns", [80, 40, 12, 1])
+@pytest.mark.parametrize("lines", [50, 24, 12, 6, 3, 2])
+def test_a_screen_is_never_too_small(status: Status, columns: int, lines: int) -> None:
+    """Whatever its size, it is not exceeded, and the first and the last line are there."""
+    counts = {name: [(f"{name} {n}", n, 30) for n in range(30)] for name in ("farm", "layout")}
+    full = replace(status, done=3, columns=counts)
+    shown = status_screen(full, columns, lines).splitlines()
+    assert len(shown) < lines
+    assert max(map(len, shown)) <= columns
+    assert shown[-1] == cut_middle(last_lines(full)[0], columns)
+    assert lines < 3 or shown[0] == cut_middle("out.h5: 3 of 4 done (75.0 %)", columns)
 
 
 def test_one_is_singular(status: Status) -> None:

@@ -1,7 +1,7 @@
 """How fast a run goes, what is left, and what takes far longer than usual, in words.
 
 `run` and `status` both say it from here. Time left is said only where it can be told: not when the
-last tasks are running, and not when all that run have taken far longer than usual.
+last tasks are running, and not when none has ended for far longer than a task usually takes.
 """
 
 from __future__ import annotations
@@ -38,17 +38,19 @@ class Moment:
 
     done: int
     failed: int
+    quiet_s: float  # since the last task ended
     usual_s: float | None
     running: Callable[[], list[RunningTask]]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """`ended` tasks in `elapsed_s` of one run, `left` without an outcome, some of them running."""
+    """`ended` tasks in `elapsed_s` of one run, the last `quiet_s` ago; `left` have not ended."""
 
     ended: int
     elapsed_s: float
     left: int
+    quiet_s: float
     usual_s: float | None
     running: Sequence[RunningTask]
 
@@ -63,9 +65,11 @@ class Pace:
     @property
     def long_running(self) -> list[RunningTask]:
         """The tasks that have run far longer than usual, the longest first."""
-        usual = self.usual_s
-        limit_s = LONG_FIRST_S if usual is None else max(LONG_S, LONG_FACTOR * usual)
-        return [task for task in self.longest_first if task.running_s >= limit_s]
+        return [task for task in self.longest_first if task.running_s >= self._long_s]
+
+    @property
+    def _long_s(self) -> float:
+        return LONG_FIRST_S if self.usual_s is None else max(LONG_S, LONG_FACTOR * self.usual_s)
 
     def words(self) -> list[str]:
         """`644/h` and `51 min left`, or what can be said of that."""
@@ -74,10 +78,9 @@ class Pace:
         return [rate_text(self.per_s), *self._left_words(self.per_s)]
 
     def _left_words(self, per_s: float) -> list[str]:
-        if self.running and len(self.long_running) == len(self.running):
-            return []
         if self.left > len(self.running):
-            return [f"{duration_text(self.left / per_s)} left"]
+            is_stalled = self.quiet_s >= self._long_s
+            return [] if is_stalled else [f"{duration_text(self.left / per_s)} left"]
         last = f"{self.left:,} tasks are" if self.left > 1 else "task is"
         return [f"the last {last} running"] if self.left else []
 
@@ -89,9 +92,9 @@ class Pace:
         usual = "" if self.usual_s is None else f" (usually {_usual_text(self.usual_s)})"
         time = f"{duration_text(long[0].running_s)}{usual}"
         if len(long) == 1:
-            text = f"1 task has been running for {time}: "
+            text = f"1 task running for {time}: "
         else:
-            text = f"{len(long):,} tasks have been running for up to {time}: "
+            text = f"{len(long):,} tasks running for up to {time}: "
         room = len(long[0].key) if width is None else width - len(text)
         return [text + cut_middle(long[0].key, max(room, 1))]
 

@@ -37,7 +37,7 @@ class Count:
         ended = moment.done + moment.failed
         elapsed_s = time.monotonic() - self._begun
         left = max(self.total - self.kept - ended, 0)
-        return Pace(ended, elapsed_s, left, moment.usual_s, moment.running())
+        return Pace(ended, elapsed_s, left, moment.quiet_s, moment.usual_s, moment.running())
 
     def describe(self, moment: Moment, pace: Pace) -> str:
         """`2,431 of 3,000 done, 13 failed, 644/h, 51 min left`."""
@@ -161,10 +161,12 @@ class TerminalDisplay:
             self._live = None
 
     def _open(self, total: int, completed: int) -> None:
-        from rich.progress import BarColumn, Progress, TaskProgressColumn
+        from rich.progress import BarColumn, Progress, TextColumn
 
-        self._bar = Progress(BarColumn(bar_width=None), TaskProgressColumn(), expand=True)
-        self._bar.add_task("", total=total, completed=completed)
+        # Rounded down: 449 of 450 are not 100 %.
+        share = TextColumn("[progress.percentage]{task.fields[share]:>3} %")
+        self._bar = Progress(BarColumn(bar_width=None), share, expand=True)
+        self._bar.add_task("", total=total, completed=completed, share=_share(completed, total))
         self._last_draw = 0.0
         self._show(self._narrowed(self._bar))
 
@@ -196,7 +198,9 @@ class TerminalDisplay:
 
         if self._live is None or self._bar is None:
             return
-        self._bar.update(self._bar.task_ids[0], completed=completed)
+        task = self._bar.tasks[0]
+        share = _share(completed, task.total or 0)
+        self._bar.update(task.id, completed=completed, share=share)
         texts = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
         self._live.update(self._narrowed(Group(self._bar, *texts)), refresh=True)
 
@@ -234,12 +238,12 @@ def _one_line(text: str) -> str:
 
 def _merging_text(rows: int, rows_total: int) -> str:
     # Rows count twice, when written and when read back: a share says more.
-    return f"merging: {100 * rows // max(rows_total, 1)} %"
+    return f"merging: {_share(rows, rows_total)} %"
 
 
 def _copying_text(done_bytes: int, bytes_total: int) -> str:
     # Each byte counts twice, when written and when read back.
-    percent = 100 * done_bytes // max(bytes_total, 1)
+    percent = _share(done_bytes, bytes_total)
     return f"merging: {percent} %, {size_text(done_bytes // 2)} of {size_text(bytes_total // 2)}"
 
 
@@ -249,3 +253,7 @@ def _checking_text(files: int, files_total: int) -> str:
 
 def _salvaging_text(files: int, files_total: int, results: int) -> str:
     return f"{files:,} of {files_total:,} files searched, {results:,} results found"
+
+
+def _share(done: int, total: float) -> int:
+    return int(100 * done / max(total, 1))

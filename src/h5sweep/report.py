@@ -15,11 +15,13 @@ from .plan import Key, Value, key_text, plain_value
 from .processes import ProcessId
 from .records import FINISHED_AT, Kind
 from .state import Failure, FolderState, Missing
-from .units import count_text
+from .units import count_text, cut_middle
 
 STATUS_SCHEMA = "h5sweep.status/1"
 MISSING_SCHEMA = "h5sweep.missing/1"
 MOST_VALUES = 12
+VALUE_WIDTH = 16
+BAR_WIDTH = 20
 MOST_VALUES_COUNTED = 50
 DURATIONS_READ = 50  # of a run, to say how long its tasks usually take
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -138,12 +140,14 @@ def _pace_of(state: FolderState, running: Iterable[Running], begun: float | None
     now = time.time()
     begun = now if begun is None else begun
     done = [task for task, at in enumerate(state.finished_at) if at >= begun]
-    failed = sum(place.frame[FINISHED_AT] >= begun for place in state.failures.values())
+    failures_at = (place.frame[FINISHED_AT] for place in state.failures.values())
+    failed_at = [at for at in failures_at if at >= begun]
     sample_s = state.durations_s(done[:: len(done) // DURATIONS_READ + 1])
     return Pace(
-        ended=len(done) + failed,
+        ended=len(done) + len(failed_at),
         elapsed_s=now - begun,
-        left=state.tasks_total - state.tasks_done - failed,
+        left=state.tasks_total - state.tasks_done - len(failed_at),
+        quiet_s=now - max([begun, *failed_at, *(state.finished_at[task] for task in done)]),
         usual_s=sum(sample_s) / len(sample_s) if sample_s else None,
         running=[
             RunningTask(key_text(r.key), max(now - r.since, 0.0), str(r.process)) for r in running
@@ -161,35 +165,44 @@ def status_text(status: Status) -> str:
     return "\n".join(_status_lines(status)) + "\n"
 
 
-def _status_lines(status: Status) -> Iterator[str]:
+def status_screen(status: Status, columns: int, lines: int) -> str:
+    """The same on a terminal, with only as many values and running tasks as it has room for."""
+    for most in range(MOST_VALUES, -1, -1):
+        found = list(_status_lines(status, most, columns))
+        if len(found) < lines:  # one is for the cursor
+            break
+    shown = [*found[: max(lines - 2, 0)], found[-1]] if len(found) >= lines else found
+    return "".join(f"{cut_middle(line, columns)}\n" for line in shown)
+
+
+def _status_lines(
+    status: Status, most: int = MOST_VALUES, width: int | None = None
+) -> Iterator[str]:
     yield _head_line(status)
-    parts = []
-    if status.failed:
-        parts.append(f"{status.failed:,} failed")
-    if status.running:
-        parts.append(f"{len(status.running):,} running")
+    yield from (f"  {line}" for line in _summary_lines(status, width and width - 2))
+    yield from _column_lines(status, most, width)
+    for task in status.pace.longest_first[:most]:
+        yield f"  running  {task.line(width and width - 11)}"
+    yield from _closing_lines(status)
+
+
+def _summary_lines(status: Status, width: int | None) -> Iterator[str]:
     waiting = status.missing - status.failed - len(status.running)
-    if waiting > 0:
-        parts.append(f"{waiting:,} waiting")
-    if parts:
-        yield "  " + ", ".join(parts)
+    counts = {"failed": status.failed, "running": len(status.running), "waiting": waiting}
+    if parts := [f"{count:,} {what}" for what, count in counts.items() if count > 0]:
+        yield ", ".join(parts)
     if words := status.pace.words():
-        yield "  " + ", ".join(words)
-    yield from (f"  {line}" for line in status.pace.long_line())
+        yield ", ".join(words)
+    yield from status.pace.long_line(width)
     if status.damaged_records and status.missing:
         them = "its task" if status.damaged_records == 1 else "their tasks"
-        damaged = count_text(status.damaged_records, "damaged record")
-        yield f"  {damaged}: `run` runs {them} again"
+        yield f"{count_text(status.damaged_records, 'damaged record')}: `run` runs {them} again"
     if status.unreadable_files:
         files = count_text(status.unreadable_files, "record file")
-        yield f"  {files} whose beginning cannot be read"
+        yield f"{files} whose beginning cannot be read"
     if status.beyond_plan:
         beyond = " beyond the plan" if status.has_plan else ""
-        yield f"  {count_text(status.beyond_plan, 'result')}{beyond} not merged yet"
-    yield from _column_lines(status)
-    running = status.pace.longest_first
-    yield from (f"  running  {task.line()}" for task in running[:MOST_VALUES])
-    yield from _closing_lines(status)
+        yield f"{count_text(status.beyond_plan, 'result')}{beyond} not merged yet"
 
 
 def _head_line(status: Status) -> str:
@@ -201,16 +214,24 @@ def _head_line(status: Status) -> str:
     return f"{status.output}: {status.done:,} of {status.tasks:,} done ({share:.1f} %)"
 
 
-def _column_lines(status: Status) -> Iterator[str]:
+def _column_lines(status: Status, most: int, width: int | None) -> Iterator[str]:
     for name, counts in status.columns.items():
-        if len(counts) < 2:
+        if len(counts) < 2 or not most:
             continue
         yield f"  {name}"
         by_share = sorted(range(len(counts)), key=lambda place: _share(counts[place]))
-        for value, done, total in (counts[place] for place in sorted(by_share[:MOST_VALUES])):
-            yield f"    {value!s:>16}  {done:>9,} of {total:<9,} {_bar(done, total)}"
-        if rest := [_share(counts[place]) for place in by_share[MOST_VALUES:]]:
-            yield f"    {'…':>16}  {len(rest):,} more, {_share_words(rest)}"
+        for place in sorted(by_share[:most]):
+            yield _value_line(*counts[place], width)
+        if rest := [_share(counts[place]) for place in by_share[most:]]:
+            yield f"    {'…':>{VALUE_WIDTH}}  {len(rest):,} more, {_share_words(rest)}"
+
+
+def _value_line(value: Value, done: int, total: int, width: int | None) -> str:
+    """One value of a key column; to fit a width, first the bar is shortened."""
+    text = str(value) if width is None else cut_middle(str(value), VALUE_WIDTH)
+    counts = f"    {text:>{VALUE_WIDTH}}  {done:>9,} of {total:<9,} "
+    room = BAR_WIDTH if width is None else min(BAR_WIDTH, max(width - len(counts), 0))
+    return counts + _bar(done, total, room)
 
 
 def _share(count: tuple[object, int, int]) -> float:
@@ -225,7 +246,7 @@ def _share_words(ascending: list[float]) -> str:
     return "with as large or a larger share done" if ascending[-1] else "with nothing done"
 
 
-def _bar(done: int, total: int, width: int = 20) -> str:
+def _bar(done: int, total: int, width: int) -> str:
     filled = width * done // max(total, 1)
     return "█" * filled + "·" * (width - filled)
 

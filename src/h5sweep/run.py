@@ -80,6 +80,7 @@ class Tally:
 
     done: int = 0
     failed: set[int] = field(default_factory=set)
+    last_end: float = field(default_factory=time.monotonic)
 
 
 def run_sweep(
@@ -259,7 +260,9 @@ def _run_tasks(
             for event in pool.run(wanted):
                 interruption.check()
                 _take(event, tally, failures, state.plan, display)
-                display.update(Moment(tally.done, len(tally.failed), pool.usual_s, running))
+                quiet_s = time.monotonic() - tally.last_end
+                moment = Moment(tally.done, len(tally.failed), quiet_s, pool.usual_s, running)
+                display.update(moment)
     except StorageError as error:
         done = read_state(folder, state.plan).tasks_done
         raise StorageError(
@@ -281,6 +284,8 @@ def _running_task(current: Current, plan: Plan) -> RunningTask:
 
 
 def _take(event: object, tally: Tally, failures: FailureFile, plan: Plan, display: Display) -> None:
+    if isinstance(event, Ended | Failed):
+        tally.last_end = time.monotonic()
     if isinstance(event, Ended):
         tally.done += event.tasks_done
     elif isinstance(event, Note):

@@ -8,7 +8,7 @@ import click
 
 from ..errors import UsageError
 from .options import expecting, limiting_library
-from .terminal import print_text, print_texts, showing_progress, terminal_width
+from .terminal import print_text, print_texts, showing_progress, terminal_size
 
 
 @click.command("check")
@@ -82,5 +82,6 @@ def check_command(
     elif as_csv:
         print_texts(report_csv(report))
     else:
-        print_text(report_text(report, width=terminal_width(), show_all=show_all))
+        size = terminal_size()
+        print_text(report_text(report, width=size and size.columns, show_all=show_all))
     return report.exit_code

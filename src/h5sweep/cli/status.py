@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,13 @@ import click
 
 from .options import reading_options
 from .run_folder import existing_folder, load_state
-from .terminal import print_text, print_texts
+from .terminal import print_text, print_texts, terminal_size
 
 if TYPE_CHECKING:
     from ..report import Status
+
+
+WATCH_S = 2.0
 
 
 @click.command("status")
@@ -31,10 +34,7 @@ def status_command(output: Path, as_json: bool, watch: bool, exit_code: bool) ->
     h5sweep status layouts.h5
     """
     try:
-        found = _show_status(output, as_json)
-        while watch and found is not None and _may_change(found):
-            _pause(2.0)
-            found = _show_status(output, as_json, clear=sys.stdout.isatty())
+        found = _watch(output, as_json) if watch else _show_status(output, as_json)
     except KeyboardInterrupt:
         if not watch:
             raise
@@ -42,15 +42,35 @@ def status_command(output: Path, as_json: bool, watch: bool, exit_code: bool) ->
     return 1 if exit_code and found is not None and not found.is_complete else 0
 
 
-def _show_status(output: Path, as_json: bool, *, clear: bool = False) -> Status | None:
+def _watch(output: Path, as_json: bool) -> Status | None:
+    """Show the state until the run has ended or nobody reads it; on a terminal, as fits there."""
+    # Not let through but waited for, so that a terminal of another size is filled at once.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})
+    found = _show_status(output, as_json, fit=True)
+    while found is not None and _may_change(found):
+        signal.sigtimedwait({signal.SIGWINCH}, WATCH_S)
+        found = _show_status(output, as_json, fit=True, clear=True)
+    return found
+
+
+def _show_status(
+    output: Path, as_json: bool, *, fit: bool = False, clear: bool = False
+) -> Status | None:
     """Print the state as it is now; None if nobody reads it any more."""
-    from ..report import status_json, status_text
+    from ..report import status_json
 
     found = _status_now(output, all_values=as_json)
     if clear:
-        click.clear()
-    is_read = print_texts([status_json(found)]) if as_json else print_text(status_text(found))
+        click.clear()  # does nothing where there is no terminal
+    is_read = print_texts([status_json(found)]) if as_json else print_text(_text(found, fit))
     return found if is_read else None
+
+
+def _text(status: Status, fit: bool) -> str:
+    from ..report import status_screen, status_text
+
+    size = terminal_size() if fit else None
+    return status_text(status) if size is None else status_screen(status, *size)
 
 
 def _status_now(output: Path, *, all_values: bool) -> Status:
@@ -73,9 +93,3 @@ def _status_now(output: Path, *, all_values: bool) -> Status:
 def _may_change(status: Status) -> bool:
     """Whether there is more to watch; a run on another host counts while anything is missing."""
     return bool(status.run.alive) or (status.run.alive is None and not status.is_complete)
-
-
-def _pause(seconds: float) -> None:
-    import time
-
-    time.sleep(seconds)  # for the eye of whoever watches

@@ -61,11 +61,11 @@ def showing_progress() -> Iterator[PlainDisplay | TerminalDisplay]:
         display.end()
 
 
-def terminal_width() -> int | None:
-    """How wide lines may be; None where nobody looks at them on a terminal."""
+def terminal_size() -> os.terminal_size | None:
+    """How much can be seen at once; None where nobody looks on a terminal."""
     import shutil
 
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return shutil.get_terminal_size() if sys.stdout.isatty() else None
 
 
 def open_closed_streams() -> None:
