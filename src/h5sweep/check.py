@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import findings
@@ -20,11 +20,13 @@ from .findings import Finding, State, by_weight, state_of
 from .hdf5.file import Hdf5File
 from .hdf5.source import FileSource, Source
 from .hdf5.tree import Tree, data_extents
-from .keys import Comparison, KeyPattern
+from .key_rule import KeyRule
+from .keyed_tasks import KeyedFile
+from .keys import Comparison
 from .library import Library, Limits, Request
 from .live import files_being_written, identity_of, is_locked
 from .places import PLAN_NAME, RUN_SUFFIX, Place, find_places
-from .plan import Plan, Value
+from .plan import Plan, Value, key_text
 from .reading import own_tree, source_of, structure_findings
 from .siblings import Family, Siblings
 from .triage import RECORDS_MAGIC, Triage
@@ -43,7 +45,7 @@ class Settings:
     depth: Depth = Depth.STRUCTURE
     require: tuple[str, ...] = ()
     expected: Plan | None = None
-    pattern: KeyPattern | None = None
+    rule: KeyRule = field(default_factory=KeyRule)
     processes: int = PROCESSES
     limits: Limits = field(default_factory=Limits)
 
@@ -66,7 +68,7 @@ def check_files(
         Depth(depth),
         tuple(require),
         expected,
-        KeyPattern.parse(key) if key else None,
+        KeyRule.parse(key, expected),
         processes,
         Limits(timeout_s, memory_bytes),
     )
@@ -126,9 +128,9 @@ class _Check:
 
     def compare(self) -> Comparison | None:
         """The tasks found beside those expected, or beside all that their keys suggest."""
-        if self.comparison is not None or self.settings.pattern is None:
+        if self.comparison is not None or not self.wants_keys:
             return self.comparison
-        return Comparison.of_seen(self.settings.pattern.names, self.keys)
+        return Comparison.of_seen(self.settings.rule.names, self.keys)
 
     def take(self, place: Place, written: dict[tuple[int, int], str]) -> None:
         """Look at one file as far as this process may."""
@@ -229,25 +231,31 @@ class _Check:
 
     def judge_contents(self, looked: _Looked, tree: Tree, family: Family) -> None:
         looked.objects = len(tree.objects)
-        layout = Layout(tree, self.settings.pattern, Path(looked.place.path).name)
+        layout = Layout(tree)
         looked.findings += family.structure_findings
         looked.fault_places = frozenset(fault.path for fault in tree.faults)
         looked.findings += judge_contents(layout, self.settings.require)
         looked.contents = layout.contents()
         if self.wants_keys:
-            self.take_keys(layout.keys(self.key_names))
+            self.count_keys(looked, layout)
 
     @property
     def wants_keys(self) -> bool:
-        return self.comparison is not None or self.settings.pattern is not None
+        return bool(self.settings.rule.names)
 
-    @property
-    def key_names(self) -> Sequence[str]:
-        pattern, plan = self.settings.pattern, self.settings.expected
-        return plan.names if plan is not None else pattern.names if pattern is not None else ()
+    def count_keys(self, looked: _Looked, layout: Layout) -> None:
+        """Let the tasks of a file be those that the key tells, if it has any such."""
+        rule = self.settings.rule
+        rows = list(KeyedFile(layout, rule, looked.place.path).whole_keys())
+        keys = [None if row is None else rule.key(row) for row in rows]
+        self.take_keys(keys)
+        ends = [key_text(key) for key in (*keys[:1], *keys[-1:]) if key is not None]
+        if len(ends) == 2 and looked.contents is not None:
+            contents, (first, last) = looked.contents, ends
+            looked.contents = replace(contents, tasks=len(keys), first_key=first, last_key=last)
 
     def take_keys(self, keys: Iterable[Mapping[str, Value] | None]) -> None:
-        names = self.key_names
+        names = self.settings.rule.names
         for key in keys:
             if self.comparison is not None:
                 self.comparison.take(key)

@@ -1,34 +1,30 @@
 """How other programs lay results out in HDF5, and what is wrong with what a worker left.
 
 Two shapes are known: a group a task, and columns that grow by a row a task. A file without either
-is taken for the file of one task. A pattern of names says more: what it fits is one task.
+is taken for the file of one task.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import repeat
-from pathlib import PurePosixPath
 from typing import Any
 
 from . import findings
 from .findings import Finding
-from .hdf5.data import is_fill, read_column, read_members, read_row, rows_of_fill, value_of
+from .hdf5.data import is_fill, read_column, read_row, rows_of_fill
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Storage
 from .hdf5.tree import Dataset, Object, Tree, data_extents
-from .keys import KeyPattern
-from .plan import Value, key_text
+from .plan import key_text
 from .units import size_text
 
 INIT = "init"  # the dataset that a worker writes first, to show that it could
 _INDEX = re.compile(r"(.*/)_i_([^/]+)/.+")
 MOST_KEY_COLUMNS = 4
-MOST_KEY_ROWS = 10_000_000  # a shape may claim any number of rows
 _HUGE_BYTES = 1 << 40
 _KNOWN_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 _OUTPUT_FORMAT = "h5sweep.output/1"
@@ -39,7 +35,6 @@ class Style(StrEnum):
     """How the tasks of a file are laid out."""
 
     GROUPS = "groups"
-    DATASETS = "datasets"  # only by a pattern: a dataset a task
     ROWS = "rows"
     ONE = "one"
     OUTPUT = "output"
@@ -88,10 +83,8 @@ class Table:
 class Layout:
     """One file's objects, seen as tasks."""
 
-    def __init__(self, tree: Tree, pattern: KeyPattern | None = None, file_name: str = "") -> None:
+    def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.pattern = pattern
-        self.file_stem = PurePosixPath(file_name).stem
         self.by_group: dict[str, dict[str, Dataset]] = {}
         self._tails: dict[str, int] = {}
         self._tables: list[Table] | None = None
@@ -122,8 +115,6 @@ class Layout:
     def _style(self) -> Style:
         if self.is_output:
             return Style.OUTPUT
-        if (by_name := self._style_by_name()) is not None:
-            return by_name
         if self.tables():
             return Style.ROWS
         if any(group != "/" for group in self.by_group):
@@ -133,28 +124,6 @@ class Layout:
         if len(root) > 1 and len(lengths) == 1 and None not in lengths:
             return Style.ROWS
         return Style.ONE if self.by_group.get("/") else Style.NOTHING
-
-    def _style_by_name(self) -> Style | None:
-        """Whose name tells the task: that of a group, of the file, or of datasets; or none."""
-        if self.pattern is None or not self.by_group:
-            return None
-        if any(self._named(group) for group in self.by_group):
-            return Style.GROUPS
-        if self.pattern.key_of(self.file_stem) is not None:
-            return Style.ONE
-        if self._tables_with(self.pattern.names) or not any(map(self._named, self._in_root())):
-            return None
-        return Style.DATASETS
-
-    def _named(self, path: str) -> str | None:
-        """The uppermost object on the way to `path` whose name tells a task."""
-        if self.pattern is None:
-            return None
-        fits = (way for way in _ways_to(path) if self.pattern.key_of(way) is not None)
-        return next(fits, None)
-
-    def _in_root(self) -> list[str]:
-        return [f"/{name}" for name in self.by_group.get("/", {})]
 
     def tables(self) -> list[Table]:
         """Groups with columns that may grow."""
@@ -188,23 +157,24 @@ class Layout:
         root = self.by_group.get("/", {})
         return Table("/", {name: it for name, it in root.items() if name != INIT})
 
+    def tail_of(self, path: str) -> int:
+        """The same for the table that is this group, or of which this dataset is."""
+        groups = (path, path.rpartition("/")[0] or "/")
+        return next((self.tail_rows(table) for table in self.tables() if table.group in groups), 0)
+
     def all_tables(self) -> list[Table]:
         return self.tables() or [self._fixed_table()]
 
     def task_groups(self) -> list[Object]:
-        """Groups that hold datasets themselves, or whose name tells a task and that hold any.
+        """Groups that hold datasets themselves.
 
         Without those in which something is damaged: their tasks are to be run again.
         """
-        if self.style is Style.DATASETS:
-            paths = {path for path in self._in_root() if self._named(path)}
-        else:
-            paths = {self._named(group) or group for group in self.by_group.keys() - {"/"}}
-        paths -= self._spoiled()
+        paths = self.by_group.keys() - {"/"} - self.spoiled()
         found = [o for o in self.tree.objects if o.path in paths]
         return sorted(found, key=lambda o: natural_order(o.path))
 
-    def _spoiled(self) -> set[str]:
+    def spoiled(self) -> set[str]:
         """Every object that is damaged, or on the way to one."""
         size = self.tree.file.size
         faults = [f.path for f in self.tree.faults if isinstance(f.error, Damaged)]
@@ -236,11 +206,11 @@ class Layout:
             tables = self.all_tables()
             first, last = self._end_keys(tables[0]) if with_keys else ("", "")
             return sum(table.rows - self.tail_rows(table) for table in tables), first, last
-        if self.style in (Style.GROUPS, Style.DATASETS):
+        if self.style is Style.GROUPS:
             groups = self.task_groups()
             ends = [group.path.strip("/") for group in (groups[:1] + groups[-1:])]
             return len(groups), *(ends or ("", ""))
-        if self.style is Style.ONE and self._in_root() != [f"/{INIT}"]:
+        if self.style is Style.ONE and self.by_group["/"].keys() != {INIT}:
             return 1, "", ""
         return (None if any(f.is_listing for f in self.tree.faults) else 0), "", ""
 
@@ -261,79 +231,6 @@ class Layout:
                     continue
             ends.append(key_text(key))
         return ends[0], ends[1]
-
-    def keys(self, names: Sequence[str]) -> Iterator[Mapping[str, Value] | None]:
-        """The key of every task in the file; None where it cannot be read."""
-        if self.style in (Style.GROUPS, Style.DATASETS):
-            for group in self.task_groups():
-                yield self._key_of(group, group.path, names)
-        elif self.style in (Style.ROWS, Style.OUTPUT):
-            yield from self._all_row_keys(names)
-        elif self.style is Style.ONE:
-            yield self._key_of(self.tree.root, self.file_stem, names)
-
-    def _all_row_keys(self, names: Sequence[str]) -> Iterator[Mapping[str, Value] | None]:
-        tables = self._tables_with(names)
-        compounds = {p: d for p, d in self.tree.datasets if set(names) <= d.type.member_names}
-        for table in tables:
-            columns = [table.columns[name] for name in names]
-            tail = self._tails.get(table.group, 0)
-            rows = min(column.rows or 0 for column in columns) - tail
-            yield from self._row_keys(names, columns, rows)
-        for path, dataset in compounds.items():
-            tail = self._tails.get(path.rpartition("/")[0] or "/", 0) if dataset.may_grow else 0
-            yield from self._row_keys(names, dataset, (dataset.rows or 0) - tail)
-        if not tables and not compounds:
-            yield from repeat(None, min(self._count(with_keys=False)[0] or 0, MOST_KEY_ROWS))
-
-    def _tables_with(self, names: Sequence[str]) -> list[Table]:
-        tables = [Table(group, columns) for group, columns in self.by_group.items()]
-        return [table for table in tables if names and set(names) <= table.columns.keys()]
-
-    def _key_of(
-        self, found: Object | None, name: str, names: Sequence[str]
-    ) -> Mapping[str, Value] | None:
-        """The key in a name, or in what the object holds."""
-        if self.pattern is not None and (key := self.pattern.key_of(name)) is not None:
-            return key
-        return None if found is None else self._scalars(names, found)
-
-    def _scalars(self, names: Sequence[str], group: Object) -> dict[str, Value] | None:
-        """A key out of a group's attributes, or of single values in it."""
-        found: dict[str, Value] = {}
-        datasets = self.by_group.get(group.path, {})
-        for name in names:
-            value: Value | None = None
-            try:
-                if name in group.attributes:
-                    attribute = group.attributes[name]
-                    if attribute.space.count == 1:
-                        value = value_of(self.tree.file, attribute.type, attribute.value)
-                elif name in datasets and datasets[name].space.count == 1:
-                    data = b"".join(read_row(self.tree.file, datasets[name], 0))
-                    value = value_of(self.tree.file, datasets[name].type, data)
-            except (Damaged, Unsupported):
-                value = None
-            if value is None:
-                return None
-            found[name] = value
-        return found or None
-
-    def _row_keys(
-        self, names: Sequence[str], columns: list[Dataset] | Dataset, count: int
-    ) -> Iterator[Mapping[str, Value] | None]:
-        """The keys in some columns, or in the members of one."""
-        file, rows = self.tree.file, range(count)
-        try:
-            if count > MOST_KEY_ROWS:
-                raise Unsupported(f"keys of {count:,} rows")
-            if isinstance(columns, Dataset):
-                found: Iterable[tuple[Value, ...]] = read_members(file, columns, names, rows)
-            else:
-                found = zip(*(read_column(file, column, rows) for column in columns), strict=True)
-            yield from (dict(zip(names, values, strict=True)) for values in found)
-        except (Damaged, Unsupported):
-            yield None
 
 
 def _ways_to(path: str) -> list[str]:

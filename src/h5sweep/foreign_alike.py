@@ -22,7 +22,6 @@ from .foreign_tasks import (
     TasksOfFile,
     encode_rows,
     leave_out,
-    nearest,
 )
 from .hdf5.alike import AlikeFile, AlikeGroups
 from .hdf5.errors import Damaged, Unsupported
@@ -30,6 +29,7 @@ from .hdf5.messages import Attribute
 from .hdf5.tree import Dataset, Object
 from .inputs import Input
 from .key_rule import KeyRow, KeyRule
+from .keyed_tasks import nearest
 from .values import Array
 
 TASKS_AT_ONCE = 4096
@@ -41,7 +41,7 @@ def find_alike_tasks(
 ) -> TasksOfFile | None:
     """The tasks of a file of groups that are alike; None if these groups are not the tasks."""
     file = ForeignFile(Layout(alike.tree), one, rule)
-    rest = file.task_groups() or {}
+    rest = file.task_groups()
     sets = [_SetOfTasks(file, groups) for groups in alike.sets]
     keys: list[KeyRow] = []
     for found in sets:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import posixpath
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,21 +20,22 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .attributes import attribute_json, names_axes, raw_json
-from .contents import INIT, Layout, natural_order
-from .elements import field_places
+from .contents import INIT, Layout
 from .errors import DamagedError, UnmergeableError, UnsupportedValueError, UsageError
 from .foreign_attributes import DatasetAttributes, Described
-from .foreign_values import MOST_VALUE_BYTES, Values
+from .foreign_values import MOST_VALUE_BYTES
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute
 from .hdf5.tree import Dataset, Object, ObjectKind
 from .inputs import Input
 from .key_rule import KeyRow, KeyRule
+from .keyed_tasks import KeyedFile, Where, nearest
 from .values import Array, ResultEncoder, encode_text, value_name
 
 BLOCK_BYTES = 8 << 20
 MOST_BLOCK_BYTES = 64 << 20  # of which there are some copies at a time
 MOST_NAMED = 5
+VALUE = "value"  # what the values of a task are called that is a dataset
 
 
 class Result(NamedTuple):
@@ -82,39 +83,29 @@ def find_tasks(layout: Layout, one: Input, rule: KeyRule, *, skip_unmatched: boo
     file = ForeignFile(layout, one, rule)
     if not file.has_results():
         return NoTasks(file)
-    if (groups := file.task_groups()) is not None:
-        file.require_all_matched(groups, skip=skip_unmatched)
-        tasks = GroupTasks(file, groups)
-        if tasks.has_datasets:
-            tasks.leave_out_empty()
-        return tasks
-    if rule.pattern is not None and (key := rule.row_of_path(_path_text(one))) is not None:
-        return _OneTask(file, key)
-    if (table := file.table()) is not None:
-        return _RowTasks(file, *table)
-    root = layout.tree.root
-    if root is not None and (key := file.key_in(root)) is not None:
-        return _OneTask(file, key)
-    if (compounds := file.compounds()) is not None:
-        return _CompoundTasks(file, *compounds)
-    raise UsageError(file.no_key_text())
+    where = file.find()
+    if where is None:
+        raise UsageError(file.no_key_text())
+    if where.is_file:
+        return _OneTask(file, where.objects["/"])
+    if not where.objects:
+        return (_CompoundTasks if "" in where.columns else _RowTasks)(file, where)
+    file.require_all_matched(where.objects, skip=skip_unmatched)
+    tasks = GroupTasks(file, where.objects)
+    if tasks.has_datasets:
+        tasks.leave_out_empty()
+    return tasks
 
 
-def _path_text(one: Input) -> str:
-    return str(one.path.with_suffix("")) if one.path.suffix else str(one.path)
-
-
-class ForeignFile:
+class ForeignFile(KeyedFile):
     """One file: its objects by path, and where their values are."""
 
     def __init__(self, layout: Layout, one: Input, rule: KeyRule) -> None:
-        self.layout, self.one, self.rule = layout, one, rule
-        self.tree = layout.tree
-        self.values = Values(layout.tree.file)
+        super().__init__(layout, rule, one.name)
+        self.one = one
         self.finished_at = one.modified_ns / 1e9
         self.encoder = ResultEncoder(rule.names)
         self.about = About()
-        self.by_path = {o.path: o for o in self.tree.objects}
         self._names: dict[str, str] = {}
         if self.tree.is_cut:
             raise UnmergeableError(f"{one.path} has too many objects to list them all")
@@ -150,78 +141,6 @@ class ForeignFile:
         """Whether there is anything but what a worker's file has before its first result."""
         paths = [path for path, _ in self.datasets() if path != f"/{INIT}"]
         return bool(paths or self.links_to_nothing() or self.task_groups())
-
-    def task_groups(self) -> dict[str, KeyRow] | None:
-        """The groups with a key, none within another; None if there are none."""
-        found: dict[str, KeyRow] = {}
-        for group in self.tree.objects:
-            if group.kind is not ObjectKind.GROUP or group.path == "/":
-                continue
-            if nearest(group.path, found) is None and (key := self._key_of(group)) is not None:
-                found[group.path] = key
-        return dict(sorted(found.items(), key=lambda it: natural_order(it[0]))) or None
-
-    def _key_of(self, group: Object) -> KeyRow | None:
-        if self.rule.pattern is not None:
-            return self.rule.row_of_path(group.path)
-        return None if self._is_table(group.path) else self.key_in(group)
-
-    def key_in(self, group: Object) -> KeyRow | None:
-        """The key in the attributes of a group, or in single values in it."""
-        datasets = self.layout.by_group.get(group.path, {})
-        key: dict[str, object] = {}
-        for name in self.rule.names:
-            if name in group.attributes:
-                attribute = group.attributes[name]
-                value = self._single(
-                    attribute.space.count, partial(self.values.of_attribute, attribute)
-                )
-            elif name in datasets:
-                dataset = datasets[name]
-                value = self._single(dataset.space.count, partial(self.values.of_dataset, dataset))
-            else:
-                return None
-            if value is None:
-                return None
-            key[name] = value
-        return self.rule.row(key)
-
-    def _single(self, count: int, read: Callable[[], dict[str, Array]]) -> object | None:
-        """A value that is the only one of its dataset or attribute."""
-        try:
-            values = read().get("") if count == 1 else None
-        except (Damaged, Unsupported):
-            return None
-        return None if values is None or values.size != 1 else values.reshape(-1)[0]
-
-    def _is_table(self, group: str) -> bool:
-        """Whether the key is in columns here: of several rows, or of one as all others are."""
-        datasets = self.layout.by_group.get(group, {})
-        if not set(self.rule.names) <= datasets.keys():
-            return False
-        dims = {datasets[name].space.dims for name in self.rule.names}
-        if len(dims) != 1 or len(shape := dims.pop() or ()) != 1:
-            return False
-        return shape != (1,) or all(d.rows == 1 for name, d in datasets.items() if name != INIT)
-
-    def table(self) -> tuple[str, dict[str, Dataset]] | None:
-        """The group whose columns hold the key, and its columns; UsageError if there are two."""
-        tables = [group for group in self.layout.by_group if self._is_table(group)]
-        if len(tables) > 1:
-            raise UsageError(f"{self.one.path}: the key is in {' and in '.join(tables[:2])}")
-        return (tables[0], self.layout.by_group[tables[0]]) if tables else None
-
-    def compounds(self) -> tuple[str, dict[str, Dataset]] | None:
-        """The dataset that has the key in its fields, by its path; UsageError if there are two."""
-        found = {
-            path: dataset
-            for path, dataset in self.tree.datasets
-            if len(dataset.space.dims or ()) == 1 and self.rule.pattern is None
-            if set(self.rule.names) <= field_places(dataset.type).keys()
-        }
-        if len(found) > 1:
-            raise UsageError(f"{self.one.path}: the key is in {' and in '.join(list(found)[:2])}")
-        return next(((path, {"": dataset}) for path, dataset in found.items()), None)
 
     def require_all_matched(self, groups: dict[str, KeyRow], *, skip: bool) -> None:
         """Raise UsageError, naming them, if groups with datasets belong to no task."""
@@ -296,7 +215,8 @@ class ForeignFile:
             columns = self.take(found, relative, values, holder.path)
             self.describe(columns, relative, holder, number)
         leave_out = partial(self.leave_out_attribute, group.path)
-        self.take_attributes(found, group, self.values.of_attribute, leave_out)
+        if group.kind is ObjectKind.GROUP:  # those of a dataset describe its column
+            self.take_attributes(found, group, self.values.of_attribute, leave_out)
         return found
 
     def take(
@@ -410,17 +330,6 @@ def leave_out(about: About, groups: list[str]) -> None:
         about.note(f"{len(groups):,} groups hold no data and are no results, first {groups[0]}")
 
 
-def nearest(path: str, groups: Container[str], *, itself: bool = False) -> str | None:
-    """The group among `groups` that `path` lies in."""
-    if itself and path in groups:
-        return path
-    while path not in ("/", ""):
-        path = path.rpartition("/")[0] or "/"
-        if path in groups:
-            return path
-    return None
-
-
 def _resolved(path: str, target: str | None) -> str:
     """What a soft link names, as a path from the root."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(path), target or "\0"))
@@ -442,18 +351,18 @@ class NoTasks:
 
 
 class GroupTasks:
-    """A group a task."""
+    """A group a task; or a dataset, which has no other name for its values than `value`."""
 
     def __init__(self, file: ForeignFile, groups: dict[str, KeyRow]) -> None:
         self._file, self.about = file, file.about
         self.finished_at = file.finished_at
         self._datasets: dict[str, dict[str, Object]] = {path: {} for path in groups}
         for path, holder in file.datasets():
-            group = nearest(path, self._datasets)
+            group = nearest(path, self._datasets, itself=True)
             if group is None:
                 self.about.skipped.append(path)
             else:
-                self._datasets[group][path[len(group) + 1 :]] = holder
+                self._datasets[group][path[len(group) + 1 :] or VALUE] = holder
         for path, why in file.links_to_nothing().items():
             if nearest(path, self._datasets, itself=True) is not None:
                 raise UnmergeableError(f"{file.one.path}: {path} {why}: put the data there")
@@ -524,13 +433,16 @@ class _OneTask:
 class _RowTasks:
     """A row a task."""
 
-    def __init__(self, file: ForeignFile, group: str, columns: dict[str, Dataset]) -> None:
-        self._file, self.about, self._group = file, file.about, group
-        self.rows = columns.get(file.rule.names[0], next(iter(columns.values()))).rows or 0
-        fitting = {name: d for name, d in columns.items() if d.rows == self.rows}
+    def __init__(self, file: ForeignFile, where: Where) -> None:
+        self._file, self.about, self._group = file, file.about, where.table
+        self.rows = file.rows_of(where)
+        fitting = {name: d for name, d in where.columns.items() if d.rows == self.rows}
         self._columns = {name: d for name, d in fitting.items() if name not in file.rule.names}
         self._note_dropped(fitting)
-        self.keys = self._read_keys(columns)
+        try:
+            self.keys = list(file.row_keys(where, self.rows))
+        except (Damaged, Unsupported) as error:
+            raise file.failure(self._group, error) from error
 
     def _note_dropped(self, fitting: dict[str, Dataset]) -> None:
         file, prefix = self._file, self._group.rstrip("/") + "/"
@@ -549,19 +461,6 @@ class _RowTasks:
         except (Damaged, Unsupported):  # which is said when its rows are read
             return []
         return self._file.columns(name, members)
-
-    def _read_keys(self, columns: dict[str, Dataset]) -> list[KeyRow]:
-        lists = []
-        for name in self._file.rule.names:
-            try:
-                values = self._file.values.of_rows(columns[name], 0, self.rows).get("")
-                if values is None:
-                    raise Unsupported("a key of several members")
-            except (Damaged, Unsupported) as error:
-                raise self._file.failure(f"{self._group.rstrip('/')}/{name}", error) from error
-            lists.append(values.tolist())
-        rule = self._file.rule
-        return [rule.checked_row(row) for row in zip(*lists, strict=True)]
 
     def place(self, number: int) -> str:
         return f"row {number} of {self._group}"
@@ -617,14 +516,6 @@ class _CompoundTasks(_RowTasks):
             is_here = found.path == self._group or found.kind is ObjectKind.GROUP
             if is_here and found.attributes:
                 file.leave_out_attributes(found, found.path)
-
-    def _read_keys(self, columns: dict[str, Dataset]) -> list[KeyRow]:
-        rule, keys = self._file.rule, list[KeyRow]()
-        for first, last in self._blocks():
-            values = self._read(self._group, columns[""], first, last)
-            lists = [values[name].tolist() for name in rule.names]
-            keys += [rule.checked_row(row) for row in zip(*lists, strict=True)]
-        return keys
 
 
 def encode_rows(

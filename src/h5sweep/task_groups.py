@@ -18,7 +18,6 @@ import numpy as np
 from .contents import INIT, Layout, Style
 from .elements import points_simply
 from .errors import DamagedError, UnmergeableError
-from .foreign_tasks import nearest
 from .foreign_values import Values
 from .group_writer import GroupWriter, can_be_moved
 from .hdf5.alike import AlikeFile, AlikeGroups, Example
@@ -26,6 +25,7 @@ from .hdf5.datatypes import Class, Datatype
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Storage
 from .hdf5.tree import Dataset, Object, ObjectKind, Tree, Walk
+from .keyed_tasks import nearest
 from .merged_file import OWN_ATTRIBUTES
 from .values import Array
 

@@ -20,7 +20,9 @@ from .terminal import print_text, print_texts, showing_progress, terminal_size
 )
 @expecting
 @click.option(
-    "--key", metavar="PATTERN", help="How names tell the task: farm{farm_id:d}_s{seed:d}."
+    "--key",
+    metavar="KEY",
+    help="How tasks are told apart: farm{farm_id:d}_s{seed:d}, or farm_id,seed.",
 )
 @click.option(
     "-j",
