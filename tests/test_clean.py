@@ -331,7 +331,6 @@ def replace_by_link(path: Path) -> None:
     ("change", "why"),
     [
         (change_size, "changed since it was merged"),
-        (os.utime, "changed since it was merged"),
         (change_byte, "its checksum is another"),
         (replace_by_link, "symbolic link"),
     ],
@@ -339,11 +338,18 @@ def replace_by_link(path: Path) -> None:
 def test_a_file_that_changed_since_the_merge_stays(
     joined: Path, change: Callable[[Path], None], why: str
 ) -> None:
-    """Size, time, checksum and kind of a file must be what they were."""
+    """Size, checksum and kind of a file must be what they were."""
     change(worker(joined, 1))
     report = find_removable(joined)
     assert len(report.removable) == 2
     assert why in report.kept[0].why
+
+
+def test_a_file_that_was_only_touched_has_not_changed(joined: Path) -> None:
+    """A file is known by what is in it, and not by its time."""
+    os.utime(worker(joined, 1))
+    report = find_removable(joined)
+    assert (len(report.removable), report.kept) == (3, ())
 
 
 def test_a_file_whose_results_are_not_in_the_output_stays(joined: Path) -> None:
@@ -382,6 +388,50 @@ def test_files_that_were_moved_with_their_output_are_found(joined: Path) -> None
         elsewhere / "temp" / f"worker_{number}.h5" for number in range(3)
     ]
     assert report.gone == 0
+
+
+def test_the_files_of_a_copied_output_are_those_beside_it(joined: Path) -> None:
+    """A copy of a folder is cleaned by itself: the original's files are not touched by that."""
+    copied = Path(shutil.copytree(joined.parent, joined.parent.with_name("copied")))
+    report = find_removable(copied / "out.h5")
+    assert {item.path.parent for item in report.removable} == {copied / "temp"}
+    move_to_quarantine(report)
+    assert find_removable(copied / "out.h5").removable == ()
+    merge_files(copied / "out.h5", copied / "out.h5")
+    assert find_removable(copied / "out.h5").kept == (), "the output itself is not one of them"
+
+
+def test_a_file_that_could_not_be_read_was_not_merged(joined: Path) -> None:
+    """What a merge left out is not said to have changed, and can be merged once it is readable."""
+    secret = worker(joined, 7)
+    secret.symlink_to("nowhere")
+    merge_files(joined.parent / "temp", joined, policy=Policy(OnDamaged.SKIP))
+    secret.unlink()
+    with h5py.File(secret, "w") as file:
+        file["farm7/aep"] = 7.0
+    (kept,) = find_removable(joined).kept
+    assert kept.path == secret
+    assert "was not merged" in kept.why and "merge again" in kept.why
+    merge_files(joined.parent / "temp", joined, policy=Policy(OnDamaged.SKIP))
+    assert secret in [item.path for item in find_removable(joined).removable]
+
+
+def test_a_file_that_was_salvaged_is_not_called_not_merged(terminal: Terminal) -> None:
+    """Clean says how many tasks of a damaged file are in the output, and moves it only by name."""
+    for number in range(2):
+        with h5py.File(terminal.folder / f"w{number}.h5", "w") as file:
+            for seed in range(4):
+                file[f"farm{number}_s{seed}/aep"] = np.full(500, seed + 0.5)
+    damaged = terminal.folder / "w1.h5"
+    os.truncate(damaged, damaged.stat().st_size - 100)
+    words = ("merge", "w0.h5", "w1.h5", "-o", "out.h5", "--on-damaged", "salvage")
+    terminal.run(*words, "--key", "farm{farm_id:d}_s{seed:d}")
+    done = terminal.run("clean", "out.h5")
+    (line,) = [line for line in done.stdout.splitlines() if "w1.h5" in line]
+    assert "tasks merged from it by salvage" in line
+    assert "not merged" not in line and "changed" not in line
+    terminal.run("clean", "out.h5", "--also", "w1.h5", "--yes")
+    assert not damaged.exists()
 
 
 def test_without_trail_or_output_nothing_is_safe(tmp_path: Path, joined: Path) -> None:

@@ -40,7 +40,7 @@ class AuditInput(NamedTuple):
     datasets: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
-    rows: Mapping[str, Sequence[int]] = {}  # table → first row, count
+    rows: Mapping[str, Sequence[int]] = {}  # table → first row, count; again, if not in one run
     left_out: Mapping[str, str] = {}  # attributes that the output lacks → their values
 
 
@@ -305,7 +305,8 @@ def _input_text(one: AuditInput) -> str:
     facts += [f"{one.duplicates:,} of them duplicates"] if one.duplicates else []
     facts += [
         f"{table} rows {first:,} to {first + count - 1:,}"
-        for table, (first, count) in one.rows.items()
+        for table, runs in one.rows.items()
+        for first, count in zip(runs[::2], runs[1::2], strict=True)
         if count
     ]
     facts += [f"without {', '.join(one.skipped)}"] if one.skipped else []

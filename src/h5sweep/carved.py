@@ -402,9 +402,7 @@ def _grid(rows: range, dims: tuple[int, ...], sides: tuple[int, ...]) -> Iterato
     )
 
 
-def attribute_cell(
-    elements: DoubtfulElements, carved: Carved, attribute: Attribute
-) -> Cell | None:
+def attribute_cell(elements: DoubtfulElements, carved: Carved, attribute: Attribute) -> Cell | None:
     try:
         cells = elements.decode(attribute.type, attribute.value, attribute.space.dims or ())
     except (Damaged, Unsupported, ValueError):

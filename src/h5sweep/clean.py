@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,17 +19,15 @@ from typing import TYPE_CHECKING
 from . import durable, quarantine
 from .adopt import is_up_to_date, merge_details
 from .audit import AuditEntry, AuditInput, Refused, append_removal, read_trail
+from .clean_proof import Prover, xxh3_or_nothing
 from .contents import INIT, Style, indexed_table
-from .errors import ChangedError, DamagedError, SweepError, UsageError
+from .errors import ChangedError, DamagedError, UsageError
 from .findings import State
 from .folder import RunFolder
-from .inputs import Input, Survey
-from .live import files_being_written, identity_of
+from .inputs import Input
+from .live import identity_of
 from .lock import holding_output
-from .output import OutputReader
 from .places import RUN_SUFFIX
-from .plan import Plan
-from .proof import RecordProof
 from .quarantine import (
     Item,
     Moved,
@@ -37,16 +35,14 @@ from .quarantine import (
     Reason,
     Restored,
     Stage,
-    file_xxh3,
     read_quarantines,
 )
-from .records import FAILURES, KIND, RecordFile, Scan
+from .records import RecordFile
 from .state import LOCK_SILENT_S, output_identity
 from .units import count_text
 
 if TYPE_CHECKING:
-    from .foreign import OutputRows
-    from .task_groups import TaskGroups
+    pass
 
 Progress = Callable[[int, int], None]
 
@@ -65,7 +61,7 @@ class CleanReport:
 
     output: Path
     removable: tuple[Item, ...]
-    refused: tuple[Item, ...]  # not merged, or only in part: moved if somebody names them
+    refused: tuple[Item, ...]  # not merged, or by salvage: moved if somebody names them
     kept: tuple[Kept, ...]
     gone: int  # files of the audit trail that are no longer there
     quarantines: tuple[Quarantine, ...]
@@ -221,7 +217,7 @@ def _refused_of_name(report: CleanReport, name: str) -> Item | None:
     others = [kept for kept in report.kept if name in (kept.path.name, str(kept.path))]
     if others:
         raise UsageError(f"{name} stays where it is: {others[0].why}")
-    raise UsageError(f"{name} is not among the files that were not merged")
+    raise UsageError(f"{name} is not among the files that move only by name")
 
 
 @contextmanager
@@ -238,7 +234,7 @@ def _require_proof(
     folder: RunFolder, chosen: Quarantine, items: Sequence[Item], progress: Progress
 ) -> None:
     objections = []
-    with _same_output(folder.output), _Prover(folder) as prover:
+    with _same_output(folder.output), Prover(folder) as prover:
         for number, item in enumerate(items):
             progress(number, len(items))
             objection = prover.objection(item, chosen.place_of(item))
@@ -259,104 +255,6 @@ def _same_output(output: Path) -> Iterator[None]:
     yield
     if output_identity(output) != before:
         raise ChangedError(f"{output} changed while it was read: give the same command again")
-
-
-class _Prover:
-    """Says of files whether the output, as it is now, has everything that is in them."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-        self._survey = Survey()
-        self._open = ExitStack()  # the output, however many files are compared with it
-        self._records: RecordProof | None = None
-        self._rows: OutputRows | None = None
-        self._groups: TaskGroups | None = None
-        self.written = files_being_written()
-
-    def __enter__(self) -> _Prover:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-    def objection(self, item: Item, path: Path) -> str:
-        """Why the file at `path` cannot go; empty if nothing is lost with it."""
-        if not item.is_unchanged_at(path) or _xxh3_of(path) != item.xxh3:
-            return "it changed"
-        if item.reason is Reason.ASKED_FOR:
-            return "" if not item.size_bytes else "it was not merged"
-        if item.reason is Reason.RECORD_FILE:
-            return self.record_objection(path)
-        return self.worker_objection(item, self.look_at(path))
-
-    def look_at(self, path: Path) -> Input:
-        return self._survey.look_at(path, self.written)
-
-    def record_objection(self, path: Path) -> str:
-        """The same for a record file of the run folder, whose checksum is known."""
-        try:
-            if self._records is None:
-                reader = self._open.enter_context(OutputReader(self._folder.output))
-                self._records = RecordProof(reader, self._folder.load_plan() or Plan(()))
-            return self._records.objection(path)
-        except SweepError:
-            raise
-        except (OSError, RuntimeError, KeyError, ValueError) as error:  # what h5py may raise
-            raise DamagedError(
-                f"{self._folder.output} cannot be read ({error}): nothing is safe to remove; "
-                f"h5sweep check {self._folder.output}"
-            ) from error
-
-    def worker_objection(self, item: Item, one: Input) -> str:
-        """The same for a worker file, whose checksum is known, by the way it was merged."""
-        try:
-            return self._worker_objection(item, one)
-        except Exception as error:  # whatever goes wrong with a proof, there is none: it is kept
-            return f"it could not be proven ({type(error).__name__}: {error})"
-
-    def _worker_objection(self, item: Item, one: Input) -> str:
-        if one.state is State.LIVE:
-            return "it is being written"
-        if not one.is_readable:
-            return "it cannot be read any more"
-        if one.style is Style.RECORDS and _has_failures(one.path):
-            return "it has failures, which the output does not take from there"
-        return "" if self._is_merged(item, one) else "not all that is in it is in the output"
-
-    def _is_merged(self, item: Item, one: Input) -> bool:
-        """Whether everything in a worker file is in the output: both are read and compared."""
-        # Imported here and below, because a clean of record files needs none of them.
-        if item.way == "sweep":
-            return self._is_in_rows(item, one)
-        answers = []
-        if item.rows:
-            from .join_columns import is_in_columns
-
-            rows = {table: (first, count) for table, (first, count) in item.rows.items()}
-            answers.append(bool(is_in_columns(self._survey, one, self._folder.output, rows)))
-        has_groups = one.contents is not None and one.contents.has_groups
-        if not item.rows or has_groups or one.style in (Style.GROUPS, Style.ONE):
-            answers.append(self._is_in_groups(one))
-        return all(answers)
-
-    def _is_in_rows(self, item: Item, one: Input) -> bool:
-        from .foreign import OutputRows
-
-        if self._rows is None:
-            self._rows = self._open.enter_context(OutputRows(self._folder.output))
-        return self._rows.hold(self._survey, one, key=item.key)
-
-    def _is_in_groups(self, one: Input) -> bool:
-        from .join_groups import is_in_groups, opened_output
-
-        if self._groups is None:
-            self._groups = self._open.enter_context(opened_output(self._folder.output))
-        return is_in_groups(self._survey, one, self._groups)
-
-
-def _has_failures(path: Path) -> bool:
-    with RecordFile(path) as file:
-        return any(frame[KIND] in FAILURES for _, frame in file.scan(Scan()))
 
 
 @dataclass
@@ -383,13 +281,13 @@ class _Finder:
         named = self._named(trail.entries)
         records = self.folder.record_paths()
         total = len(named) + len(records)
-        with _Prover(self.folder) as self._prover:
-            for number, (entry, one) in enumerate(named.values()):
+        with Prover(self.folder) as self._prover:
+            for number, (path, (entry, one)) in enumerate(named.items()):
                 self.progress(number, total)
-                self._look_at_named(entry, one)
+                self._look_at_named(path, entry, one)
             self._look_at_records(records, len(named), total)
         self.gone -= sum(
-            not item.path.exists() and str(item.path) in named
+            not item.path.exists() and item.path in named
             for one in quarantines
             for item in one.items_inside()
         )
@@ -405,60 +303,73 @@ class _Finder:
 
     def _named(
         self, entries: Iterable[AuditEntry]
-    ) -> dict[str, tuple[AuditEntry, AuditInput | Refused]]:
-        """Every file in the trail but our own record files, with the last merge that names it."""
-        named: dict[str, tuple[AuditEntry, AuditInput | Refused]] = {}
-        for entry in entries:
-            files: list[AuditInput | Refused] = [*entry.inputs, *entry.refused]
-            for one in files:
-                named[one.path] = entry, one
+    ) -> dict[Path, tuple[AuditEntry, AuditInput | Refused]]:
+        """Every file in the trail, where it lies now, with the last merge that names it.
+
+        The output itself, to which some merges add, and our own record files are not among them.
+        """
+        named: dict[Path, tuple[AuditEntry, AuditInput | Refused]] = {}
         ours = (
             f"/{self.folder.path.name}/{self.folder.records_path.name}/"  # wherever that lay then
         )
-        return {path: it for path, it in named.items() if ours not in path}
+        for entry in entries:
+            files: list[AuditInput | Refused] = [*entry.inputs, *entry.refused]
+            for one in files:
+                if one.path != entry.output and ours not in one.path:
+                    named[self._path_now(entry, Path(one.path))] = entry, one
+        return named
 
-    def _look_at_named(self, entry: AuditEntry, one: AuditInput | Refused) -> None:
-        path = self._path_now(entry, Path(one.path))
+    def _path_now(self, entry: AuditEntry, path: Path) -> Path:
+        """Where a file lies that may have been moved or copied together with the output.
+
+        The files of an output that was copied belong to the one that it is a copy of.
+        """
+        then, now = Path(entry.output), self.folder.output.absolute()
+        if then.resolve() == now.resolve():
+            return path
+        place = os.path.relpath(path, then.parent)
+        there = Path(os.path.normpath(now.parent / place))
+        is_left_behind = not os.path.lexists(there) and not os.path.lexists(then)
+        return path if is_left_behind else there
+
+    def _look_at_named(self, path: Path, entry: AuditEntry, one: AuditInput | Refused) -> None:
         try:
             status = path.lstat()
         except OSError:
             self.gone += 1
             return
-        objection = self._outside_objection(path, one, status)
+        objection = self._outside_objection(path, status)
         if objection:
             self.kept.append(Kept(path, objection))
         elif isinstance(one, Refused):
-            self._add_refused(path, one.state, one.why, status)
+            self._look_at_refused(path, one, status)
         else:
             self._look_at_merged(path, entry, one, status)
 
-    def _path_now(self, entry: AuditEntry, path: Path) -> Path:
-        """Where a file lies if it was moved together with the output."""
-        if os.path.lexists(path):
-            return path
-        moved = os.path.relpath(path, Path(entry.output).parent)
-        there = os.path.normpath(self.folder.output.absolute().parent / moved)
-        return Path(there) if os.path.lexists(there) else path
-
-    def _outside_objection(
-        self, path: Path, one: AuditInput | Refused, status: os.stat_result
-    ) -> str:
+    def _outside_objection(self, path: Path, status: os.stat_result) -> str:
         """Why a file cannot go, seen without reading it."""
         if path.is_symlink() or not path.is_file():
             return "it is a symbolic link, or no file"
         if path.samefile(self.folder.output):
             return "it is the output itself"
-        if (status.st_size, status.st_mtime_ns) != (one.size_bytes, one.modified_ns):
-            return "it changed since it was merged"
         if who := self._prover.written.get(identity_of(status)):
             return f"{who} is writing it"
         return ""
+
+    def _look_at_refused(self, path: Path, one: Refused, status: os.stat_result) -> None:
+        """A file that was not merged, as it is now: it may have been mended, or written on."""
+        found = self._prover.look_at(path)
+        if found.is_readable:
+            why = f"it was not merged ({one.why}) and can be read now: merge again"
+            self.kept.append(Kept(path, why))
+        else:
+            self._add_refused(path, "not merged", found, status)
 
     def _look_at_merged(
         self, path: Path, entry: AuditEntry, one: AuditInput, status: os.stat_result
     ) -> None:
         objection = _kind_objection(path, one)
-        xxh3 = "" if objection else _xxh3_of(path)
+        xxh3 = "" if objection else xxh3_or_nothing(path)
         if not objection and one.xxh3 not in (None, xxh3):
             objection = "it changed since it was merged: its checksum is another"
         if objection:
@@ -466,17 +377,18 @@ class _Finder:
             return
         found = self._prover.look_at(path)
         if not found.is_readable and found.state is not State.LIVE:
-            why = "; ".join(f"{f.code} {f.message}" for f in found.reasons)
-            self._add_refused(path, found.state.value, why, status)
+            was = f"{count_text(one.tasks, 'task')} merged from it by salvage"
+            self._add_refused(path, was, found, status)
             return
         why = f"all its results were read back from the output ({entry.way})"
         item = _item(path, status, xxh3, Reason.WORKER_FILE, why)
         item = replace(item, way=entry.way, key=entry.key, rows=dict(one.rows))
         self._add(item, self._prover.worker_objection(item, found))
 
-    def _add_refused(self, path: Path, state: str, why: str, status: os.stat_result) -> None:
-        why = f"{state}: {why}" if why else state
-        self.refused.append(_item(path, status, _xxh3_of(path), Reason.ASKED_FOR, why))
+    def _add_refused(self, path: Path, was: str, found: Input, status: os.stat_result) -> None:
+        reasons = "; ".join(f"{f.code} {f.message}" for f in found.reasons)
+        why = f"{was}; {found.state.value}: {reasons}"
+        self.refused.append(_item(path, status, xxh3_or_nothing(path), Reason.ASKED_FOR, why))
 
     def _look_at_records(self, paths: list[Path], done: int, total: int) -> None:
         if not paths:
@@ -494,7 +406,7 @@ class _Finder:
                 self.kept.append(Kept(path, objection))
                 return
             why = "all that it says is in the output, and was read back from there"
-            item = _item(path, status, _xxh3_of(path), Reason.RECORD_FILE, why)
+            item = _item(path, status, xxh3_or_nothing(path), Reason.RECORD_FILE, why)
             self._add(item, self._prover.record_objection(path))
 
     def _folder_objection(self) -> str:
@@ -556,11 +468,3 @@ def _kind_objection(path: Path, one: AuditInput) -> str:
 
 def _item(path: Path, status: os.stat_result, xxh3: str, reason: Reason, why: str) -> Item:
     return Item(path, status.st_size, status.st_mtime_ns, xxh3, reason, why)
-
-
-def _xxh3_of(path: Path) -> str:
-    """The checksum of a file, or nothing if it cannot be read: then it is not what it was."""
-    try:
-        return file_xxh3(path)
-    except OSError:
-        return ""

@@ -27,9 +27,8 @@ def clean_text(report: CleanReport, *, show_all: bool = False) -> str:
     else:
         lines.append("nothing is safe to remove")
     if report.refused:
-        lines.append(
-            f"{_count_and_size(report.refused)[0]} not merged: moved only by name (--also)"
-        )
+        count, _ = _count_and_size(report.refused)
+        lines.append(f"{count} damaged or not merged: moved only by name (--also)")
         lines += _shown([_refused_text(item) for item in report.refused], most)
     if report.kept:
         lines.append(f"{count_text(len(report.kept), 'file')} kept")

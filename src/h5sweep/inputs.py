@@ -52,7 +52,6 @@ MOST_KEPT_CHUNKS = 1_000_000  # about 200 bytes each
 MOST_AT_ONCE = 64
 SETTLED_NS = 2_000_000_000  # longer than clocks of one machine and its disks differ, or tick
 _DIGITS_ALIKE = str.maketrans("123456789", "000000000")
-MOST_NAMED = 3
 MOST_ALIKE_BYTES = 64 << 20
 LEAST_ALIKE_BYTES = 8 << 10  # a smaller file has no eight groups
 
@@ -69,7 +68,7 @@ class Input:
     family: Family | None = None  # the structure that it shares with others, if it does
     kept: KeptData | None = None  # where what it does not share is kept, if that is little,
     kept_as: int = 0  # and its number there
-    xxh3: int = 0  # of the whole file, if so
+    xxh3: int = 0  # of the whole file, if it was read
     is_alike: bool = False  # most of it are groups that are alike
     alike: AlikeFile | None = None  # these groups, without the file's content, if there was room
     tree: Tree | None = None  # its structure, if none shares it and it is small enough to keep
@@ -77,6 +76,10 @@ class Input:
     @property
     def path(self) -> Path:
         return Path(self.name)
+
+    @property
+    def file_name(self) -> str:
+        return self.name.rpartition("/")[2]
 
     @property
     def state(self) -> State:
@@ -116,7 +119,7 @@ class Taken:
     duplicates: int = 0  # those of them that another input has as well, with equal content
     datasets: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
-    rows: dict[str, tuple[int, int]] = field(default_factory=dict)  # table → first row, count
+    rows: dict[str, Sequence[int]] = field(default_factory=dict)  # as in `AuditInput`
     skipped: tuple[str, ...] = ()  # datasets that are no results, such as /init
     left_out: dict[str, str] = field(default_factory=dict)  # attributes that the output lacks
 
@@ -479,13 +482,16 @@ def require_unchanged(one: Input, descriptor: int) -> None:
 
 def xxh3_of(one: Input) -> int:
     """The checksum of a whole input; ChangedError if it changed meanwhile."""
+    if one.xxh3:
+        return one.xxh3
     descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         checksum = xxh3_64()
         while data := os.read(descriptor, READ_BYTES):
             checksum.update(data)
         require_unchanged(one, descriptor)
-        return checksum.intdigest()
+        one.xxh3 = checksum.intdigest()
+        return one.xxh3
     finally:
         os.close(descriptor)
 
@@ -502,20 +508,3 @@ def _identity(path: Path) -> Identity | None:
         return identity_of(path.stat())
     except OSError:
         return None
-
-
-def differing_text(name: str, path: str, first: Input, others: Sequence[Input]) -> str:
-    """What to say of an attribute that can be in the output only once."""
-    have = "has another value" if len(others) == 1 else "have other values"
-    return (
-        f"the attribute {name} of {path} differs between files: that of {first.path} is kept, "
-        f"{some_names(others)} {have} (in the audit trail)"
-    )
-
-
-def some_names(inputs: Iterable[Input]) -> str:
-    """The first few, and how many more."""
-    names = [one.name for one in inputs]
-    rest = len(names) - MOST_NAMED
-    more = f" and {rest:,} more" if rest > 0 else ""
-    return ", ".join(names[:MOST_NAMED]) + more

@@ -23,21 +23,21 @@ from .audit import (
     Conflict,
     append_entry,
     audit_path,
-    read_entries,
 )
-from .audit_files import Listing, absolute_paths, entry_of_files, list_taken
+from .audit_files import Listing, entry_of_files, list_taken
 from .contents import Contents, Style
 from .errors import ChangedError, DamagedError, UsageError
 from .files_report import FilesReport
 from .findings import State
 from .folder import RunFolder
 from .foreign import record_tasks
-from .inputs import Input, Survey, Taken
+from .inputs import Input, Survey, Taken, xxh3_of
 from .join_columns import JoinedColumns
 from .join_groups import JoinedGroups
 from .lock import holding, holding_output
 from .merge import merge_run
-from .merged_file import Version, digest_of, inputs_of, mark_as_merged
+from .merged_before import HeldRows, plan_addition
+from .merged_file import mark_as_merged
 from .places import absolute
 from .policy import OnDamaged, Policy, separate
 from .siblings import Family
@@ -129,15 +129,17 @@ class _FilesMerge:
 
     def _keep_shape(self, good: Sequence[Input]) -> FilesReport:
         with holding_output(RunFolder(self.output), tell=self.tell):
-            self._require_replaceable(self._reason_to_keep_for_shape(good))
-            good = self._without_merged(good)
-            parts = self._parts(good)
+            addition = plan_addition(self.survey, self.output, good, is_named=self._is_named)
+            self._require_replaceable(addition.reason)
+            self.notes += addition.notes
+            good = addition.inputs
+            parts = self._parts(good, addition.held_rows)
             needed = sum(part.size_bytes for part in parts)
             durable.require_space(self.output, needed + len(good) * AUDIT_BYTES)
             steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
             with durable.replacing(self.output, is_synced=True) as temporary:
                 taken = _united([part.write(temporary, steps.next()) for part in parts])
-                mark_as_merged(temporary, audit_path(self.output).name, _versions(good))
+                mark_as_merged(temporary, audit_path(self.output).name, addition.holds(taken))
                 with durable.syncing(temporary):
                     for part in parts:
                         part.verify(temporary, steps.next())
@@ -149,7 +151,9 @@ class _FilesMerge:
             conflicts = [one for part in parts for one in part.conflicts]
             return self._conclude(_way_of(parts), taken, conflicts, listing=listing)
 
-    def _parts(self, good: Sequence[Input]) -> list[JoinedColumns | JoinedGroups]:
+    def _parts(
+        self, good: Sequence[Input], held_rows: HeldRows
+    ) -> list[JoinedColumns | JoinedGroups]:
         """What goes into the output: columns, groups, or both."""
         with_rows, with_groups, inside = list(good), list[Input](), _contents_of(good)
         if any(contents.style is not Style.ROWS for contents in inside):
@@ -165,7 +169,7 @@ class _FilesMerge:
             )
             with_groups, with_rows = [o for o in good if o in {*with_groups, *with_rows}], []
         parts: list[JoinedColumns | JoinedGroups] = []
-        columns = JoinedColumns(self.survey, with_rows) if with_rows else None
+        columns = JoinedColumns(self.survey, with_rows, held_rows) if with_rows else None
         if columns is not None:
             self.notes += [
                 f"{one.path} became a group with its name: its datasets are not equally long"
@@ -279,64 +283,10 @@ class _FilesMerge:
             return None
         return "is there and is no output of a sweep"
 
-    def _reason_to_keep_for_shape(self, good: Sequence[Input]) -> str | None:
-        if not self.output.exists():
-            return None
-        old = self.survey.look_at(self.output)
-        if old.style is Style.OUTPUT:
-            return "is the output of a sweep, which --key would add to"
-        made_of = self._inputs_of(old)
-        if made_of is None:
-            return "is there and was not merged by h5sweep"
-        given = set(_versions(good))
-        if self._is_named or made_of == digest_of(given):
-            return None
-        entries = read_entries(self.output)
-        if not entries or made_of != digest_of(_versions_in(entries[-1])):
-            return f"is not in its audit trail: who knows what it holds? {self._how_to_add}"
-        if not (gone := self._merged_before(entries) - given):
-            return None
-        return (
-            f"holds results of {len(gone):,} files that are not among these, such as "
-            f"{min(gone)[0]}: {self._how_to_add}"
-        )
-
-    @property
-    def _how_to_add(self) -> str:
-        return f"name {self.given_output.name} among the files and its results are kept"
-
-    def _inputs_of(self, old: Input) -> str | None:
-        if not old.is_readable or old.style is Style.RECORDS:
-            return None
-        with self.survey.opened(old) as layout:
-            return inputs_of(layout.tree)
-
     @property
     def _is_named(self) -> bool:
         """Whether the output is itself one of the inputs, to which the others are added."""
         return self.output in {_resolved(Path(path)) for path in self.paths}
-
-    def _merged_before(self, entries: Sequence[AuditEntry]) -> set[Version]:
-        """The files whose results the output has, by its audit trail."""
-        found: set[Version] = set()
-        for entry in reversed(entries):
-            files = {one for one in _versions_in(entry) if _resolved(Path(one[0])) != self.output}
-            found |= files
-            if len(files) == len(entry.inputs):
-                break  # this merge began anew
-        return found
-
-    def _without_merged(self, good: Sequence[Input]) -> list[Input]:
-        """Leave out what the output has already, if it is one of the inputs."""
-        if not self._is_named or not self.output.exists():
-            return list(good)
-        merged = self._merged_before(read_entries(self.output))
-        versions = zip(good, _versions(good), strict=True)
-        left = [one for one, version in versions if version not in merged]
-        if len(left) < len(good):
-            count = count_text(len(good) - len(left), "file")
-            self.notes.append(f"{count} left out: {self.output.name} has their results already")
-        return left
 
     def _keep_aside(self) -> Path:
         aside = durable.keep_aside(self.output)
@@ -443,7 +393,7 @@ def _united(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
 def _of_original(one: Taken, salvaged: Mapping[Input, Input]) -> Taken:
     """What was taken, named after the damaged file that it was salvaged from."""
     original = salvaged.get(one.source)
-    return one if original is None else replace(one, source=original, xxh3=0)
+    return one if original is None else replace(one, source=original, xxh3=xxh3_of(original))
 
 
 def _with_originals(one: Conflict, salvaged: Mapping[Input, Input]) -> Conflict:
@@ -476,16 +426,6 @@ class _Steps:
             self._progress(before + size * done // max(total, 1), self._total)
 
         return tell
-
-
-def _versions(inputs: Sequence[Input]) -> list[Version]:
-    """By what the audit trail knows files again."""
-    facts = zip(absolute_paths(inputs), inputs, strict=True)
-    return [(path, one.size_bytes, one.modified_ns) for path, one in facts]
-
-
-def _versions_in(entry: AuditEntry) -> set[Version]:
-    return {(one.path, one.size_bytes, one.modified_ns) for one in entry.inputs}
 
 
 def _resolved(path: Path) -> Path:

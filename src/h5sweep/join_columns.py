@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
@@ -46,7 +47,7 @@ from .join_copy import (
 )
 from .join_output import JoinedOutput, as_objects, created, not_as_written, reopened
 from .join_rows import RowReader, read_objects, read_raw, require_chunks_readable
-from .join_schema import Column, Mode, Schema, Structure, sound_path
+from .join_schema import Column, Mode, Part, Schema, Structure, sound_path
 from .join_types import convert, fill_element, holds_objects, survives, type_of
 from .taken_rows import TakenRows
 from .values import Array
@@ -85,9 +86,15 @@ class JoinedColumns:
     Raises UsageError, naming both places, if a column cannot be one without losing a value.
     """
 
-    def __init__(self, survey: Survey, inputs: Sequence[Input]) -> None:
+    def __init__(
+        self,
+        survey: Survey,
+        inputs: Sequence[Input],
+        held: Mapping[Input, Mapping[str, Sequence[int]]] | None = None,
+    ) -> None:
+        """`held`: of inputs whose first rows another input has, where these are in the output."""
         self._survey, self._inputs = survey, inputs
-        self._schema = Schema(survey, inputs)
+        self._schema = Schema(survey, inputs, held)
         self.notes = self._schema.notes
         self.conflicts: list[Conflict] = []  # rows have no keys by which they could contradict
         self._batches: list[_Batch] = []
@@ -219,8 +226,8 @@ class JoinedColumns:
                     _prove_readable(layout, structure)
                 for column, first in zip(route.columns, firsts, strict=True):
                     if column in route.odd:
-                        rows = structure.tables[column.table].rows
-                        for at, data in self._converted(one, layout, structure, column, rows):
+                        part = structure.tables[column.table]
+                        for at, data in self._converted(one, layout, part, column):
                             piece = _write_rows(output, column, first + at, data)
                             self._odd.append(piece)
             except Unsupported as error:
@@ -231,16 +238,16 @@ class JoinedColumns:
                 raise DamagedError(f"{one.path}: {error}") from error
 
     def _converted(
-        self, one: Input, layout: Layout, structure: Structure, column: Column, rows: int
+        self, one: Input, layout: Layout, part: Part, column: Column
     ) -> Iterator[tuple[int, Array]]:
         """The rows of one input as elements of a column of the output, a few at a time."""
-        dataset = structure.columns.get(column.path)
+        dataset = part.columns.get(column.path)
         if dataset is None:
-            yield from _filled(column, rows)
+            yield from _filled(column, part.rows)
             return
         reader, old = _reader(one, layout, column.path, dataset), type_of(dataset.type)
-        for step in reader.steps():
-            yield step.start, convert(reader.read(step), old, column.type)
+        for step in reader.steps(part.first):
+            yield step.start - part.first, convert(reader.read(step), old, column.type)
 
     # What came of it -----------------------------------------------------------------------------
 
@@ -395,34 +402,51 @@ def _objects_checksum(data: Array) -> int:
 # Whether a file is in an output ------------------------------------------------------------------
 
 
-def is_in_columns(
-    survey: Survey, one: Input, output: Path, rows: Mapping[str, tuple[int, int]]
-) -> bool:
+Runs = Sequence[int]  # first row and count, again and again
+
+
+def is_in_columns(survey: Survey, one: Input, output: Path, rows: Mapping[str, Runs]) -> bool:
     """Whether every row of every table of a file is in `output` at these rows, value by value.
 
     Both are read again. False also for a table of the file that is not among `rows`.
     """
-    with survey.opened(one) as layout, h5py.File(output, "r", locking=False) as file:
-        columns = list(_columns_in(layout, rows))
-        if not columns or _has_other_tables(layout, [path for path, _, _ in columns]):
-            return False
-        try:
+    with survey.opened(one) as layout:
+        columns = [
+            (path, dataset, runs)
+            for path, dataset in layout.tree.datasets
+            if (runs := _runs_of(path, rows)) and dataset.rows == sum(runs[1::2])
+        ]
+        has_others = _has_other_tables(layout, [path for path, _, _ in columns])
+        return bool(columns) and not has_others and _are_equal(one, layout, output, columns)
+
+
+def begins_with(survey: Survey, one: Input, output: Path, rows: Mapping[str, Runs]) -> bool:
+    """Whether the tables of a file begin with these rows of `output`, value by value."""
+    columns = [
+        (path, dataset, _runs_of(path, rows))
+        for path, dataset in Schema(survey, [one]).structures[0].columns.items()
+    ]
+    if not columns or any(not r or (d.rows or 0) < sum(r[1::2]) for _, d, r in columns):
+        return False
+    with survey.opened(one) as layout:
+        return _are_equal(one, layout, output, columns)
+
+
+def _runs_of(path: str, rows: Mapping[str, Runs]) -> Runs:
+    return rows.get(path, rows.get(path.rpartition("/")[0] or "/", ()))
+
+
+def _are_equal(
+    one: Input, layout: Layout, output: Path, columns: Sequence[tuple[str, Dataset, Runs]]
+) -> bool:
+    try:
+        with h5py.File(output, "r", locking=False) as file:
             return all(
-                _are_rows_equal(_reader(one, layout, path, dataset), dataset, file, path, place)
-                for path, dataset, place in columns
+                _are_rows_equal(_reader(one, layout, path, dataset), dataset, file, path, runs)
+                for path, dataset, runs in columns
             )
-        except (DamagedError, Unsupported, OSError, RuntimeError):
-            return False
-
-
-def _columns_in(
-    layout: Layout, rows: Mapping[str, tuple[int, int]]
-) -> Iterator[tuple[str, Dataset, tuple[int, int]]]:
-    for path, dataset in layout.tree.datasets:
-        group = path.rpartition("/")[0] or "/"
-        place = rows.get(path, rows.get(group))
-        if place is not None and dataset.rows == place[1]:
-            yield path, dataset, place
+    except (DamagedError, Unsupported, OSError, RuntimeError):
+        return False
 
 
 def _has_other_tables(layout: Layout, paths: Sequence[str]) -> bool:
@@ -431,24 +455,32 @@ def _has_other_tables(layout: Layout, paths: Sequence[str]) -> bool:
 
 
 def _are_rows_equal(
-    reader: RowReader, dataset: Dataset, file: object, path: str, place: tuple[int, int]
+    reader: RowReader, dataset: Dataset, file: object, path: str, runs: Runs
 ) -> bool:
-    first, count = place
     if path not in file:  # type: ignore[operator]  # h5py has no types
         return False
-    joined = file[path]  # type: ignore[index]
-    old, new = type_of(dataset.type), joined.id.get_type()
-    inner = (dataset.space.dims or ())[1:]
-    if joined.shape[1:] != inner or joined.shape[0] < first + count or dataset.rows != count:
+    joined, begin = file[path], 0  # type: ignore[index]
+    if joined.shape[1:] != (dataset.space.dims or ())[1:]:
         return False
-    for step in reader.steps():
-        rows, data = range(first + step.start, first + step.stop), reader.read(step)
-        if holds_objects(new):
-            found = _objects_checksum(read_objects(joined, rows))
-            if found != _objects_checksum(convert(data, old, new)):
-                return False
-        elif not survives(data, old, new) or not np.array_equal(
-            convert(data, old, new), read_raw(joined, rows)
+    for first, count in zip(runs[::2], runs[1::2], strict=True):
+        steps = reader.steps(begin, begin + count)
+        if joined.shape[0] < first + count or not all(
+            _is_step_equal(reader, dataset, joined, step, first - begin) for step in steps
         ):
             return False
+        begin += count
     return True
+
+
+def _is_step_equal(
+    reader: RowReader, dataset: Dataset, joined: Any, step: range, shift: int
+) -> bool:
+    """Whether these rows are in the joined dataset, so many rows further on."""
+    rows, data = range(step.start + shift, step.stop + shift), reader.read(step)
+    old, new = type_of(dataset.type), joined.id.get_type()
+    if holds_objects(new):
+        found = _objects_checksum(read_objects(joined, rows))
+        return found == _objects_checksum(convert(data, old, new))
+    return survives(data, old, new) and np.array_equal(
+        convert(data, old, new), read_raw(joined, rows)
+    )

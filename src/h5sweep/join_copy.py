@@ -77,10 +77,12 @@ def plan_route(structure: Structure, columns: Sequence[Column], start: int, size
     odd = []
     for number, column in enumerate(columns):
         dataset = structure.columns.get(column.path)
-        found = None if dataset is None else _stretches(dataset, column, number, start)
+        part = structure.tables.get(column.table)
+        is_whole = dataset is not None and part is not None and not part.first
+        found = _stretches(dataset, column, number, start) if dataset and is_whole else None
         if found is not None:
             stretches += found
-        elif column.table in structure.tables and structure.tables[column.table].rows:
+        elif part is not None and part.rows:
             odd.append(column)
     stretches.sort(key=lambda stretch: stretch.start)
     if any(a.start + a.size > b.start for a, b in pairwise(stretches)):

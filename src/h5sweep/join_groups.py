@@ -31,7 +31,8 @@ from .hdf5.errors import Damaged
 from .hdf5.file import Hdf5File, open_file
 from .hdf5.source import OpenSource, Source
 from .hdf5.tree import Object, read_whole_tree
-from .inputs import Input, OnConflict, Survey, Taken, differing_text, xxh3_of
+from .inputs import Input, OnConflict, Survey, Taken, xxh3_of
+from .join_words import differing_text
 from .places import absolute
 from .task_groups import TaskGroups, refuse_references, task_groups_of, unequal_groups
 from .units import count_text

@@ -43,13 +43,13 @@ class RowReader:
         self._sound = sound
         self._needs_library = any(step.number not in OWN_FILTERS for step in dataset.filters)
 
-    def steps(self) -> Iterator[range]:
-        """All rows, a few megabytes at a time, in whole chunks."""
-        rows = self._dataset.rows or 0
+    def steps(self, start: int = 0, stop: int | None = None) -> Iterator[range]:
+        """All rows, or those from `start` to `stop`, a few megabytes at a time, in whole chunks."""
+        rows = (self._dataset.rows or 0) if stop is None else stop
         side = self._dataset.layout.chunk[0] if self._dataset.layout.chunk else 1
         step = max(STEP_BYTES // max(self.row_bytes, 1) // side, 1) * side
-        for first in range(0, rows, step):
-            yield range(first, min(first + step, rows))
+        for first in range(start // step * step, rows, step):
+            yield range(max(first, start), min(first + step, rows))
 
     def read(self, rows: range) -> Array:
         """The elements of these rows as bytes, or as objects if they are of any length."""

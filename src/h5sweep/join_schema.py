@@ -6,7 +6,7 @@ Only structure is read, except where types can be united for some values and not
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -18,13 +18,13 @@ import numpy as np
 
 from .attributes import is_decoding
 from .contents import INIT, Layout, Style
-from .errors import DamagedError, UsageError
+from .errors import DamagedError
 from .hdf5.datatypes import Class
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute, Filter, Storage
 from .hdf5.tree import Dataset, ObjectKind
-from .inputs import Input, Survey, differing_text, some_names
-from .join_rows import RowReader, is_too_large
+from .inputs import Input, Survey
+from .join_rows import RowReader
 from .join_types import (
     TypeID,
     converted_fill,
@@ -38,6 +38,14 @@ from .join_types import (
     type_of,
     type_text,
     unite,
+)
+from .join_words import (
+    differing_text,
+    not_united,
+    ragged,
+    require_joinable,
+    some_names,
+    values_lost,
 )
 from .merged_file import OWN_ATTRIBUTES
 from .units import count_text
@@ -95,6 +103,11 @@ class Part:
 
     rows: int
     columns: dict[str, Dataset] = field(default_factory=dict)  # by path
+    held: Sequence[int] = ()  # where the output has the rows before these, from another input
+
+    @property
+    def first(self) -> int:
+        return sum(self.held[1::2])
 
 
 @dataclass(eq=False)
@@ -162,12 +175,19 @@ class Table:
 class Schema:
     """What the output will be; UsageError, with both places named, if it cannot be."""
 
-    def __init__(self, survey: Survey, inputs: Sequence[Input]) -> None:
-        self.survey, self.inputs = survey, inputs
+    def __init__(
+        self,
+        survey: Survey,
+        inputs: Sequence[Input],
+        held: Mapping[Input, Mapping[str, Sequence[int]]] | None = None,
+    ) -> None:
+        """`held`: of inputs whose first rows another input has, where these are in the output."""
+        self.survey, self.inputs, self.held = survey, inputs, held or {}
         self.notes: list[str] = []
         self.structures: list[Structure] = []
         self.of_input = self._read_structures()  # the number of each input's structure
         self._find_tables()
+        self._leave_held_rows()
         self.tables = self._unite_tables()
         self.scales = self._unite_scales()
         self.axes = self._unite_axes()
@@ -182,7 +202,8 @@ class Schema:
 
     def _read_structures(self) -> Array:
         known: dict[object, int] = {}
-        numbers = [known.setdefault(one.family or one, len(known)) for one in self.inputs]
+        kinds = [one if one in self.held else one.family or one for one in self.inputs]
+        numbers = [known.setdefault(kind, len(known)) for kind in kinds]
         firsts = np.unique(numbers, return_index=True)[1].tolist()
         self.structures += [read_structure(self.survey, self.inputs[place]) for place in firsts]
         return np.array(numbers, np.int64)
@@ -231,6 +252,14 @@ class Schema:
             f"the datasets of {group} are not equally long in every file: each is joined by itself"
         )
 
+    def _leave_held_rows(self) -> None:
+        for structure in self.structures:
+            held = self.held.get(structure.example, {})
+            for table, part in structure.tables.items():
+                group = (table.rpartition("/")[0] or "/") if table in part.columns else table
+                part.held = held.get(table, held.get(group, ()))
+                part.rows -= part.first
+
     # Tables --------------------------------------------------------------------------------------
 
     def _unite_tables(self) -> list[Table]:
@@ -254,7 +283,7 @@ class Schema:
     def _unite_column(self, path: str, table: Table, having: list[Structure]) -> Column:
         parts = [(s, s.columns[path]) for s in having if path in s.columns]
         for structure, dataset in parts:
-            _require_joinable(structure, path, dataset)
+            require_joinable(structure.example, path, dataset)
         # What an empty dataset was created as says nothing, if there are others.
         filled = [part for part in parts if part[1].rows] or parts[:1]
         column = self._unite_types(path, table, filled)
@@ -271,13 +300,13 @@ class Schema:
         words = {type_text(united): None}
         for structure, other in others:
             if _inner(other) != inner:
-                raise _ragged(path, first, dataset, structure, other)
+                raise ragged(path, first.example, dataset, structure.example, other)
             if other.type.encoded == dataset.type.encoded:
                 continue
             type_ = type_of(other.type)
             found = unite(united, type_)
             if found is None:
-                raise _not_united(path, first, united, structure, type_)
+                raise not_united(path, first.example, united, structure.example, type_)
             words[type_text(type_)] = None
             united, is_certain = found.type, is_certain and found.is_certain
         if not is_certain:
@@ -303,7 +332,7 @@ class Schema:
                     reader = RowReader(layout.tree.file, path, dataset, sound_path(one))
                     if not all(survives(reader.read(r), old, united) for r in reader.steps()):
                         first = (parts[0][0].example, type_of(parts[0][1].type))
-                        raise _values_lost(path, one, old, united, first)
+                        raise values_lost(path, one, old, united, first)
 
     def _note_missing(self, column: Column, table: Table, having: list[Structure]) -> None:
         path = column.path
@@ -335,7 +364,8 @@ class Schema:
             column.limits = (first.space.limits[0], *column.inner)
             are_alike = all(_is_alike(dataset, d) and _is_covered(d) for _, d in parts)
             is_aligned = not (table.starts[table.counts > 0] % first.layout.chunk[0]).any()
-            same = is_everywhere and are_alike and is_aligned
+            are_whole = not any(s.tables[table.name].first for s, _ in parts)
+            same = is_everywhere and are_alike and is_aligned and are_whole
             column.mode = Mode.CHUNKS if same else Mode.RECODED
             if not same:
                 self.notes.append(f"{column.path} was unpacked and packed anew")
@@ -578,53 +608,6 @@ def _is_covered(dataset: Dataset) -> bool:
     inside = {chunk.start for chunk in dataset.chunks if all(map(lt, chunk.start, dims))}
     most = math.prod(-(-dim // side) for dim, side in zip(dims, sides, strict=True))
     return len(inside) == most
-
-
-# What is refused ---------------------------------------------------------------------------------
-
-
-def _require_joinable(structure: Structure, path: str, dataset: Dataset) -> None:
-    where = f"{path} in {structure.example.path}"
-    if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
-        raise UsageError(f"{where} has its data in other files: merge those, and leave this out")
-    if not may_be_copied(dataset.type):
-        raise UsageError(f"{where} refers to places in its file, which mean nothing in another")
-    if dataset.filters and is_too_large(dataset):
-        raise UsageError(f"{where} has chunks of more than 64 MB: h5repack makes smaller ones")
-    try:
-        type_of(dataset.type)
-    except Unsupported as error:
-        raise UsageError(f"{where}: {error}") from error
-    if not dataset.space.dims:
-        raise UsageError(f"{where} is a single value, and a column in other files")
-
-
-def _ragged(
-    path: str, first: Structure, dataset: Dataset, second: Structure, other: Dataset
-) -> UsageError:
-    return UsageError(
-        f"the rows of {path} are of shape {_inner(dataset)} in {first.example.path} and of "
-        f"{_inner(other)} in {second.example.path}: nothing was padded. With --key every row "
-        "becomes a task of a sweep's output, which holds rows of any shape"
-    )
-
-
-def _not_united(
-    path: str, first: Structure, united: TypeID, second: Structure, other: TypeID
-) -> UsageError:
-    return UsageError(
-        f"{path} is {type_text(united)} in {first.example.path} and {type_text(other)} in "
-        f"{second.example.path}: no type holds both; merge these files apart"
-    )
-
-
-def _values_lost(
-    path: str, one: Input, old: TypeID, united: TypeID, first: tuple[Input, TypeID]
-) -> UsageError:
-    return UsageError(
-        f"{path} is {type_text(old)} in {one.path}, with values that {type_text(united)} does not "
-        f"hold, and {type_text(first[1])} in {first[0].path}: merge these files apart"
-    )
 
 
 def sound_path(one: Input) -> Path | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from xxhash import xxh3_128_hexdigest
@@ -21,27 +22,33 @@ _INPUTS = "h5sweep_inputs"
 _AUDIT = "h5sweep_audit"
 OWN_ATTRIBUTES = frozenset((MARK, _INPUTS, _AUDIT))  # of the root; each merged file has its own
 
-Version = tuple[str, int, int]  # absolute path, size, time of last change in ns
+
+class FileId(NamedTuple):
+    """By what a file is known again, wherever it lies: what it is, and its name without folders."""
+
+    size_bytes: int
+    xxh3: int  # of the whole file
+    name: str  # which may say what task is in it
 
 
-def mark_as_merged(path: Path, audit_name: str, inputs: Iterable[Version]) -> None:
-    """Add to the file that h5sweep merged it, from which inputs, and where the audit trail is."""
+def mark_as_merged(path: Path, audit_name: str, holds: Iterable[FileId]) -> None:
+    """Add to the file that h5sweep merged it, what it holds, and where the audit trail is."""
     with h5py.File(path, "a", locking=False) as file:
         file.attrs[MARK] = np.bytes_(FORMAT)
-        file.attrs[_INPUTS] = np.bytes_(digest_of(inputs))
+        file.attrs[_INPUTS] = np.bytes_(digest_of(holds))
         file.attrs[_AUDIT] = np.bytes_(audit_name.encode())
         file.flush()
 
 
 def inputs_of(tree: Tree) -> str | None:
-    """The digest of the inputs of a merged file; None if h5sweep did not merge it."""
+    """The digest of the files that a merged file holds; None if h5sweep did not merge it."""
     attributes = {} if tree.root is None else tree.root.attributes
     if MARK not in attributes or _INPUTS not in attributes:
         return None
     return attributes[_INPUTS].value.rstrip(b"\0").decode("ascii", "replace")
 
 
-def digest_of(inputs: Iterable[Version]) -> str:
-    """The same for the same inputs, in whatever order."""
-    lines = [f"{path}\0{size}\0{time}\n" for path, size, time in inputs]
+def digest_of(files: Iterable[FileId]) -> str:
+    """The same for the same files, in whatever order and wherever they lie."""
+    lines = {f"{size}\0{xxh3:016x}\0{name}\n" for size, xxh3, name in files}
     return xxh3_128_hexdigest("".join(sorted(lines)).encode("utf-8", "surrogateescape"))

@@ -13,6 +13,7 @@ from .audit import compact_json
 from .audit_files import Listing, absolute_paths, audit_inputs
 from .inputs import Input, Taken
 from .join_schema import Schema, Structure
+from .merged_file import FileId
 
 _OWN = frozenset(("path", "size_bytes", "modified_ns", "xxh3", "rows"))  # all else is shared
 
@@ -21,7 +22,7 @@ class TakenRows:
     """Each `Taken` is made when it is asked for."""
 
     def __init__(self, inputs: Sequence[Input], checksums: Sequence[int], schema: Schema) -> None:
-        self._inputs, self._checksums = inputs, checksums
+        self._inputs, self._checksums, self._held = inputs, checksums, schema.held
         self._of_input: list[int] = schema.of_input.tolist()
         self._shared = [_shared(structure, schema) for structure in schema.structures]
         self._places = {t.name: (t.starts.tolist(), t.counts.tolist()) for t in schema.tables}
@@ -30,11 +31,28 @@ class TakenRows:
         return map(self._taken, range(len(self._inputs)))
 
     def _taken(self, place: int) -> Taken:
-        tables, tasks, datasets, attributes, skipped, left_out = self._shared[self._of_input[place]]
-        one, checksum = self._inputs[place], self._checksums[place]
-        places = {name: self._places[name] for name in tables}
-        rows = {name: (starts[place], counts[place]) for name, (starts, counts) in places.items()}
-        return Taken(one, checksum, tasks, 0, datasets, attributes, rows, skipped, left_out)
+        shared, one = self._shared[self._of_input[place]], self._inputs[place]
+        places = {name: self._places[name] for name in shared.tables}
+        rows: dict[str, Sequence[int]] = {
+            name: (*shared.tables[name], starts[place], counts[place])
+            for name, (starts, counts) in places.items()
+        }
+        return Taken(
+            one,
+            self._checksums[place],
+            shared.rows + shared.held_rows,
+            shared.held_rows,
+            shared.datasets,
+            shared.attributes,
+            rows,
+            shared.skipped,
+            shared.left_out,
+        )
+
+    def file_ids(self) -> Iterator[tuple[Input, FileId]]:
+        """By what each input is known again."""
+        facts = zip(self._inputs, self._checksums, strict=True)
+        return ((one, FileId(one.size_bytes, xxh3, one.file_name)) for one, xxh3 in facts)
 
     def listing(self) -> Listing:
         """What `list_taken` would make of it, several times as fast."""
@@ -42,6 +60,9 @@ class TakenRows:
         paths = absolute_paths(self._inputs)
         rows_of = {name: _row_texts(name, *places) for name, places in self._places.items()}
         for number, first, end in self._runs():
+            if self._inputs[first] in self._held:  # alone, because its structure is its own
+                texts += [compact_json(one._asdict()) for one in audit_inputs([self._taken(first)])]
+                continue
             some, shared = slice(first, end), self._shared_json(first)
             columns = [rows_of[name][some] for name in self._shared[number].tables]
             rows = columns[0] if len(columns) == 1 else _joined(columns, end - first)
@@ -52,7 +73,10 @@ class TakenRows:
                 f"{shared}"
                 for path, one, checksum, places in facts
             ]
-        return Listing(",".join(texts), sum(self._shared[n].rows for n in self._of_input), 0)
+        held = sum(self._shared[n].held_rows for n in self._of_input)
+        return Listing(
+            ",".join(texts), sum(self._shared[n].rows for n in self._of_input) + held, held
+        )
 
     def _runs(self) -> Iterator[tuple[int, int, int]]:
         """Inputs one after the other that differ only in what is each one's own."""
@@ -83,8 +107,9 @@ def _joined(columns: Sequence[Sequence[str]], rows: int) -> list[str]:
 class _Shared(NamedTuple):
     """What is the same in every input of one structure."""
 
-    tables: list[str]
+    tables: dict[str, Sequence[int]]  # and where the rows are that another input has
     rows: int
+    held_rows: int  # that another input has
     datasets: tuple[str, ...]
     attributes: tuple[str, ...]
     skipped: tuple[str, ...]
@@ -102,4 +127,13 @@ def _shared(structure: Structure, schema: Schema) -> _Shared:
     kept = schema.kept_of(structure)
     skipped = tuple(path for path in structure.datasets if path not in kept) + structure.links
     rows = sum(part.rows for part in structure.tables.values())
-    return _Shared(list(structure.tables), rows, kept, attributes, skipped, structure.left_out)
+    held = sum(part.first for part in structure.tables.values())
+    return _Shared(
+        {name: part.held for name, part in structure.tables.items()},
+        rows,
+        held,
+        kept,
+        attributes,
+        skipped,
+        structure.left_out,
+    )

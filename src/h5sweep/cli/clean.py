@@ -19,7 +19,7 @@ from .terminal import print_json, print_text, print_texts, showing_progress, tel
     "--also",
     metavar="FILE",
     multiple=True,
-    help="This one too, though it was not merged: damaged or empty.",
+    help="This one too, though it is damaged, empty or was not merged.",
 )
 @click.option(
     "--restore",
@@ -122,6 +122,6 @@ def _purge(output: Path, name: str, as_json: bool) -> int:
         facts = {"files": purged.files, "freed_bytes": purged.freed_bytes, "left": left}
         print_json({"schema": "h5sweep.purge/1", "name": name, **facts})
     for path in left:
-        tell(f"{path} was not merged, so it stays in quarantine: remove it by hand")
+        tell(f"{path} is not all in the output, so it stays in quarantine: remove it by hand")
     tell(f"{count_text(purged.files, 'file')} deleted, {size_text(purged.freed_bytes)} free")
     return 0

@@ -1,0 +1,128 @@
+"""Whether nothing is lost with a file: everything in it is read back from the output, now."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .contents import Style
+from .errors import DamagedError, SweepError
+from .findings import State
+from .folder import RunFolder
+from .inputs import Input, Survey
+from .live import files_being_written
+from .output import OutputReader
+from .plan import Plan
+from .proof import RecordProof
+from .quarantine import Item, Reason, file_xxh3
+from .records import FAILURES, KIND, RecordFile, Scan
+
+if TYPE_CHECKING:
+    from .foreign import OutputRows
+    from .task_groups import TaskGroups
+
+
+class Prover:
+    """Says of files whether the output, as it is now, has everything that is in them."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._survey = Survey()
+        self._open = ExitStack()  # the output, however many files are compared with it
+        self._records: RecordProof | None = None
+        self._rows: OutputRows | None = None
+        self._groups: TaskGroups | None = None
+        self.written = files_being_written()
+
+    def __enter__(self) -> Prover:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def objection(self, item: Item, path: Path) -> str:
+        """Why the file at `path` cannot go; empty if nothing is lost with it."""
+        if not item.is_unchanged_at(path) or xxh3_or_nothing(path) != item.xxh3:
+            return "it changed"
+        if item.reason is Reason.ASKED_FOR:
+            return "" if not item.size_bytes else "not all that is in it is in the output"
+        if item.reason is Reason.RECORD_FILE:
+            return self.record_objection(path)
+        return self.worker_objection(item, self.look_at(path))
+
+    def look_at(self, path: Path) -> Input:
+        return self._survey.look_at(path, self.written)
+
+    def record_objection(self, path: Path) -> str:
+        """The same for a record file of the run folder, whose checksum is known."""
+        try:
+            if self._records is None:
+                reader = self._open.enter_context(OutputReader(self._folder.output))
+                self._records = RecordProof(reader, self._folder.load_plan() or Plan(()))
+            return self._records.objection(path)
+        except SweepError:
+            raise
+        except (OSError, RuntimeError, KeyError, ValueError) as error:  # what h5py may raise
+            raise DamagedError(
+                f"{self._folder.output} cannot be read ({error}): nothing is safe to remove; "
+                f"h5sweep check {self._folder.output}"
+            ) from error
+
+    def worker_objection(self, item: Item, one: Input) -> str:
+        """The same for a worker file, whose checksum is known, by the way it was merged."""
+        try:
+            return self._worker_objection(item, one)
+        except Exception as error:  # whatever goes wrong with a proof, there is none: it is kept
+            return f"it could not be proven ({type(error).__name__}: {error})"
+
+    def _worker_objection(self, item: Item, one: Input) -> str:
+        if one.state is State.LIVE:
+            return "it is being written"
+        if not one.is_readable:
+            return "it cannot be read any more"
+        if one.style is Style.RECORDS and _has_failures(one.path):
+            return "it has failures, which the output does not take from there"
+        return "" if self._is_merged(item, one) else "not all that is in it is in the output"
+
+    def _is_merged(self, item: Item, one: Input) -> bool:
+        """Whether everything in a worker file is in the output: both are read and compared."""
+        # Imported here and below, because a clean of record files needs none of them.
+        if item.way == "sweep":
+            return self._is_in_rows(item, one)
+        answers = []
+        if item.rows:
+            from .join_columns import is_in_columns
+
+            answers.append(is_in_columns(self._survey, one, self._folder.output, item.rows))
+        has_groups = one.contents is not None and one.contents.has_groups
+        if not item.rows or has_groups or one.style in (Style.GROUPS, Style.ONE):
+            answers.append(self._is_in_groups(one))
+        return all(answers)
+
+    def _is_in_rows(self, item: Item, one: Input) -> bool:
+        from .foreign import OutputRows
+
+        if self._rows is None:
+            self._rows = self._open.enter_context(OutputRows(self._folder.output))
+        return self._rows.hold(self._survey, one, key=item.key)
+
+    def _is_in_groups(self, one: Input) -> bool:
+        from .join_groups import is_in_groups, opened_output
+
+        if self._groups is None:
+            self._groups = self._open.enter_context(opened_output(self._folder.output))
+        return is_in_groups(self._survey, one, self._groups)
+
+
+def _has_failures(path: Path) -> bool:
+    with RecordFile(path) as file:
+        return any(frame[KIND] in FAILURES for _, frame in file.scan(Scan()))
+
+
+def xxh3_or_nothing(path: Path) -> str:
+    """The checksum of a file, or nothing if it cannot be read: then it is not what it was."""
+    try:
+        return file_xxh3(path)
+    except OSError:
+        return ""
