@@ -408,17 +408,34 @@ def test_run_without_anything_to_do_says_that_the_output_is_up_to_date(
     assert "up to date" not in terminal.run(*RUN).stderr
 
 
-def test_tasks_that_died_name_the_logs(terminal: Terminal, study: Study) -> None:
-    """Where a task could not say why it ended, the folder of the logs is named, once."""
+def test_tasks_that_died_show_their_stacks_and_name_their_logs(
+    terminal: Terminal, study: Study
+) -> None:
+    """What a crash left in a log is shown as its traceback, with the log, which says the same."""
     study("""
         @h5sweep.sweep(seed=range(3))
         def f(seed):
+            print("seed", seed, "begins")
             if seed == 0:
                 raise ValueError
-            os.kill(os.getpid(), signal.SIGSEGV if seed == 1 else signal.SIGABRT)
+            end(signal.SIGSEGV if seed == 1 else signal.SIGABRT)
+        def end(number):
+            os.kill(os.getpid(), number)
     """)
     said = terminal.run(*RUN, "--retries", 0, check=1).stderr
-    assert said.count("logs: out.h5.run/logs\n") == 1
+    for number, name in ((1, "SIGSEGV"), (2, "SIGABRT")):
+        found = re.search(
+            rf"1 task died: {name} at study\.py:\d+ in end: .*\n  for example seed={number}\n"
+            r"  \| Stack when it crashed \(most recent call last\):\n"
+            r'  \|   File ".*/study\.py", line \d+, in f\n  \|     end\(signal.*\n'
+            r'  \|   File ".*/study\.py", line \d+, in end\n  \|     os\.kill\(.*\n'
+            r"  \| log: (out\.h5\.run/logs/worker_.*\.log)\n",
+            said,
+        )
+        assert found is not None, said
+        log = (terminal.folder / found[1]).read_text()
+        assert f"seed {number} begins\n" in log
+        assert "Fatal Python error" in log
 
 
 # Streams

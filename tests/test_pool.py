@@ -87,6 +87,101 @@ def test_time_limit_ends_c_code_that_holds_the_interpreter_lock(
     assert "2 of 3 done, 1 failed" in done.stderr
     assert kinds(terminal.folder)[1] == [Kind.TIMED_OUT]
     assert re.search(r"timed out: .*the limit is 0\.5 s", reasons(terminal)[1])
+    assert re.search(r"time limit at study\.py:\d+ in f: still running", done.stderr)
+    assert "  |     ctypes.PyDLL(None).sleep(60)\n" in done.stderr
+
+
+def test_hung_task_leaves_the_stacks_of_the_users_code(terminal: Terminal, study: Study) -> None:
+    """Of each thread in the user's code, also if what it waits in is none; of none of ours."""
+    study("""
+        import queue, threading
+        def drain(waiting):
+            waiting.get()
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            if seed == 1:
+                thread = threading.Thread(target=drain, args=[queue.Queue()], daemon=True)
+                thread.start()
+                print("waits", flush=True)
+                thread.join()
+            return {"x": seed}
+    """)
+    said = terminal.run(*RUN, "--timeout", "0.5s", "-j", 1, check=1).stderr
+    assert re.search(r"1 task timed out: time limit at study\.py:\d+ in f: ", said)
+    first, second = said.split("  | Another thread when it was stopped (most recent call last):\n")
+    assert "  | Stack when it was stopped (most recent call last):\n" in first
+    assert "  |     thread.join()\n" in first
+    assert "  |     waiting.get()\n" in second
+    assert "h5sweep/" not in said
+    (log,) = re.findall(r"  \| log: (.*)\n", second)
+    assert "waits\n" in (terminal.folder / log).read_text()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
+        "signal.signal(signal.SIGRTMAX - 1, signal.SIG_IGN)",
+    ],
+)
+def test_time_limit_holds_for_a_task_that_refuses_signals(
+    terminal: Terminal, study: Study, how: str
+) -> None:
+    """It is ended all the same, soon after its limit, with a stack or without."""
+    study(f"""
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            if seed == 1:
+                {how}
+                time.sleep(60)
+            return {{"x": seed}}
+    """)
+    terminal.run(*RUN, "--timeout", "0.5s", "-j", 1, check=1)
+    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.TIMED_OUT], 2: [Kind.DONE]}
+
+
+def test_task_that_ends_just_after_its_limit_is_done(terminal: Terminal, study: Study) -> None:
+    """What it returned before it was killed is kept, and no other task of its batch is blamed."""
+    study("""
+        @h5sweep.sweep(seed=range(400))
+        def f(seed):
+            seen = []
+            if seed == 300:
+                signal.signal(signal.SIGRTMAX - 1, lambda *_: seen.append(1))
+                while not seen:
+                    time.sleep(0.01)
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "--timeout", "0.5s", "-j", 1)
+
+
+def test_interrupted_system_call_gives_no_wrong_result(terminal: Terminal, study: Study) -> None:
+    """A task does not go on from the signal that asks for its stack."""
+    study("""
+        import ctypes
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            left = ctypes.CDLL(None).sleep(60) if seed == 1 else 0
+            return {"x": left}
+    """)
+    terminal.run(*RUN, "--timeout", "0.5s", "-j", 1, check=1)
+    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.TIMED_OUT], 2: [Kind.DONE]}
+
+
+@pytest.mark.parametrize("number", ["SIGUSR1", "SIGUSR2", "SIGALRM", "SIGRTMIN"])
+def test_signals_of_a_task_are_its_own(terminal: Terminal, study: Study, number: str) -> None:
+    """What a task does with its signals works as it does without h5sweep."""
+    study(f"""
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            seen = []
+            assert signal.getsignal(signal.{number}) is signal.SIG_DFL or seed
+            signal.signal(signal.{number}, lambda number, frame: seen.append(number))
+            os.kill(os.getpid(), signal.{number})
+            return {{"x": len(seen)}}
+    """)
+    terminal.run(*RUN, "--timeout", "30s", "-j", 1)
+    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DONE]}
 
 
 def test_time_limit_is_for_a_task_and_not_for_a_batch(terminal: Terminal, study: Study) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,10 @@ from .channel import Channel, is_readable
 from .launch import Launcher, WorkerProcess, kill_group, signal_name, start_worker
 from .records import FAILURES, KIND, TASK, Kind, RecordFile, Scan
 from .slot import NO_END, Slot
+from .stacks import asked_stack, crash_stack, end_with_stack, size_bytes
 
 EXIT_S = 5.0
+STACK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,10 @@ class Outcome(NamedTuple):
     kind: Kind
     error: dict[str, str]
 
+    @classmethod
+    def failure(cls, kind: Kind, cause: str, message: str) -> Outcome:
+        return cls(kind, {"type": cause, "message": message, "where": "", "traceback": ""})
+
 
 @dataclass(eq=False)
 class Member:
@@ -53,11 +60,14 @@ class Member:
     batch_begun: float = 0.0
     tasks_run: int = 0
     killed_for: Outcome | None = None
-    ends_by: float = math.inf
+    ends_by: float = math.inf  # or it is killed
+    is_dismissed: bool = False
     is_synced: bool = False
     _scan_from: int = 0
     _seen_position: tuple[int, int] | None = None
     _taken_back_at: int | None = None
+    _killed_in: int | None = None
+    _stack_start: int = sys.maxsize  # of its log; it was not asked for a stack
 
     @classmethod
     def start(cls, launcher: Launcher) -> Member:
@@ -79,12 +89,8 @@ class Member:
         return self.is_ready and not self.batch
 
     @property
-    def is_dismissed(self) -> bool:
-        return self.ends_by < math.inf
-
-    @property
     def is_overdue(self) -> bool:
-        """Whether it was dismissed and should have ended by now."""
+        """Whether it was dismissed, or told to stop, and should have ended by now."""
         return time.monotonic() > self.ends_by
 
     # What it is given
@@ -168,6 +174,7 @@ class Member:
 
         What a task left behind, such as a thread, may keep it: then it is overdue after EXIT_S.
         """
+        self.is_dismissed = True
         self.ends_by = time.monotonic() + EXIT_S
         self.channel.close()
 
@@ -175,10 +182,33 @@ class Member:
         """End it at once, with whatever its tasks have started."""
         kill_group(self.pid)
 
-    def kill_for(self, kind: Kind, cause: str, message: str) -> None:
+    def kill_for(self, task: int | None, outcome: Outcome) -> None:
         """Kill it; the task that it is in has ended so. What was said first stays said."""
-        self.killed_for = self.killed_for or Outcome(kind, _error(cause, message))
+        self._blame(task, outcome)
         self.kill()
+
+    def stop_for(self, task: int, outcome: Outcome, log: Path) -> None:
+        """The same, but have it leave its stack in its log; it is overdue after STACK_S."""
+        self._blame(task, outcome)
+        self._stack_start = size_bytes(log)
+        self.ends_by = time.monotonic() + STACK_S
+        end_with_stack(self.pid)
+
+    def _blame(self, task: int | None, outcome: Outcome) -> None:
+        if self.killed_for is None:
+            self.killed_for, self._killed_in = outcome, task
+
+    def outcome_of(
+        self, task: int, exit_code: int, oom_kills: OomKills, log: Path
+    ) -> Outcome | None:
+        """How the task has ended that it died in; None if it was killed for an earlier one."""
+        if self.killed_for is None:
+            kind, error = cause_of_death(exit_code, oom_kills)
+            return Outcome(kind, {**error, **crash_stack(log)})
+        if self._killed_in not in (task, None):
+            return None
+        kind, error = self.killed_for
+        return Outcome(kind, {**error, **asked_stack(log, self._stack_start)})
 
     def has_ended(self, wait_s: float) -> bool:
         return is_readable(self.sentinel, wait_s)
@@ -235,17 +265,13 @@ def cause_of_death(exit_code: int, oom_kills: OomKills) -> Outcome:
     """What is known about why a worker ended by itself, and not after its last batch."""
     if exit_code >= 0:
         message = f"the process ended with exit code {exit_code}"
-        return Outcome(Kind.DIED, _error("exit", message))
+        return Outcome.failure(Kind.DIED, "exit", message)
     name = signal_name(-exit_code)
     reason = _SIGNAL_REASONS.get(name, "")
     if name == "SIGKILL" and oom_kills.have_risen():
         reason = "probably by the kernel, for want of memory (its OOM count rose)"
     message = f"the process was ended by {name}" + (f": {reason}" if reason else "")
-    return Outcome(Kind.DIED, _error(name, message))
-
-
-def _error(cause: str, message: str) -> dict[str, str]:
-    return {"type": cause, "message": message, "where": "", "traceback": ""}
+    return Outcome.failure(Kind.DIED, name, message)
 
 
 _SIGNAL_REASONS = {

@@ -22,7 +22,7 @@ from typing import Any
 from .durable import Syncer
 from .errors import StorageError, StudyError, UsageError
 from .launch import Forker, Launcher, LaunchOrder, Spawner, TooManyThreadsError, describe_exit
-from .member import Current, Member, OomKills, Outcome, cause_of_death
+from .member import Current, Member, OomKills, Outcome
 from .records import Kind
 from .settings import PoolSettings
 from .task_queue import LARGEST_BATCH, TaskQueue
@@ -261,7 +261,7 @@ class Pool:
         elif not member.has_ended(CLOSING_S):
             # It is not about to end, so its task must have closed the channel.
             what = "the task closed file descriptors that were not its own"
-            member.kill_for(Kind.DIED, "closed", what)
+            member.kill_for(None, Outcome.failure(Kind.DIED, "closed", what))
 
     def _take_message(self, member: Member, message: dict[str, Any]) -> Iterator[Event]:
         if "ready" in message:
@@ -288,6 +288,9 @@ class Pool:
     def _take_answer(self, member: Member, answer: dict[str, Any]) -> Iterator[Event]:
         batch, ended, errors = member.batch, answer["ended"], answer["errors"]
         self._give_back(member.end_batch(ended))
+        if member.killed_for:
+            # Its task has ended after all; the signal may still be on its way.
+            member.kill()
         if ended:
             elapsed_s = time.monotonic() - member.batch_begun
             self._queue.learn(ended, elapsed_s)
@@ -344,9 +347,12 @@ class Pool:
                 yield self._failed(task, outcome)
         left = [task for task in batch if task not in outcomes]
         if current is not None and current.task in left and exit_code is not None:
-            left.remove(current.task)
-            outcome = member.killed_for or cause_of_death(exit_code, self._oom_kills)
-            yield self._failed(current.task, outcome, duration_s=current.running_s, recorded=False)
+            log = self._log_of(member)
+            last = member.outcome_of(current.task, exit_code, self._oom_kills, log)
+            if last is not None:
+                left.remove(current.task)
+                seconds = current.running_s
+                yield self._failed(current.task, last, duration_s=seconds, recorded=False)
         self._give_back(left)
 
     # What is enforced
@@ -357,10 +363,10 @@ class Pool:
             self._sync(member)
             current = member.steady_current()
             if current is not None:
-                self._check_limits(member, current.running_s)
+                self._check_limits(member, current)
                 if current.running_s >= STUCK_S:
                     self._give_back(member.take_back_behind(current.index))
-        for member in self._dismissed:
+        for member in (*self._members, *self._dismissed):
             if member.is_overdue:
                 member.kill()
 
@@ -380,16 +386,23 @@ class Pool:
                 f"what it prints is in {log}"
             )
 
-    def _check_limits(self, member: Member, running_s: float) -> None:
+    def _check_limits(self, member: Member, current: Current) -> None:
         if member.killed_for:
             return
         timeout_s, memory_bytes = self._settings.timeout_s, self._settings.memory_bytes
+        running_s = current.running_s
         if timeout_s is not None and running_s > timeout_s:
             message = f"still running after {running_s:.1f} s; the limit is {timeout_s:g} s"
-            member.kill_for(Kind.TIMED_OUT, "time limit", message)
+            outcome = Outcome.failure(Kind.TIMED_OUT, "time limit", message)
+            member.stop_for(current.task, outcome, self._log_of(member))
         elif memory_bytes is not None and (used := member.resident_bytes()) > memory_bytes:
             message = f"used {used / 1e6:,.0f} MB; the limit is {memory_bytes / 1e6:,.0f} MB"
-            member.kill_for(Kind.OVER_MEMORY, "memory limit", message)
+            outcome = Outcome.failure(Kind.OVER_MEMORY, "memory limit", message)
+            member.kill_for(current.task, outcome)
+
+    def _log_of(self, member: Member) -> Path:
+        assert member.record_path is not None  # it was given a task
+        return self._order.folder.log_path(member.record_path)
 
     def _set_trouble(self, error: StorageError) -> None:
         self._trouble = self._trouble or error

@@ -7,13 +7,12 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from .pace import Pace, RunningTask
 from .plan import Key, Value, key_text, plain_value
 from .processes import ProcessId
-from .records import FINISHED_AT, Kind
+from .records import FINISHED_AT
 from .state import Failure, FolderState, Missing
 from .units import count_text, cut_middle
 
@@ -340,12 +339,9 @@ def _shape(message: str) -> str:
     return _NUMBERS.sub("0", _QUOTED.sub("''", message))
 
 
-def failures_text(state: FolderState, groups: list[FailureGroup], logs: Path | None = None) -> str:
-    """What failed, a paragraph a cause, with one traceback each; where the logs are, if needed."""
-    lines = [line for group in groups for line in _group_lines(state, group)]
-    if logs is not None and any(group.kind != Kind.RAISED.words for group in groups):
-        lines += [f"logs: {logs}", ""]
-    return "\n".join(lines)
+def failures_text(state: FolderState, groups: list[FailureGroup]) -> str:
+    """What failed, one paragraph for each cause, with one traceback each."""
+    return "\n".join(line for group in groups for line in _group_lines(state, group))
 
 
 def _group_lines(state: FolderState, group: FailureGroup) -> Iterator[str]:

@@ -295,11 +295,14 @@ def _take(event: object, tally: Tally, failures: FailureFile, plan: Plan, displa
             failures.append(event)
         if not event.will_retry:
             if not tally.failed:
-                key = key_text(plan.key(event.task))
-                display.say(
-                    f"first failure: {key}: {event.error['type']}: {event.error['message']}"
-                )
+                display.say(f"first failure: {_failure_text(event, plan)}")
             tally.failed.add(event.task)
+
+
+def _failure_text(failed: Failed, plan: Plan) -> str:
+    error = failed.error
+    where = f" at {error['where']}" if error["where"] else ""
+    return f"{key_text(plan.key(failed.task))}: {error['type']}{where}: {error['message']}"
 
 
 class FailureFile:

@@ -251,23 +251,36 @@ def user_traceback(error: BaseException) -> str:
 
 def user_place(error: BaseException) -> str:
     """The innermost line of the user's own code in the traceback: `study.py:12 in optimise`."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_own(f.filename)]
-    theirs = [f for f in frames if "site-packages" not in f.filename] or frames
+    return place_of(traceback.extract_tb(error.__traceback__))
+
+
+def place_of(frames: list[traceback.FrameSummary]) -> str:
+    """The innermost of the user's own frames, which is the last, or else of any but ours."""
+    others = [frame for frame in frames if not is_own_frame(frame)]
+    theirs = [frame for frame in others if is_user_frame(frame)] or others
     if not theirs:
         return ""
     return f"{Path(theirs[-1].filename).name}:{theirs[-1].lineno} in {theirs[-1].name}"
 
 
+def is_user_frame(frame: traceback.FrameSummary) -> bool:
+    """Whether it is neither ours, nor Python's, nor of a package that was installed."""
+    is_installed = "site-packages" in frame.filename or frame.filename.startswith(_PYTHON_FOLDER)
+    return not is_installed and not is_own_frame(frame)
+
+
+def is_own_frame(frame: traceback.FrameSummary) -> bool:
+    """Whether it belongs to h5sweep, or is what h5sweep was started or imports by."""
+    return frame.filename.startswith((_OWN_FOLDER, "<frozen importlib", "<string>"))
+
+
 def _drop_own_frames(report: traceback.TracebackException) -> None:
-    kept = [frame for frame in report.stack if not _is_own(frame.filename)]
+    kept = [frame for frame in report.stack if not is_own_frame(frame)]
     report.stack = traceback.StackSummary.from_list(kept)
     for linked in (report.__cause__, report.__context__):
         if linked is not None:
             _drop_own_frames(linked)
 
 
-def _is_own(filename: str) -> bool:
-    return filename.startswith((_OWN_FOLDER, "<frozen importlib"))
-
-
 _OWN_FOLDER = str(Path(__file__).parent)
+_PYTHON_FOLDER = str(Path(traceback.__file__).parent)

@@ -7,7 +7,6 @@ moment and writes it above; what others wrote past it gets its tag below, when t
 
 from __future__ import annotations
 
-import faulthandler
 import io
 import os
 import sys
@@ -16,6 +15,7 @@ from typing import Any, TextIO
 
 from .durable import storage_error
 from .plan import Key, key_text
+from .stacks import write_stacks_to
 
 
 class TaskLog:
@@ -32,7 +32,7 @@ class TaskLog:
         for standard in (1, 2):
             os.dup2(self._file, standard)
         self._open_stream()
-        faulthandler.enable(2)
+        write_stacks_to(self._file)
         self._key: Key | None = None
         self._end = 0
         self._tagged = False

@@ -164,5 +164,5 @@ def _conclude_run(report: RunReport, *, merge: bool) -> int:
 def _say_failures(output: Path) -> None:
     from ..report import failures_text, group_failures
 
-    folder, state = load_state(output)
-    tell(failures_text(state, group_failures(state.all_failures), folder.logs_path))
+    _, state = load_state(output)
+    tell(failures_text(state, group_failures(state.all_failures)))
