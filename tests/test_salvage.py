@@ -251,12 +251,14 @@ def test_tasks_may_lie_at_any_depth(tmp_path: Path) -> None:
 
 def test_a_file_may_be_one_task(tmp_path: Path) -> None:
     """The name of a file tells its task where each has a file of its own."""
-    path = tmp_path / "farm3_s7.h5"
-    with h5py.File(path, "w") as file:
-        file["layout"] = np.ones((50, 2))
-        file["aep"] = 2.5
-    path.write_bytes(bytes(96) + path.read_bytes()[96:])
-    _, found = salvage(path, tmp_path / "out", key="farm{farm:d}_s{seed:d}")
+    paths = [tmp_path / "farm3_s7.h5", tmp_path / "farm3_s8.h5"]
+    for path in paths:
+        with h5py.File(path, "w") as file:
+            file["layout"] = np.ones((50, 2))
+            file["aep"] = 2.5
+        path.write_bytes(bytes(96) + path.read_bytes()[96:])
+    report = salvage_files(paths, to=tmp_path / "out", key="farm{farm:d}_s{seed:d}")
+    found = read_results(report.files[0].records)
     assert set(found) == {(3, 7)} and found[3, 7]["aep"] == 2.5
 
 

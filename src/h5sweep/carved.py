@@ -1,4 +1,4 @@
-"""A dataset of a carved file, read by its bytes: its values, and what vouches for them."""
+"""A carved file, seen as groups with attributes and variables (`tasks`)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -22,6 +23,7 @@ from .hdf5.messages import Attribute, Storage
 from .hdf5.rescue import Stored, chunk_bytes, read_stored
 from .hdf5.tree import Dataset, data_extents
 from .tasks import Cell, Proof
+from .values import Array
 from .zero_rows import PAGE_BYTES, ZeroPages, ZeroRows
 
 FEW_BYTES = 16  # of zeros at the edge of what lies in a page
@@ -70,11 +72,7 @@ class CarvedVariable:
         self.is_checked = carved.is_checked
         self.doubt = "its header is torn" if carved.is_torn else ""
         self.most_bytes = most_bytes
-        self.attributes = {
-            name: cell.value
-            for name, attribute in carved.object.attributes.items()
-            if (cell := attribute_cell(self.elements, carved, attribute)) is not None
-        }
+        self.attributes = dict(_readable_attributes(self.elements, carved))
         self.claims: list[tuple[int, int, int]] = []  # the extents of all datasets, in order
         self.zeros_from = carving.file.source.size  # the rest of the file is zeros, and lost
         self.rivals: dict[int, list[tuple[CarvedVariable, int]]] = {}  # who claims a place too
@@ -402,11 +400,19 @@ def _grid(rows: range, dims: tuple[int, ...], sides: tuple[int, ...]) -> Iterato
     )
 
 
+def _readable_attributes(elements: DoubtfulElements, carved: Carved) -> Iterator[tuple[str, Array]]:
+    for name, attribute in carved.object.attributes.items():
+        with suppress(Damaged, Unsupported, ValueError):
+            if (cell := attribute_cell(elements, carved, attribute)) is not None:
+                yield name, cell.value
+
+
 def attribute_cell(elements: DoubtfulElements, carved: Carved, attribute: Attribute) -> Cell | None:
-    try:
-        cells = elements.decode(attribute.type, attribute.value, attribute.space.dims or ())
-    except (Damaged, Unsupported, ValueError):
+    """The value of an attribute; None if it has none. Damaged or Unsupported if it is not there."""
+    if attribute.space.dims is None:
         return None
+    cells = elements.decode(attribute.type, attribute.value, attribute.space.dims)
+    if "" not in cells:
+        raise Unsupported("a compound")
     is_checked = carved.is_checked and not attribute.type.points_elsewhere
-    proof = Proof.CHECKSUM if is_checked else Proof.NOTHING
-    return Cell(cells[""], proof) if "" in cells and attribute.space.dims is not None else None
+    return Cell(cells[""], Proof.CHECKSUM if is_checked else Proof.NOTHING)

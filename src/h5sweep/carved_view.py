@@ -1,12 +1,13 @@
-"""A carved file, seen as groups with attributes and variables (`tasks`)."""
+"""A carved file, seen as groups with attributes and variables, and what of these is lost."""
 
 from __future__ import annotations
 
 from .carved import CarvedVariable, Shared, attribute_cell
 from .elements import DoubtfulElements
 from .hdf5.carve import Carved, Carving
+from .hdf5.errors import Damaged, Unsupported
 from .hdf5.tree import data_extents
-from .tasks import Group
+from .tasks import Group, is_mere_dimension
 from .zero_rows import PAGE_BYTES
 
 
@@ -37,29 +38,61 @@ def _group_of(
     elements: DoubtfulElements,
 ) -> Group:
     group = Group(carved.path, is_linked=carved.is_linked)
+    group.address = carving.file.superblock.start + carved.address
     group.doubt = "its header is torn" if carved.is_torn else ""
     # Links are checksummed where headers are, and only there.
     group.has_checked_name = carved.is_checked and carved.is_linked
+    group.unread = "" if carved.cost is None else f"part of it cannot be read: {carved.cost}"
+    group.is_unsupported = isinstance(carved.cost, Unsupported)
     for name, attribute in carved.object.attributes.items():
-        if (cell := attribute_cell(elements, carved, attribute)) is not None:
-            group.attributes[name] = cell
+        try:
+            if (cell := attribute_cell(elements, carved, attribute)) is not None:
+                group.attributes[name] = cell
+        except (Damaged, Unsupported, ValueError) as error:
+            group.lost_attributes[name] = str(error)
+    _take_links(carving, carved, variables, group)
+    _take_soft_links(carving, carved, variables, group)
+    return group
+
+
+def _take_links(
+    carving: Carving, carved: Carved, variables: dict[int, CarvedVariable], group: Group
+) -> None:
     for name, child in carved.links:
         found = carving.objects.get(child)
         if found is None:
             group.lost[name] = "its header is not there"
         elif child in variables and not _belongs_elsewhere(carving, carved, found, group):
-            group.variables[name] = variables[child]
-            if any(other != name for _, other in found.parents):
+            _add_variable(group, name, variables[child])
+            # One name in several groups is no mistake; another name may be an old link.
+            if len(found.names) > 1 and found.names[name] < 2:
                 group.doubt = group.doubt or f"its {name} has another name elsewhere"
-    return group
+
+
+def _take_soft_links(
+    carving: Carving, carved: Carved, variables: dict[int, CarvedVariable], group: Group
+) -> None:
+    for name, target in carved.elsewhere.items():
+        if target is None:
+            group.doubt = group.doubt or f"its {name} is in another file"
+        elif (found := carving.find(carved.address, target)) in variables:
+            _add_variable(group, name, variables[found])
+        else:
+            group.doubt = group.doubt or f"its {name} leads to {target}, and there is no dataset"
+
+
+def _add_variable(group: Group, name: str, variable: CarvedVariable) -> None:
+    """Add what may be a value: not a dataset that can have none."""
+    if variable.shape is not None and not is_mere_dimension(variable.attributes):
+        group.variables[name] = variable
 
 
 def _belongs_elsewhere(carving: Carving, carved: Carved, child: Carved, group: Group) -> bool:
     """Whether a group that nothing leads to claims what another group has: a remnant."""
+    if carved.is_linked:
+        return False
     others = {parent for parent, _ in child.parents if parent not in (None, carved.address)}
     if not others:
-        return False
-    if carved.is_linked:
         return False
     if any(carving.objects[at].is_linked for at in others if at in carving.objects):
         group.lost[child.path] = "it belongs to another group"

@@ -18,6 +18,7 @@ from .plan import Key
 from .tasks import Found, Proof
 
 LEAST_SIBLINGS = 3
+ALONE = "no other result says which values it should have"
 PAGE_BYTES = 4096
 
 
@@ -60,6 +61,8 @@ class Candidate:
     places: tuple[tuple[str, int], ...] = ()  # where values lie that are in one piece
     tail: frozenset[str] = frozenset()  # fills that are so in all rows behind it, or in its page
     key_fills: frozenset[str] = frozenset()  # of its key, and then only those of the last rows
+    order: int = -1  # of groups that were written one after the other
+    lacking: str = ""  # a value that others have and it, the last, perhaps not yet
     is_row: bool = False
     is_expected: bool = True
     confirmed_by: tuple[Way, ...] = ()
@@ -133,7 +136,7 @@ class Siblings:
 
 def judge_results(
     candidates: Sequence[Candidate],
-    others: Iterable[Candidate] = (),
+    others: Sequence[Candidate] = (),
     *,
     is_sound: bool = False,
     is_closed: bool = False,
@@ -150,6 +153,8 @@ def judge_results(
     for candidate in (*candidates, *others):
         siblings.add(candidate)
     siblings.note_constants()
+    if not is_closed:
+        _note_last(candidates, others)
     lossy = [c for c in candidates if c.is_row and (c.doubt or siblings.lost_parts(c))]
     for candidate in lossy:  # their zeros are no sign that zeros are values, in this table
         siblings.fills.subtract(candidate.fills)
@@ -164,6 +169,16 @@ def judge_results(
             candidate.label = Label.VERIFIED
         else:
             candidate.label = Label.CONSISTENT
+
+
+def _note_last(candidates: Sequence[Candidate], others: Sequence[Candidate]) -> None:
+    """Note what the group that was written last lacks: its writer may have died before that."""
+    last = max(candidates, key=lambda candidate: candidate.order, default=None)
+    if last is None or last.order < 0:
+        return
+    every = [c for c in (*candidates, *others) if c.key != last.key]
+    lacking = frozenset().union(*{c.names for c in every}) - last.names
+    last.lacking = ", ".join(sorted(lacking)) if every else ALONE
 
 
 def _note_tails(candidates: Sequence[Candidate]) -> None:
@@ -210,6 +225,8 @@ def _objection(found: Candidate, siblings: Siblings) -> str:
     missing = [name for name in missing if name not in found.names]
     if missing:
         return f"{', '.join(missing)} is not there, as it is for others"
+    if found.lacking:
+        return ALONE if found.lacking == ALONE else f"{found.lacking} is perhaps not there yet"
     if found.proof is Proof.CHECKSUM and not found.is_row:
         return _unlike(found, siblings)  # a link, right in itself, may lead to what is there now
     return _unlike(found, siblings) or _unwritten(found, siblings)

@@ -25,7 +25,7 @@ from .hdf5.errors import Unsupported
 from .key_rule import KeyRule
 from .keys import KeyPattern
 from .library_child import confine
-from .tasks import Cell, Failures, Found, Group, find_tasks, show_compounds
+from .tasks import Cell, Failures, Found, Group, find_tasks, is_mere_dimension, show_compounds
 from .values import Array, ResultEncoder
 
 FRAME = struct.Struct("<IQ")
@@ -115,6 +115,7 @@ def _answer(request: dict[str, Any]) -> list[str]:
 
 def _send_found(found: Found) -> None:
     header: dict[str, Any] = {"place": found.place, "key": found.key, "lost": found.lost}
+    header["doubt"] = found.doubt
     if found.key is None or found.lost or not found.cells:
         _send(header)
         return
@@ -168,41 +169,66 @@ class _Listing:
             names = list(group)
         except Failures as error:
             self.errors.append(f"{path}: {error}")
+            view.unread = f"part of it cannot be read: {error}"
             names = []
         for name in names:
             try:
-                if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                link = group.get(name, getlink=True)
+                if isinstance(link, h5py.ExternalLink):
+                    view.doubt = f"its {name} is in another file"
                     continue
                 found = group[name]
             except Failures as error:
                 view.lost[name] = str(error)
                 continue
             if isinstance(found, h5py.Dataset):
-                view.variables[name] = _LibraryVariable(found)
                 self.count += 1
-            elif isinstance(found, h5py.Group):
+                if found.shape is not None and not is_mere_dimension(_text_attributes(found)):
+                    view.variables[name] = _LibraryVariable(found)
+            elif isinstance(found, h5py.Group) and isinstance(link, h5py.HardLink):
                 inner.append((f"{path.rstrip('/')}/{name}", found))
-        view.attributes.update(_attributes(group))
+        _take_attributes(view, group)
         return view, inner
 
 
-def _attributes(group: Any) -> Iterator[tuple[str, Cell]]:
+def _text_attributes(dataset: Any) -> dict[str, object]:
+    """What tells a mere dimension."""
+    try:
+        value = dataset.attrs.get("NAME", b"") if "NAME" in dataset.attrs else b""
+    except Failures:
+        return {}
+    return {"NAME": value.decode(errors="replace") if isinstance(value, bytes) else value}
+
+
+def _take_attributes(view: Group, group: Any) -> None:
     try:
         names = list(group.attrs)
-    except Failures:
+    except Failures as error:
+        view.unread = f"part of it cannot be read: {error}"
         return
     for name in names:
         try:
-            about = h5py.h5a.open(group.id, name.encode())
-            datatype = about.get_type()
-            if datatype.detect_class(h5py.h5t.REFERENCE):
-                continue  # h5py may crash on references of healthy files
-            size = about.get_space().get_simple_extent_npoints() * datatype.get_size()
-            if size <= MOST_ATTRIBUTE_BYTES:
-                cells = _arrays(np.asarray(group.attrs[name]), about.dtype)
-                yield from ((name, Cell(array)) for member, array in cells if not member)
-        except Failures:
-            continue
+            cell = _attribute(group, name)
+        except Failures as error:
+            view.lost_attributes[name] = str(error)
+        else:
+            view.attributes.update({} if cell is None else {name: cell})
+
+
+def _attribute(group: Any, name: str) -> Cell | None:
+    """The value of an attribute; None if it has none."""
+    about = h5py.h5a.open(group.id, name.encode())
+    datatype, space = about.get_type(), about.get_space()
+    if space.get_simple_extent_type() == h5py.h5s.NULL:
+        return None
+    if datatype.detect_class(h5py.h5t.REFERENCE):
+        raise Unsupported("a reference")  # h5py may crash on those of healthy files
+    if space.get_simple_extent_npoints() * datatype.get_size() > MOST_ATTRIBUTE_BYTES:
+        raise Unsupported("it is too large")
+    cells = dict(_arrays(np.asarray(group.attrs[name]), about.dtype))
+    if "" not in cells:
+        raise Unsupported("a compound")
+    return Cell(cells[""])
 
 
 class _LibraryVariable:

@@ -21,7 +21,7 @@ from . import durable
 from .carved import NO_CHUNK, UNSURE_CHUNK, CarvedVariable, Shared
 from .carved_view import view_carved
 from .errors import DamagedError, StorageError, UsageError
-from .evidence import Candidate, Label, Way, judge_results
+from .evidence import ALONE, Candidate, Label, Way, judge_results
 from .folder import RECORDS_SUFFIX, RunFolder
 from .hdf5.carve import Carving, carve
 from .hdf5.errors import Damaged
@@ -95,6 +95,9 @@ def salvage_files(
         for place in places:
             job.progress()
             files.append(job.salvage(place, written, target, folder))
+        for number, file in enumerate(files):  # the files behind these tell what is in each
+            if file.is_alone and len(job.siblings) > 1:
+                files[number] = job.salvage(places[number], written, target, folder)
     return SalvageReport(tuple(files), Label(accept), None if output is None else str(output))
 
 
@@ -321,7 +324,9 @@ class _File:
         is_missed = (is_sound and place not in self.looked_at) or place in self.unsupported
         found = Candidate(key, header["place"], Way.LIBRARY, form_of(schema), b"", Proof.NOTHING)
         found.is_row = header["is_row"]
-        found.doubt = "" if is_missed else "only the HDF5 library reads it so"
+        found.doubt = header["doubt"]
+        if not is_missed:
+            found.doubt = "only the HDF5 library reads it so"
         if found.is_row and is_missed and not self.is_closed:
             found.doubt = UNSURE_CHUNK
         found.is_expected = self.rule.is_expected(key)
@@ -348,7 +353,8 @@ class _File:
             one = self.settle(known)
             if one is None:
                 continue
-            if one.label is not Label.UNVERIFIED and len(self.job.siblings) < MOST_SIBLINGS:
+            is_sibling = one.label is not Label.UNVERIFIED or one.reason == ALONE
+            if is_sibling and len(self.job.siblings) < MOST_SIBLINGS:
                 self.job.siblings.append(one)
             if ORDER.index(one.label) <= ORDER.index(self.job.accept):
                 taken.append(one)

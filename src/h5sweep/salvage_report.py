@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .evidence import Candidate, Label
+from .evidence import ALONE, Candidate, Label
 from .plan import Key, key_text
 from .units import count_text, printable
 
@@ -66,6 +66,11 @@ class FileSalvage:
     def is_complete(self) -> bool:
         """Whether all that there are signs of was recovered."""
         return self.is_live or not (self.refused or self.losses or self.conflicts or self.nameless)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it holds a result that nothing else was there to compare with."""
+        return any(result.reason == ALONE for result in (*self.taken, *self.refused))
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:

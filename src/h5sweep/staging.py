@@ -64,6 +64,7 @@ class Stage:
             shared(found.key_gaps | {name for name, cell in cells.items() if cell.has_gap}),
             tuple((n, cell.offset) for n, cell in cells.items() if cell.offset is not None),
             key_fills=shared(found.key_fills),
+            order=found.order,
             is_row=found.is_row and not found.is_proven,
             is_expected=rule.is_expected(found.key),
         )

@@ -19,6 +19,7 @@ from .values import Array, value_name
 
 NEVER_WRITTEN = "nothing was written there"
 NO_KEY = "it has no key"
+_MERE_DIMENSION = "This is a netCDF dimension but not a netCDF variable"
 ROWS = ""  # what a dataset of compounds is called in the table that is made of it
 MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
 # Bytes that nobody foresaw cost one value, and never the others.
@@ -79,10 +80,19 @@ class Group:
     attributes: dict[str, Cell] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)  # names that lead nowhere, and why
+    lost_attributes: dict[str, str] = field(default_factory=dict)
+    unread: str = ""  # why it may have more than was read
+    is_unsupported: bool = False  # that is not damaged, but not known here
+    address: int = -1  # where its header lies, if anybody knows
     is_linked: bool = True
     has_checked_name: bool = False
     parent: Group | None = None
     doubt: str = ""
+
+    @property
+    def place(self) -> str:
+        """What it is called, or where it lies."""
+        return self.path or f"a group without a name at {self.address:,}"
 
     @property
     def names(self) -> set[str]:
@@ -108,6 +118,7 @@ class Found:
     key_gaps: frozenset[str] = frozenset()  # those that lie where perhaps a page was lost
     doubt: str = ""
     extents: tuple[tuple[int, int], ...] = ()  # of what is lost
+    order: int = -1  # of groups that were written one after the other; -1: nobody knows
 
 
 def guess_rule(groups: Sequence[Group], rule: KeyRule) -> KeyRule:
@@ -171,21 +182,41 @@ def _may_be_key(cell: Cell) -> bool:
     return cell.value.shape == () and cell.value.dtype.kind in "biuU"
 
 
+def is_mere_dimension(attributes: Mapping[str, object]) -> bool:
+    """Whether a dataset stands for an axis and never gets values, as netCDF has them."""
+    return str(attributes.get("NAME", "")).startswith(_MERE_DIMENSION)
+
+
 def find_tasks(groups: Sequence[Group], rule: KeyRule, file_name: str) -> Iterator[Found]:
     """Every task of a file, with its values; of what could not be read, why."""
     keyed = {id(group): key for group in groups if (key := _group_key(group, rule)) is not None}
     tables = {id(g) for g in groups if id(g) not in keyed and columns_of(g, rule)}
-    is_known = bool(keyed or tables)
+    if not keyed and not tables and (own_key := _file_key(rule, file_name)) is not None:
+        yield _read_one(groups, own_key, rule)
+        return
     inner = _groups_within(groups, keyed)
+    above = {id(group.parent) for group in groups}
     for group in groups:
         if id(group) in keyed:
             yield _read_group(group, inner.get(id(group), []), keyed[id(group)], rule)
         elif id(group) in tables:
             yield from _read_table(group, rule)
-        elif group.variables and not is_known and (group.path != "/" or len(groups) == 1):
-            yield _read_one(group, rule, file_name)
-        elif group.variables and group.path != "/" and _keyed_above(group, keyed) is None:
-            yield Found(group.path or "a group without a name", None, {}, {"": NO_KEY})
+        elif _keyed_above(group, keyed) is None:
+            is_known = bool(keyed or tables)
+            yield from _lost_in(group, rule, is_leaf=id(group) not in above, is_known=is_known)
+
+
+def _lost_in(group: Group, rule: KeyRule, *, is_leaf: bool, is_known: bool) -> Iterator[Found]:
+    """What of a group that is no task may be lost tasks: groups it names, or itself."""
+    for name, why in group.lost.items():
+        path = f"{group.path.rstrip('/')}/{name}"
+        key = rule.checked(rule.pattern.key_of(path)) if rule.pattern else None
+        yield Found(path, key, lost={"": why})
+    has_values = group.variables and (group.path != "/" or not is_known)
+    if has_values or (group.attributes and is_leaf and not group.is_linked):
+        yield Found(group.place, lost={"": NO_KEY})
+    elif group.unread:
+        yield Found("", lost={"": f"{group.place}: {group.unread}"})
 
 
 def _group_key(group: Group, rule: KeyRule) -> tuple[Key, Proof] | None:
@@ -247,15 +278,13 @@ def _read_group(
     group: Group, groups: Sequence[Group], known: tuple[Key, Proof], rule: KeyRule
 ) -> Found:
     key, proof = known
-    found = Found(group.path or "a group without a name", key, key_proof=proof)
-    found.is_linked, found.doubt = group.is_linked, group.doubt
-    found.lost.update(group.lost)
-    _take_attributes(found, group, rule)
+    found = Found(group.place, key, key_proof=proof, order=group.address)
+    found.is_linked = group.is_linked
     _take_variables(found, group, "", rule)
     for inner in groups:
         prefix = inner.path.removeprefix(group.path).strip("/").replace("/", "_")
-        found.lost.update({f"{prefix}_{name}": why for name, why in inner.lost.items()})
         _take_variables(found, inner, prefix + "_", rule)
+    _take_attributes(found, group, rule)
     return found
 
 
@@ -263,13 +292,36 @@ def _take_attributes(found: Found, group: Group, rule: KeyRule) -> None:
     """Attributes that are not the key are values too."""
     for name, cell in group.attributes.items():
         if name not in rule.names and cell.value.dtype.kind in "biufcU":
-            found.cells[value_name(name, rule.names)] = cell
+            found.cells[_free_name(found, name, rule)] = cell
+    for name, why in group.lost_attributes.items():
+        found.doubt = found.doubt or f"its {name} cannot be read: {why}"
 
 
 def _take_variables(found: Found, group: Group, prefix: str, rule: KeyRule) -> None:
-    for name, variable in group.variables.items():
+    """Everything in a group; what may be missing in it may be missing in the task."""
+    found.doubt = found.doubt or group.doubt
+    found.lost.update({prefix + name: why for name, why in group.lost.items()})
+    if group.is_unsupported:
+        found.lost[""], found.is_unsupported = group.unread, True
+    else:
+        found.doubt = found.doubt or group.unread
+    for name, variable in _in_order(group.variables):
         if name not in rule.names or prefix:
             _take_cells(found, prefix + name, variable, None, rule)
+
+
+def _in_order(variables: Mapping[str, Variable]) -> list[tuple[str, Variable]]:
+    """Those first that keep their names, so that every reader gives the others the same new one."""
+    return sorted(variables.items(), key=lambda item: (value_name(item[0]) != item[0], item[0]))
+
+
+def _free_name(found: Found, text: str, rule: KeyRule) -> str:
+    """The name of a value; if another has it already, with a number behind it."""
+    name = wanted = value_name(text, rule.names)
+    number = 2
+    while name in found.cells:
+        name, number = f"{wanted}_{number}", number + 1
+    return name
 
 
 def _take_cells(
@@ -278,7 +330,7 @@ def _take_cells(
     try:
         for member, cell in variable.read(row).items():
             full = f"{name}_{member}" if name and member else name or member
-            found.cells[value_name(full, rule.names)] = cell
+            found.cells[_free_name(found, full, rule)] = cell
     except MemoryError:
         found.lost[name] = "it is larger than the memory"
     except Failures as error:
@@ -316,12 +368,11 @@ def rows_of(columns: Mapping[str, Variable]) -> int:
 
 
 def _read_table(group: Group, rule: KeyRule) -> Iterator[Found]:
-    columns = columns_of(group, rule)
+    columns = dict(_in_order(columns_of(group, rule)))
     names = [name for name in rule.names if name in columns or ROWS in columns]
     for row in range(rows_of(columns)):
-        place = f"row {row:,} of {group.path or 'a table without a name'}"
-        found = Found(place, is_row=True)
-        found.is_linked, found.doubt = group.is_linked, group.doubt
+        found = Found(f"row {row:,} of {group.place}", is_row=True)
+        found.is_linked, found.doubt = group.is_linked, group.doubt or group.unread
         found.lost.update({name: why for name, why in group.lost.items() if names})
         for name, variable in columns.items():
             _take_cells(found, name, variable, row, KeyRule())
@@ -348,15 +399,20 @@ def _take_row_key(found: Found, rule: KeyRule) -> None:
     found.doubt = found.doubt or next((c.doubt for c in whole.values() if c.doubt), "")
 
 
-def _read_one(group: Group, rule: KeyRule, file_name: str) -> Found:
+def _file_key(rule: KeyRule, file_name: str) -> Key | None:
+    if rule.pattern is None:
+        return None
+    return rule.checked(rule.pattern.key_of(PurePosixPath(file_name).stem))
+
+
+def _read_one(groups: Sequence[Group], key: Key, rule: KeyRule) -> Found:
     """The file of one task."""
-    key = None
-    if rule.pattern is not None:
-        key = rule.checked(rule.pattern.key_of(PurePosixPath(file_name).stem))
-    found = Found(group.path or "/", key, is_linked=group.is_linked, doubt=group.doubt)
-    found.lost.update(group.lost)
-    _take_attributes(found, group, rule)
-    _take_variables(found, group, "", rule)
-    if key is None:
-        found.lost[""] = NO_KEY
+    found = Found("/", key, order=0)
+    for group in groups:
+        prefix = group.path.strip("/").replace("/", "_")
+        _take_variables(found, group, prefix + "_" if prefix else "", rule)
+        if group.path == "/":
+            _take_attributes(found, group, rule)
+        elif not group.is_linked:
+            found.doubt = found.doubt or f"nothing leads to {group.place}"
     return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -66,7 +67,11 @@ class LenientFile(Hdf5File):
     work_left: int = 0
 
     def pass_over(self, error: Damaged) -> None:
-        self.note_fault(error)
+        super().note_fault(error)
+
+    def note_fault(self, fault: Damaged) -> None:
+        fault.costs_nothing = True
+        super().note_fault(fault)
 
     def read(self, address: int, size: int) -> bytes:
         self.work_left -= size + 64
@@ -82,6 +87,7 @@ class Carved:
     object: Object
     links: list[tuple[str, int]]
     faults: list[Damaged | Unsupported]
+    elsewhere: dict[str, str | None] = field(default_factory=dict)  # soft links; None: other files
     is_checked: bool = False  # its header has a checksum
     is_torn: bool = False  # part of its header is not what it should be
     parents: list[tuple[int | None, str]] = field(default_factory=list)
@@ -95,6 +101,20 @@ class Carved:
     @property
     def is_group(self) -> bool:
         return self.object.kind is ObjectKind.GROUP
+
+    @property
+    def cost(self) -> Damaged | Unsupported | None:
+        """The first fault behind which links or attributes may be that were not read."""
+        return next((fault for fault in self.faults if not fault.costs_nothing), None)
+
+    @cached_property
+    def names(self) -> Counter[str]:
+        """By which names groups link to it, and how many by each."""
+        return Counter(name for _, name in self.parents)
+
+    @cached_property
+    def children(self) -> dict[str, int]:
+        return dict(self.links)
 
 
 @dataclass
@@ -116,6 +136,19 @@ class Carving:
         return is_whole and not any(
             isinstance(fault, Damaged) for found in linked for fault in found.faults
         )
+
+    def find(self, start: int, path: str, most: int = 8) -> int | None:
+        """What a soft link in the group at `start` leads to, through `most` more at the most."""
+        at: int | None = self.file.superblock.root if path.startswith("/") else start
+        for name in filter(None, path.split("/")):
+            group = None if at is None else self.objects.get(at)
+            if group is None:
+                return None
+            target = group.elsewhere.get(name)
+            at = group.children.get(name)
+            if target is not None and most:
+                at = self.find(group.address, target, most - 1)
+        return at
 
 
 def find_offsets(source: Source, pattern: re.Pattern[bytes], overlap: int) -> Iterator[int]:
@@ -256,7 +289,9 @@ def _read_one(file: LenientFile, address: int) -> Carved | None:
     # Bytes that are no name were left by a heap that was not written any more.
     links = [(name, child) for name, child in read[1] if name.isprintable()]
     faults = [fault.error for fault in tree.faults]
-    return Carved(read[0], links, faults, header.version == 2, is_torn)
+    elsewhere: dict[str, str | None] = {p[1:]: to for p, to in tree.soft_links.items()}
+    elsewhere |= dict.fromkeys(path[1:] for path in tree.external_links)
+    return Carved(read[0], links, faults, elsewhere, header.version == 2, is_torn)
 
 
 def _add_parents(carving: Carving, blocks: list[int], addresses: list[int]) -> None:

@@ -27,7 +27,10 @@ class Damaged(DamagedError):  # noqa: N818 (as a verdict: this is damaged)
     def __init__(self, message: str, kind: Kind = Kind.STRUCTURE) -> None:
         super().__init__(message)
         self.kind = kind
+        self.costs_nothing = False  # all that lies there could be read
 
 
 class Unsupported(SweepError):  # noqa: N818 (as a verdict: this is unsupported)
     """A feature of the format that is not known here: no damage."""
+
+    costs_nothing = False
