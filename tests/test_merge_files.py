@@ -797,6 +797,35 @@ def test_the_report_is_there_for_programs(terminal: Terminal, night: Path) -> No
     assert [one["state"] for one in found["refused"]] == ["empty"]
 
 
+def test_the_last_line_counts_what_is_in_the_output(terminal: Terminal, night: Path) -> None:
+    """Tasks of earlier merges count too, and merging an output into itself is not "0 tasks"."""
+    first, *others = (str(night / f"worker_{number}.h5") for number in range(3))
+    terminal.run("merge", *others, "-o", "out.h5", "--key", KEY)
+    done = terminal.run("merge", first, "-o", "out.h5", "--key", KEY)
+    assert "wrote out.h5 (12 tasks, 4 of them from 1 file; one row per task" in done.stderr
+    done = terminal.run("merge", "out.h5", "-o", "out.h5", "--json")
+    assert "wrote out.h5 (12 tasks, as before; one row per task" in done.stderr
+    assert json.loads(done.stdout)["tasks_in_output"] == 12
+    terminal.run("merge", night, "-o", "kept.h5")
+    done = terminal.run("merge", "kept.h5", "-o", "kept.h5")
+    assert "wrote kept.h5 (12 tasks of 1 file; groups" in done.stderr
+
+
+def test_the_merge_of_a_run_has_a_report_for_programs_too(terminal: Terminal, night: Path) -> None:
+    """`h5sweep merge layouts.h5 --json` needs no -o."""
+    terminal.run("merge", night, "-o", "out.h5", "--key", KEY)
+    found = json.loads(terminal.run("merge", "out.h5", "--json").stdout)
+    assert (found["schema"], found["tasks"], found["way"]) == ("h5sweep.merge/1", 12, "sweep")
+
+
+def test_a_threshold_alone_is_refused(terminal: Terminal, night: Path) -> None:
+    """--max-damaged limits what is skipped or salvaged; if nothing is, it would mean nothing."""
+    words = ("merge", night, "-o", "out.h5", "--max-damaged", "5%")
+    done = terminal.run(*words, check=2)
+    assert "--on-damaged skip or salvage" in done.stderr
+    terminal.run(*words, "--on-damaged", "skip")
+
+
 def test_a_folder_without_an_output_says_what_is_wanted(terminal: Terminal, night: Path) -> None:
     """`h5sweep merge layouts.h5_temp` is what people type first."""
     done = terminal.run("merge", night, check=2)

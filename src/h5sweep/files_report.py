@@ -21,7 +21,7 @@ _SHAPES = {
     "columns": "columns as they were",
     "groups": "groups as they were",
     "both": "groups and columns as they were",
-    "sweep": "a row a task",
+    "sweep": "one row per task",
 }
 
 
@@ -39,6 +39,7 @@ class FilesReport:
     notes: tuple[str, ...]
     duration_s: float
     conflicts: tuple[Conflict, ...] = ()  # different results for one task, and which was taken
+    tasks_in_output: int = 0  # those that it had before, too
 
     @cached_property
     def taken(self) -> tuple[Taken, ...]:
@@ -54,11 +55,20 @@ def closing_lines(report: FilesReport) -> Iterator[str]:
     yield from _some(conflicts, "conflicts")
     yield from _some([f"skipped, no result: {place}" for place in skipped], "datasets skipped")
     yield from _some([f"left out: {line_about(one)}" for one in report.refused], "files left out")
-    files, tasks = count_text(len(report.taken), "file"), count_text(report.tasks, "task")
-    twice = f", {report.duplicates:,} more were there twice and equal" if report.duplicates else ""
-    about = f"{tasks} of {files}{twice}; {_SHAPES[report.way]}, {size_text(report.size_bytes)}"
+    about = f"{_counts(report)}; {_SHAPES[report.way]}, {size_text(report.size_bytes)}"
     yield f"wrote {report.output} ({about})"
     yield f"next: {_next(report)}"
+
+
+def _counts(report: FilesReport) -> str:
+    """How many tasks the output has, and how many of them are from the files."""
+    total, files = count_text(report.tasks_in_output, "task"), count_text(len(report.taken), "file")
+    if not report.taken:
+        return f"{total}, as before"
+    twice = f", {report.duplicates:,} more were there twice and equal" if report.duplicates else ""
+    if report.tasks == report.tasks_in_output:
+        return f"{total} of {files}{twice}"
+    return f"{total}, {report.tasks:,} of them from {files}{twice}"
 
 
 def _skipped(one: Taken) -> Iterator[str]:
@@ -108,6 +118,7 @@ def report_json(report: FilesReport) -> str:
         "output": str(report.output),
         "way": report.way,
         "tasks": report.tasks,
+        "tasks_in_output": report.tasks_in_output,
         "duplicates": report.duplicates,
         "bytes": report.size_bytes,
         "files": files,

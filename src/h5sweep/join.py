@@ -240,8 +240,10 @@ class _FilesMerge:
                 conflicts = [_with_originals(one, salvaged) for one in found.conflicts]
                 reports.append(self._conclude("sweep", taken, conflicts, records=records))
 
-            merge_run(folder, compress=self.compress, progress=self.progress, note_entry=note_entry)
-            return reports[0]
+            merged = merge_run(
+                folder, compress=self.compress, progress=self.progress, note_entry=note_entry
+            )
+            return replace(reports[0], tasks_in_output=merged.tasks_merged)
 
     def _salvage_refused(self, folder: RunFolder, apart: Path) -> dict[Input, Input]:
         """Record files of what is intact in the refused files, and which file each came from.
@@ -319,17 +321,19 @@ class _FilesMerge:
     ) -> FilesReport:
         """Write the audit trail's entry; the output is in its place already."""
         listing = listing or list_taken(taken)
+        tasks = listing.tasks - listing.duplicates
         report = FilesReport(
             self.given_output,
             way,
             taken,
             tuple(self.refused),
-            tasks=listing.tasks - listing.duplicates,
+            tasks=tasks,
             duplicates=listing.duplicates,
             size_bytes=self.output.stat().st_size,
             notes=tuple(self.notes),
             duration_s=time.monotonic() - self._begun,
             conflicts=tuple(conflicts),
+            tasks_in_output=tasks,
         )
         entry = entry_of_files(
             self.output,

@@ -51,6 +51,13 @@ class Policy:
     max_damaged: Threshold | None = None
     on_conflict: OnConflict = OnConflict.STOP
 
+    def __post_init__(self) -> None:
+        if self.max_damaged is not None and self.on_damaged is OnDamaged.STOP:
+            raise UsageError(
+                "--max-damaged limits how many files may be left out or salvaged: give "
+                "--on-damaged skip or salvage with it"
+            )
+
     def as_json(self) -> dict[str, str | None]:
         limit = None if self.max_damaged is None else str(self.max_damaged)
         return {

@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..folder import SUFFIX
 from ..units import count_text, size_text
 from .run_folder import existing_folder
-from .terminal import print_text, print_texts, showing_progress, tell
+from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
 if TYPE_CHECKING:
     from ..merge import MergeReport
@@ -39,7 +39,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="What to do about files that cannot be read as they are.",
 )
-@click.option("--max-damaged", metavar="N|N%", help="Stop after all if more files are damaged.")
+@click.option(
+    "--max-damaged",
+    metavar="N|N%",
+    help="With skip or salvage: stop after all if more files are damaged.",
+)
 @click.option(
     "--on-conflict",
     type=click.Choice(["stop", "first", "last", "newest"]),
@@ -69,13 +73,14 @@ def merge_command(paths: tuple[str, ...], output: Path | None, **options: Any) -
     """
     if output is not None:
         return _merge_files(paths, output, **options)
-    wrong = [n for n, v in options.items() if v not in (False, None, "stop") and n != "compress"]
+    ours = {"compress": options.pop("compress"), "as_json": options.pop("as_json")}
+    wrong = [name for name, value in options.items() if value not in (False, None, "stop")]
     if len(paths) > 1 or wrong:
         raise UsageError("say where the merged file goes: -o layouts.h5")
-    return _merge_run(Path(paths[0]), compress=options["compress"])
+    return _merge_run(Path(paths[0]), **ours)
 
 
-def _merge_run(output: Path, *, compress: bool) -> int:
+def _merge_run(output: Path, *, compress: bool, as_json: bool) -> int:
     from ..lock import holding
     from ..merge import merge_run
 
@@ -84,9 +89,26 @@ def _merge_run(output: Path, *, compress: bool) -> int:
     folder = existing_folder(output)
     with showing_progress() as display, holding(folder.lock_path, tell=display.say):
         report = merge_run(folder, compress=compress, progress=display.merging)
+    if as_json:
+        print_json(_run_json(report))
     say_notes(report)
     say_wrote(report)
     return 1 if report.tasks_left_out else 0
+
+
+def _run_json(report: MergeReport) -> dict[str, Any]:
+    return {
+        "schema": "h5sweep.merge/1",
+        "output": str(report.output),
+        "way": "sweep",
+        "tasks": report.tasks_merged,
+        "tasks_in_output": report.tasks_merged,
+        "tasks_planned": report.tasks_planned,
+        "tasks_left_out": report.tasks_left_out,
+        "failures": report.failures,
+        "bytes": report.size_bytes,
+        "notes": list(report.notes),
+    }
 
 
 def _merge_files(
