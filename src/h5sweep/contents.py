@@ -166,11 +166,12 @@ class Layout:
         return self.tables() or [self._fixed_table()]
 
     def task_groups(self) -> list[Object]:
-        """Groups that hold datasets themselves.
+        """The topmost groups that hold datasets.
 
         Without those in which something is damaged: their tasks are to be run again.
         """
-        paths = self.by_group.keys() - {"/"} - self.spoiled()
+        groups = self.by_group.keys() - {"/"}
+        paths = {g for g in groups if groups.isdisjoint(_ways_to(g)[:-1])} - self.spoiled()
         found = [o for o in self.tree.objects if o.path in paths]
         return sorted(found, key=lambda o: natural_order(o.path))
 

@@ -35,6 +35,7 @@ BESIDE = "a dataset beside groups is skipped"
 CARVED = "salvage carves what merge simply reads"
 DIMS = "netCDF dimensions without a variable count as values"
 GROUPED = "a one-task file with a group is taken for a file of groups"
+FALSE_COMPLETE = "sweep.json counts as a declaration"
 INIT = "any dataset called init counts as no result"
 LZF = "an lzf column of a file that was not closed is refused"
 NOT_CLOSED = "check calls damaged what merge only notes as not closed"
@@ -151,7 +152,7 @@ def write_columns(folder: Path, group: str = "/", **settings: Any) -> None:
 # Groups
 
 
-@layout()
+@layout(missing=FALSE_COMPLETE)
 def groups_flat(folder: Path) -> Truth:
     """`/farm3_s1/{aep,layout}` with attributes of the group and of a dataset."""
     for path, seeds in files(folder):
@@ -196,7 +197,7 @@ def groups_nested(folder: Path) -> Truth:
     return truth()
 
 
-@layout(check="check counts the groups inside a task as tasks")
+@layout()
 def groups_within_a_task(folder: Path) -> Truth:
     """`/farm3_s1/{aep}` and `/farm3_s1/wake/{layout}`."""
     write_groups(folder, lambda seed: {"aep": aep(seed), "wake/layout": places(seed)})
@@ -221,6 +222,7 @@ def groups_and_a_dataset_of_the_file(folder: Path) -> Truth:
     clean=ATTRIBUTES,
     clean_key=ATTRIBUTES,
     status=ATTRIBUTES,
+    missing=ATTRIBUTES,
 )
 def groups_with_attributes_only(folder: Path) -> Truth:
     for path, seeds in files(folder):
@@ -311,7 +313,7 @@ def groups_with_links_to_another_file(folder: Path) -> Truth:
 # One task a file
 
 
-@layout()
+@layout(missing=FALSE_COMPLETE)
 def files_of_one_task(folder: Path) -> Truth:
     for path, seed in one_each(folder):
         with h5py.File(path, "w") as file:
@@ -368,7 +370,7 @@ def columns(folder: Path) -> Truth:
     return truth()
 
 
-@layout(NAMES)
+@layout(NAMES, missing=FALSE_COMPLETE)
 def columns_of_fixed_length(folder: Path) -> Truth:
     for path, seeds in files(folder):
         with h5py.File(path, "w") as file:
@@ -455,7 +457,7 @@ def pytables_table(folder: Path) -> Truth:
     return truth()
 
 
-@layout(salvage="an empty TITLE counts as a conflict")
+@layout(salvage="an empty TITLE counts as a conflict", missing=FALSE_COMPLETE)
 def pytables_groups(folder: Path) -> Truth:
     for path, seeds in files(folder):
         with tables.open_file(str(path), "w") as file:
@@ -474,7 +476,7 @@ def pandas_table(folder: Path) -> Truth:
     return truth(lambda seed: {"aep": aep(seed)}, nothing="/results/_i_table.*", is_open=True)
 
 
-@layout(salvage="an empty TITLE counts as a conflict")
+@layout(salvage="an empty TITLE counts as a conflict", missing=FALSE_COMPLETE)
 def pandas_fixed(folder: Path) -> Truth:
     """A frame a task."""
     for path, seeds in files(folder):
@@ -501,6 +503,7 @@ def netcdf4_columns(folder: Path) -> Truth:
     clean=UNLIMITED,
     clean_key=UNLIMITED,
     status=UNLIMITED,
+    missing=UNLIMITED,
 )
 def netcdf4_unlimited(folder: Path) -> Truth:
     for path, seeds in files(folder):
@@ -639,6 +642,7 @@ def copy_while_open(path: Path) -> None:
     clean=BAD_CHUNK,
     clean_key=BAD_CHUNK,
     status=BAD_CHUNK,
+    missing=BAD_CHUNK,
 )
 def columns_with_a_bad_chunk(folder: Path) -> Truth:
     """One chunk of a gzip column can't be unpacked: a row is lost, and the file isn't sound."""
@@ -665,6 +669,7 @@ def columns_with_a_bad_chunk(folder: Path) -> Truth:
     clean=BAD_CHUNK,
     clean_key=BAD_CHUNK,
     status=BAD_CHUNK,
+    missing=BAD_CHUNK,
 )
 def groups_with_a_bad_chunk(folder: Path) -> Truth:
     write_groups(folder, chunks=(4, 2), compression="gzip")
