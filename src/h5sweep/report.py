@@ -62,7 +62,8 @@ class Run:
 
     @classmethod
     def of(cls, owner: ProcessId | None, since: float | None = None) -> Run:
-        return cls() if owner is None else cls(owner.is_alive(), owner, since)
+        alive = False if owner is None else owner.is_alive()
+        return cls(alive, owner, None if alive is False else since)
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def status_of(
 
 
 def _pace_of(state: FolderState, running: Iterable[Running], begun: float | None) -> Pace:
-    """How fast the run goes that began at `begun`."""
+    """How fast the run goes that began at `begun`; None if none is going on."""
     now = time.time()
     begun = now if begun is None else begun
     done = [task for task, at in enumerate(state.finished_at) if at >= begun]
