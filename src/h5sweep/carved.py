@@ -14,15 +14,15 @@ from functools import cached_property
 
 import numpy as np
 
-from .elements import DoubtfulElements, field_places
+from .elements import DoubtfulElements, field_places, has_lists
+from .file_view import Cell, Cells, Proof, rows_that_fit
 from .hdf5.carve import Carved, Carving
 from .hdf5.chunks import Chunk
-from .hdf5.data import fill_bytes, is_fill, overlap
+from .hdf5.data import fill_bytes, overlap
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute, Storage
 from .hdf5.rescue import Stored, chunk_bytes, read_stored
 from .hdf5.tree import Dataset, data_extents
-from .tasks import Cell, Proof
 from .values import Array
 from .zero_rows import PAGE_BYTES, ZeroPages, ZeroRows
 
@@ -120,22 +120,14 @@ class CarvedVariable:
 
     def read(self, row: int | None) -> dict[str, Cell]:
         """All of it, or one row; Damaged or Unsupported if it is not all there."""
-        dims = self.shape
-        if dims is None or self.dataset.is_external:
-            raise Unsupported("data that are not in the file")
-        shape = dims if row is None else dims[1:]
-        size = math.prod(shape) * self.dataset.type.size
-        if size > self.most_bytes:
-            raise Unsupported(f"{size:,} bytes: more than --memory allows")
-        if self.dataset.layout.storage is Storage.CHUNKED:
-            data, proof, doubt, places = self._read_chunked(row, shape)
-        else:
-            data, proof, doubt, places = self._read_plain(row, size)
+        rows = None if row is None else range(row, row + 1)
+        data, proof, doubt, places = self._read_data(rows)
         doubt = self.doubt or doubt
-        fills = self._fills(row, data)
+        fills = self._fills(data, 1, by_field=row is not None)
         gaps = self._gaps(row, places if proof is Proof.NOTHING else ())
         doubt = doubt or (LOST_PAGE if Gap.SURE in gaps.values() else "")
-        cells = self.elements.decode(self.dataset.type, data, shape)
+        dims = self.shape or ()
+        cells = self.elements.decode(self.dataset.type, data, dims if row is None else dims[1:])
         proof = Proof.DOUBT if doubt else self._proof_of_type(proof)
         rescued = self._is_rescued(row)
         is_whole = row is None and proof is Proof.NOTHING and len(places) == 1
@@ -144,16 +136,79 @@ class CarvedVariable:
         for name, array in cells.items():
             part = name if name in self.fields and row is not None else ""
             has_gap = gaps.get(part, Gap.NONE) is not Gap.NONE
-            found[name] = Cell(array, proof, fills[part], has_gap, rescued, doubt, offset)
+            found[name] = Cell(array, proof, bool(fills[part][0]), has_gap, rescued, doubt, offset)
         return found
 
-    def _fills(self, row: int | None, data: bytes) -> dict[str, bool]:
-        """Whether these bytes are the fill value: those of each field of a row, and all ("")."""
-        found = {"": bool(data) and is_fill(self.dataset, data)}
-        if row is not None and self.fields:
-            fill = fill_bytes(self.dataset, self.dataset.type.size)
-            for name, (at, size) in self.fields.items():
-                found[name] = data[at : at + size] == fill[at : at + size]
+    def rows_at_once(self, row: int) -> int:
+        """How many rows from this one on lie in one chunk, and are not too many."""
+        if self._has_lists:
+            return 1
+        row_bytes = math.prod((self.shape or ())[1:]) * self.dataset.type.size
+        if self.dataset.layout.storage is not Storage.CHUNKED:
+            return rows_that_fit(row_bytes, row, None)
+        side = self.dataset.layout.chunk[0]
+        most = rows_that_fit(row_bytes, row, side)
+        rescued = self.rescued.get(row // side * side)
+        left = 0 if rescued is None else rescued.rows - row % side
+        return min(most, left) if left > 0 else most
+
+    @cached_property
+    def _has_lists(self) -> bool:
+        return has_lists(self.dataset.type)
+
+    def read_rows(self, rows: range) -> dict[str, Cells]:
+        """The same for rows of one chunk at once; those with zeros at a page's edge are apart."""
+        data, proof, doubt, places = self._read_data(rows)
+        doubt = self.doubt or doubt
+        fills = self._fills(data, len(rows), by_field=True)
+        apart = self._near_page_edges(len(rows), places if proof is Proof.NOTHING else ())
+        shape = (len(rows), *(self.shape or ())[1:])
+        cells = self.elements.decode(self.dataset.type, data, shape)
+        proof = Proof.DOUBT if doubt else self._proof_of_type(proof)
+        rescued = self._is_rescued(rows[0])
+        return {
+            name: Cells(
+                array, fills[name if name in self.fields else ""], apart, proof, rescued, doubt
+            )
+            for name, array in cells.items()
+        }
+
+    def _read_data(self, rows: range | None) -> tuple[bytes, Proof, str, Extents]:
+        """The bytes of all, or of rows of one chunk; what vouches for them; where they are."""
+        dims = self.shape
+        if dims is None or self.dataset.is_external:
+            raise Unsupported("data that are not in the file")
+        shape = dims if rows is None else (len(rows), *dims[1:])
+        size = math.prod(shape) * self.dataset.type.size
+        if size > self.most_bytes:
+            raise Unsupported(f"{size:,} bytes: more than --memory allows")
+        if self.dataset.layout.storage is Storage.CHUNKED:
+            return self._read_chunked(rows)
+        return self._read_plain(rows, size)
+
+    def _fills(self, data: bytes, rows: int, *, by_field: bool) -> dict[str, Array]:
+        """Whether each row is the fill value: in each field, and in all ("")."""
+        row_bytes = len(data) // rows
+        fill = fill_bytes(self.dataset, row_bytes)
+        if not data or len(fill) != row_bytes:
+            return dict.fromkeys(("", *self.fields), np.zeros(rows, bool))
+        same = np.frombuffer(data, np.uint8).reshape(rows, -1) == np.frombuffer(fill, np.uint8)
+        parts = self.fields if by_field else {}
+        found = {name: same[:, at : at + size].all(axis=1) for name, (at, size) in parts.items()}
+        return {**found, "": same.all(axis=1)}
+
+    def _near_page_edges(self, rows: int, places: Extents) -> Array:
+        """For which rows `_gap` may find one: those that reach into zeros at a page's edge.
+
+        Where these zeros are few, it takes a value that goes on in the next page.
+        """
+        found = np.zeros(rows, bool)
+        least = min((FEW_BYTES, *(size for _, size in self.fields.values())))
+        for address, size in places:
+            first, step = self.start + address, size // rows
+            for low, high, edge in self._pages.zeros_at_edges(first, first + size):
+                if high - low >= min(least, step) or (edge - first) % step:
+                    found[max(low - first, 0) // step : max(-((first - high) // step), 0)] = True
         return found
 
     def _gaps(self, row: int | None, places: Extents) -> dict[str, Gap]:
@@ -220,7 +275,7 @@ class CarvedVariable:
     def _points_elsewhere(self) -> bool:
         return self.dataset.type.points_elsewhere
 
-    def _read_plain(self, row: int | None, size: int) -> tuple[bytes, Proof, str, Extents]:
+    def _read_plain(self, rows: range | None, size: int) -> tuple[bytes, Proof, str, Extents]:
         layout = self.dataset.layout
         if layout.storage is Storage.VIRTUAL:
             raise Unsupported("data of other files")
@@ -228,18 +283,16 @@ class CarvedVariable:
         address = self.dataset.compact_at if is_compact else layout.address
         if address is None and size:
             raise Damaged("nothing was written there")
-        place = (address or 0) + (row or 0) * size
+        place = (address or 0) + (rows.start * (size // len(rows)) if rows else 0)
         data = self.file.source.read(self.start + place, size)
         doubt = "another dataset claims its place" if self.is_suspect(address or 0) else ""
         is_proven = is_compact and self.is_checked
         proof = Proof.CHECKSUM if is_proven or not size else Proof.NOTHING
         return data, proof, doubt, () if is_compact else ((place, size),)
 
-    def _read_chunked(
-        self, row: int | None, shape: tuple[int, ...]
-    ) -> tuple[bytes, Proof, str, Extents]:
+    def _read_chunked(self, some: range | None) -> tuple[bytes, Proof, str, Extents]:
         dims, sides = self.shape or (), self.dataset.layout.chunk
-        rows = range(dims[0]) if row is None else range(row, row + 1)
+        rows = range(dims[0]) if some is None else some
         whole = np.empty((len(rows), *dims[1:], self.dataset.type.size), np.uint8)
         proof, doubt, places = Proof.CHECKSUM, "", []
         for first in _grid(rows, dims, sides):
@@ -260,8 +313,9 @@ class CarvedVariable:
                 doubt = doubt or self._packed_doubt(chunk)
             elif chunk is not None and not stored.is_checked:
                 step = chunk.size // sides[0]
-                at = chunk.address + (rows[0] - first[0]) * step if row is not None else None
-                places.append((chunk.address, chunk.size) if at is None else (at, step))
+                at = chunk.address + (rows.start - first[0]) * step
+                whole_chunk = (chunk.address, chunk.size)
+                places.append(whole_chunk if some is None else (at, step * len(rows)))
         return whole.tobytes(), proof, doubt, tuple(places)
 
     def _is_filtered(self, chunk: Chunk) -> bool:

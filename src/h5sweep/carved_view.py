@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from .carved import CarvedVariable, Shared, attribute_cell
 from .elements import DoubtfulElements
+from .file_view import Group
 from .hdf5.carve import Carved, Carving
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.tree import data_extents
-from .tasks import Group, is_mere_dimension
+from .tasks import is_mere_dimension
 from .zero_rows import PAGE_BYTES
 
 

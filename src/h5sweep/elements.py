@@ -177,6 +177,13 @@ def points_simply(datatype: Datatype) -> bool:
     return datatype.type is Class.VARIABLE and base is not None and not base.points_elsewhere
 
 
+def has_lists(datatype: Datatype) -> bool:
+    """Whether elements are or hold lists of any length, of which no two rows are alike."""
+    parts = (*(member.type for member in datatype.members), datatype.base)
+    is_list = datatype.type is Class.VARIABLE and not datatype.is_text
+    return is_list or any(has_lists(part) for part in parts if part is not None)
+
+
 def require_no_lists(datatype: Datatype) -> None:
     """Raise Unsupported if elements are or hold lists of any length: these are no rows."""
     if datatype.type is Class.VARIABLE and not datatype.is_text:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import lru_cache
+from operator import attrgetter
 
+from .file_view import Found, Proof
 from .plan import Key
-from .tasks import Found, Proof
 
 LEAST_SIBLINGS = 3
 ALONE = "no other result says which values it should have"
@@ -75,6 +76,12 @@ class Candidate:
         return _names_of(self.form)
 
 
+# By which a result is that one and no other; `_objection` looks at none of these.
+_OWN = {"key", "place", "way", "digest", "places", "confirmed_by", "label", "reason", "offset"}
+_TRAITS = attrgetter(*(field.name for field in fields(Candidate) if field.name not in _OWN))
+_SHARED = attrgetter("form", "fills", "gaps")
+
+
 @lru_cache(1024)
 def _names_of(form: Form) -> frozenset[str]:
     return frozenset(name for name, _, _ in form)
@@ -112,14 +119,18 @@ class Siblings:
     gaps: Counter[str] = field(default_factory=Counter)
     constants: set[str] = field(default_factory=set)
 
-    def add(self, found: Candidate) -> None:
-        self.count += 1
-        self.names.update(found.names)
-        self.fills.update(found.fills)
-        self.gaps.update(found.gaps)
-        for name, dtype, shape in found.form:
-            self.dtypes.setdefault(name, Counter())[dtype, len(shape)] += 1
-            self.shapes.setdefault(name, Counter())[shape] += 1
+    def add(self, form: Form, fills: frozenset[str], gaps: frozenset[str], count: int) -> None:
+        """Count results that have all this in common."""
+        self.count += count
+        for counter, names in (
+            (self.names, _names_of(form)),
+            (self.fills, fills),
+            (self.gaps, gaps),
+        ):
+            counter.update(dict.fromkeys(names, count))
+        for name, dtype, shape in form:
+            self.dtypes.setdefault(name, Counter())[dtype, len(shape)] += count
+            self.shapes.setdefault(name, Counter())[shape] += count
 
     def is_usual(self, counts: Counter[str], name: str) -> bool:
         return counts[name] > (self.names[name] or self.count) / 2  # the key is in all of them
@@ -150,19 +161,23 @@ def judge_results(
     or a page lost.
     """
     siblings = Siblings(is_sound, is_closed, has_unwritten)
-    for candidate in (*candidates, *others):
-        siblings.add(candidate)
+    for (form, fills, gaps), count in Counter(map(_SHARED, (*candidates, *others))).items():
+        siblings.add(form, fills, gaps, count)
     siblings.note_constants()
     if not is_closed:
         _note_last(candidates, others)
-    lossy = [c for c in candidates if c.is_row and (c.doubt or siblings.lost_parts(c))]
+    lossy = [c for c in candidates if c.is_row and (c.doubt or (c.gaps and siblings.lost_parts(c)))]
     for candidate in lossy:  # their zeros are no sign that zeros are values, in this table
         siblings.fills.subtract(candidate.fills)
         siblings.is_closed = False
     _note_tails(candidates)
     _note_page_ends(candidates)
+    known: dict[object, str] = {}  # most are like another
     for candidate in candidates:
-        candidate.reason = _objection(candidate, siblings)
+        traits = _TRAITS(candidate)
+        if traits not in known:
+            known[traits] = _objection(candidate, siblings)
+        candidate.reason = known[traits]
         if candidate.reason:
             candidate.label = Label.UNVERIFIED
         elif candidate.proof is Proof.CHECKSUM:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import struct
 import sys
@@ -20,12 +21,13 @@ from typing import Any
 import numpy as np
 
 from .errors import UnsupportedValueError
+from .file_view import Cell, Cells, Failures, Found, FoundRows, Group, rows_that_fit
 from .h5 import h5py
 from .hdf5.errors import Unsupported
 from .key_rule import KeyRule
 from .keys import KeyPattern
 from .library_child import confine
-from .tasks import Cell, Failures, Found, Group, find_tasks, is_mere_dimension, show_compounds
+from .tasks import find_tasks, is_mere_dimension, show_compounds
 from .values import Array, ResultEncoder
 
 FRAME = struct.Struct("<IQ")
@@ -109,8 +111,31 @@ def _answer(request: dict[str, Any]) -> list[str]:
         listing.ask(request["wanted"])
         groups = show_compounds(listing.groups, rule)
         for found in find_tasks(groups, rule, os.path.basename(request["path"])):  # noqa: PTH119
-            _send_found(found)
+            if isinstance(found, FoundRows):
+                _send_rows(found)
+            else:
+                _send_found(found)
     return listing.errors
+
+
+def _send_rows(found: FoundRows) -> None:
+    cells = dict(sorted(found.cells.items()))
+    try:
+        schema, every = ResultEncoder().encode_rows({n: c.values for n, c in cells.items()})
+    except UnsupportedValueError:
+        for one in found.singly():
+            _send_found(one)
+        return
+    kept = [number for number, key in enumerate(found.keys) if key is not None]
+    header = {
+        "table": found.table,
+        "rows": [found.rows[number] for number in kept],
+        "keys": [found.keys[number] for number in kept],
+        "schema": schema.decode(),
+        "doubt": found.doubt,
+        "sizes": [len(every[number]) for number in kept],
+    }
+    _send(header, b"".join(every[number] for number in kept))
 
 
 def _send_found(found: Found) -> None:
@@ -263,8 +288,29 @@ class _LibraryVariable:
         value = np.asarray(self.dataset[() if row is None else row])
         return {name: Cell(array) for name, array in _arrays(value, self.dataset.dtype)}
 
+    def rows_at_once(self, row: int) -> int:
+        """Those of one chunk, and not too many."""
+        row_bytes = math.prod((self.shape or (1,))[1:]) * int(self.dataset.dtype.itemsize)
+        side = self.dataset.chunks[0] if self.dataset.chunks else None
+        return rows_that_fit(row_bytes, row, side)
+
+    def read_rows(self, rows: range) -> dict[str, Cells]:
+        dtype = self.dataset.dtype
+        if _has_lists(dtype) or self.dataset.id.get_type().detect_class(h5py.h5t.REFERENCE):
+            raise Unsupported("values that differ from row to row")
+        value = np.asarray(self.dataset[rows.start : rows.stop])
+        none = np.zeros(len(rows), bool)
+        return {name: Cells(array, none, none) for name, array in _arrays(value, dtype)}
+
     def place(self, row: int | None) -> tuple[tuple[int, int], ...]:
         return ()
+
+
+def _has_lists(dtype: np.dtype[Any]) -> bool:
+    if dtype.names:
+        return any(_has_lists(dtype[name]) for name in dtype.names)
+    base = dtype.base
+    return base.kind == "O" and not h5py.check_string_dtype(base)
 
 
 def _arrays(value: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str, Array]]:

@@ -11,9 +11,10 @@ from zlib import crc32
 import numpy as np
 
 from .carved import CarvedVariable
+from .file_view import NO_KEY, Cell, Failures, Found, Group, Proof
 from .hdf5.errors import Damaged
 from .key_rule import KeyRule
-from .tasks import NO_KEY, Cell, Failures, Found, Group, Proof, rows_of
+from .tasks import rows_of
 from .values import Array
 
 FORMAT = "h5sweep.output/1"

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
 from . import durable
 from .carved import NO_CHUNK, UNSURE_CHUNK, CarvedVariable, Shared
 from .carved_view import view_carved
-from .errors import DamagedError, StorageError, UsageError
+from .errors import DamagedError, StorageError, UnsupportedValueError, UsageError
 from .evidence import ALONE, Candidate, Label, Way, judge_results
+from .file_view import NEVER_WRITTEN, NO_KEY, Failures, Found, FoundRows, Group, Proof, row_place
 from .folder import RECORDS_SUFFIX, RunFolder
 from .hdf5.carve import Carving, carve
 from .hdf5.errors import Damaged
@@ -32,27 +31,19 @@ from .live import files_being_written, identity_of
 from .output_rows import find_rows, is_output
 from .places import Place, find_places
 from .plan import Key, Plan, key_text
-from .records import NO_TASK, Kind, RecordFile, RecordWriter, Scan, json_bytes, read_data
+from .records import Kind, RecordFile, Scan, read_data
+from .salvage_records import write_records
 from .salvage_report import Conflict, FileSalvage, Loss, SalvageReport
 from .second_reader import SecondReader, question_of
 from .staging import Stage, digest_of, form_of, schema_of
 from .streams import settle_streams
-from .tasks import (
-    NEVER_WRITTEN,
-    NO_KEY,
-    Failures,
-    Found,
-    Group,
-    Proof,
-    find_tasks,
-    guess_rule,
-    show_compounds,
-)
+from .tasks import find_tasks, guess_rule, show_compounds
 from .triage import RECORDS_MAGIC, judge_bytes
 
 MOST_WANTED = 100_000
 RESULTS_SHOWN = 100  # after as many more, progress is shown again
 MOST_SIBLINGS = 1000  # of earlier files, with which results are compared
+MANY_FOR_ONE_KEY = 16  # results: then they are looked up
 NEWBORN = 2048  # bytes: a file that is no longer was never written to
 ORDER = list(Label)
 
@@ -160,7 +151,7 @@ class _Job:
                     if folder is not None:
                         folder.create()
                     durable.make_folder(target)
-                    record_path = _write_records(target, path, stage, taken, before.st_mtime)
+                    record_path = write_records(target, path, stage, taken, before.st_mtime)
                 return one.report(taken, record_path)
         except StorageError:
             raise
@@ -184,7 +175,8 @@ class _File:
         self.rule = job.rule
         self.candidates: dict[str, list[Candidate]] = {}
         self.losses: list[Loss] = []
-        self.looked_at: set[str] = set()  # the places of tasks that our own reader has seen
+        self.looked_at: dict[str, Candidate | None] = {}  # where our own reader has seen tasks
+        self.crowds: dict[str, dict[bytes, Candidate]] = {}  # many results for one key, by digest
         self.unsupported: set[str] = set()  # those of tasks that it does not know to read
         self.unwritten: set[str] = set()
         self.without_chunk: set[str] = set()  # for these the library makes up fill values
@@ -264,29 +256,58 @@ class _File:
         found = Candidate(key, place, Way.RECORDS, form_of(schema), b"", Proof.CHECKSUM)
         self.take(self.stage.add(found, schema, data))
 
-    def take_all(self, tasks: Iterable[Found]) -> None:
+    def take_all(self, tasks: Iterable[Found | FoundRows]) -> None:
         for found in tasks:
-            candidate = self.stage.add_found(found, Way.CARVED, self.rule)
-            place = found.place.lstrip("/")
-            (self.unsupported if found.is_unsupported else self.looked_at).add(place)
-            if candidate is not None:
-                self.take(candidate)
-            elif found.lost.get("") == NEVER_WRITTEN:
-                self.unwritten.add(place)
+            if isinstance(found, FoundRows):
+                self.take_rows(found)
             else:
-                self.losses.append(_loss_of(found))
-                if NO_CHUNK in found.lost.values():
-                    self.without_chunk.add(place)
+                self.take_found(found)
 
-    def take(self, new: Candidate) -> None:
+    def take_rows(self, found: FoundRows) -> None:
+        try:
+            candidates = self.stage.add_rows(found, Way.CARVED, self.rule)
+        except UnsupportedValueError:
+            self.take_all(found.singly())
+            return
+        for number, candidate in enumerate(candidates):
+            place = found.place(number) if candidate is None else candidate.place
+            self.looked_at[place] = None if candidate is None else self.take(candidate)
+            if found.unwritten[number]:
+                self.unwritten.add(place)
+            elif candidate is None:
+                self.losses.append(Loss(place, None, NO_KEY))
+
+    def take_found(self, found: Found) -> None:
+        candidate = self.stage.add_found(found, Way.CARVED, self.rule)
+        place = found.place.lstrip("/")
+        kept = None if candidate is None else self.take(candidate)
+        if found.is_unsupported:
+            self.unsupported.add(place)
+        else:
+            self.looked_at[place] = kept
+        if candidate is None and found.lost.get("") == NEVER_WRITTEN:
+            self.unwritten.add(place)
+        elif candidate is None:
+            self.losses.append(_loss_of(found))
+            if NO_CHUNK in found.lost.values():
+                self.without_chunk.add(place)
+
+    def take(self, new: Candidate) -> Candidate:
         """Add a result, or to one that is there already that it was found again."""
-        known = self.candidates.setdefault(key_text(new.key), [])
-        same = next((old for old in known if old.digest == new.digest), None)
+        text = key_text(new.key)
+        known = self.candidates.setdefault(text, [])
+        if len(known) < MANY_FOR_ONE_KEY:
+            same = next((old for old in known if old.digest == new.digest), None)
+        else:
+            digests = self.crowds.setdefault(text, {old.digest: old for old in known})
+            same = digests.setdefault(new.digest, new)
+            same = None if same is new else same
         if same is None:
             known.append(new)
             self.job.note_result()
         elif new.way is not same.way:
             same.confirmed_by = (*same.confirmed_by, new.way)
+        return same or new
 
     def ask_library(self, library: SecondReader, carving: Carving) -> None:
         """Let the HDF5 library read the file too, in its child."""
@@ -304,8 +325,22 @@ class _File:
             if "end" in header:
                 says = "" if "is_dead" in header else "the HDF5 library says: "
                 self.notes += [says + why for why in header["errors"][:1]]
+            elif "rows" in header:
+                self.take_library_rows(header, data, is_sound=is_sound)
             elif "schema" in header:
                 self.take_from_library(header, data, is_sound=is_sound)
+
+    def take_library_rows(self, header: dict[str, Any], data: bytes, *, is_sound: bool) -> None:
+        """Rows that the library has read at once: mostly they are what we have read."""
+        schema, at = header["schema"].encode(), 0
+        for row, key, size in zip(header["rows"], header["keys"], header["sizes"], strict=True):
+            place, part = row_place(header["table"], row), data[at : at + size]
+            ours, at = self.looked_at.get(place), at + size
+            if ours and _same_key(ours.key, key) and ours.digest == digest_of(schema, part):
+                ours.confirmed_by = (*ours.confirmed_by, Way.LIBRARY)
+            else:
+                one = {**header, "place": place, "key": key, "is_row": True}
+                self.take_from_library(one, part, is_sound=is_sound)
 
     def wanted_paths(self) -> list[str]:
         """The names of the groups of all expected tasks."""
@@ -428,6 +463,10 @@ class _File:
         )
 
 
+def _same_key(key: Key, other: Key) -> bool:
+    return key == other and all(type(value) is type(key[name]) for name, value in other.items())
+
+
 def _loss_of(found: Found) -> Loss:
     whys = [f"{name}: {why}" if name else why for name, why in found.lost.items()]
     if not whys:
@@ -439,66 +478,3 @@ def _save(path: Path, cell: Any) -> None:
     durable.make_folder(path.parent)
     with durable.replacing(path) as temporary, temporary.open("wb") as file:
         np.save(file, cell.value, allow_pickle=False)
-
-
-def _write_records(
-    folder: Path, source: Path, stage: Stage, taken: list[Candidate], finished_at: float
-) -> Path:
-    """Make the record file of one source, durably: whole or as it was, killed at any moment.
-
-    Results that an earlier call got out of the same source stay in it, unless their keys had other
-    names: a merge could not tell which of both are meant.
-    """
-    name = f"salvage_{source.stem}_{crc32(str(source.absolute()).encode()):08x}{RECORDS_SUFFIX}"
-    path = folder / name
-    with ExitStack() as stack:
-        earlier = _Earlier.open(path, stack)
-        if earlier.holds(taken):
-            return path  # the same again
-        temporary = stack.enter_context(durable.replacing(path))
-        about = {"role": "salvage", "source": str(source.absolute())}
-        writer = RecordWriter(temporary, about=about)
-        for header, data in earlier.others(taken):
-            writer.append(Kind.DONE, NO_TASK, header, data, finished_at=finished_at)
-        for candidate in taken:
-            header, data = stage.read(candidate)
-            writer.append(Kind.DONE, NO_TASK, header, data, finished_at=finished_at)
-        writer.close()
-    return path
-
-
-class _Earlier:
-    """The records that an earlier call has written for the same source."""
-
-    def __init__(self, file: RecordFile | None) -> None:
-        self._file = file
-        self._records = (
-            [] if file is None else [r for r in file.scan(Scan()) if r[1][3] == Kind.DONE]
-        )
-
-    @classmethod
-    def open(cls, path: Path, stack: ExitStack) -> _Earlier:
-        return cls(stack.enter_context(RecordFile(path)) if path.exists() else None)
-
-    def _parsed(self, record: tuple[Any, ...]) -> tuple[dict[str, Any], bytes]:
-        assert self._file is not None
-        return self._file.header(*record), read_data(self._file, *record)
-
-    def holds(self, taken: Sequence[Candidate]) -> bool:
-        """Whether these results are there under these keys, and nothing else."""
-        if not self._records:
-            return False
-        parsed = map(self._parsed, self._records)
-        mine = {(key_text(h["key"]), digest_of(schema_of(h), data)) for h, data in parsed}
-        return mine == {(key_text(c.key), c.digest) for c in taken}
-
-    def others(self, taken: Sequence[Candidate]) -> Iterator[tuple[bytes, bytes]]:
-        """Header and data of the records of other tasks, under keys of the same names."""
-        if not self._records:
-            return
-        known = {key_text(c.key) for c in taken}
-        names = {frozenset(c.key) for c in taken}
-        for record in self._records:
-            header, data = self._parsed(record)
-            if key_text(header["key"]) not in known and frozenset(header["key"]) in names:
-                yield json_bytes(header), data

@@ -8,15 +8,16 @@ import struct
 import tempfile
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import compress
 from types import TracebackType
 from typing import IO
 
 from .errors import UnsupportedValueError
 from .evidence import Candidate, Form, Way, proof_of, shared
+from .file_view import Found, FoundRows, Proof
 from .key_rule import KeyRule
 from .plan import key_json
-from .tasks import Found, Proof
-from .values import ResultEncoder, result_header
+from .values import Array, ResultEncoder, result_header
 
 _SIZES = struct.Struct("<QQ")
 
@@ -70,6 +71,41 @@ class Stage:
         )
         return self.add(candidate, schema, data)
 
+    def add_rows(self, found: FoundRows, way: Way, rule: KeyRule) -> list[Candidate | None]:
+        """The same for rows that were read at once; None for a row that is not kept.
+
+        UnsupportedValueError, and nothing is kept, if a value cannot be in a result.
+        """
+        cells = dict(sorted(found.cells.items()))
+        schema, every = self._encoder.encode_rows({n: cell.values for n, cell in cells.items()})
+        doubt = found.doubt or next((c.doubt for c in cells.values() if c.doubt), "")
+        is_rescued = any(cell.is_rescued for cell in cells.values())
+        proof = min((found.key_proof, *(cell.proof for cell in cells.values())))
+        fills = _names_by_row({name: cell.fills for name, cell in cells.items()}, len(every))
+        key_fills = _names_by_row(found.key_fills, len(every))
+        candidates: list[Candidate | None] = []
+        for number, (key, is_unwritten) in enumerate(
+            zip(found.keys, found.unwritten.tolist(), strict=True)
+        ):
+            if key is None or is_unwritten:
+                candidates.append(None)
+                continue
+            candidate = Candidate(
+                key,
+                found.place(number),
+                Way.GZIP if is_rescued else way,
+                form_of(schema),
+                b"",
+                Proof.DOUBT if doubt else proof,
+                doubt,
+                fills[number],
+                key_fills=key_fills[number],
+                is_row=True,
+                is_expected=rule.is_expected(key),
+            )
+            candidates.append(self.add(candidate, schema, every[number]))
+        return candidates
+
     def add(self, candidate: Candidate, schema: bytes, data: bytes) -> Candidate:
         """Keep the data of a result; what is known of it gets their place and digest."""
         header = result_header(schema, key_json(candidate.key).encode())
@@ -86,6 +122,14 @@ class Stage:
         self._file.seek(candidate.offset)
         header_bytes, data_bytes = _SIZES.unpack(self._file.read(_SIZES.size))
         return self._file.read(header_bytes), self._file.read(data_bytes)
+
+
+def _names_by_row(marked: Mapping[str, Array], rows: int) -> list[frozenset[str]]:
+    """Under which names each row is marked; rows that are alike share one set."""
+    if not any(marks.any() for marks in marked.values()):
+        return [shared(())] * rows
+    by_row = zip(*(marks.tolist() for marks in marked.values()), strict=True)
+    return [shared(compress(marked, marks)) for marks in by_row]
 
 
 @lru_cache(1024)

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from .carved import CarvedVariable, Rescued
+from .file_view import ROWS, Group
 from .hdf5.data import fill_bytes
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
 from .hdf5.rescue import Stored, chunk_bytes, find_streams, read_stored, unpack_stream
 from .hdf5.tree import data_extents
 from .key_rule import KeyRule
-from .tasks import ROWS, Group, columns_of, find_tables, rows_of
+from .tasks import columns_of, find_tables, rows_of
 from .values import Array
 
 MOST_FREE = 24  # chunks that are looked for at a time

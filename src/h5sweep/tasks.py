@@ -6,119 +6,33 @@ task is a group with a key, a row of columns or of a compound, or the whole file
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import PurePosixPath
-from typing import Protocol
 
-from .hdf5.errors import Damaged, Unsupported
+import numpy as np
+
+from .file_view import (
+    NEVER_WRITTEN,
+    NO_KEY,
+    ROWS,
+    Cell,
+    Failures,
+    Found,
+    FoundRows,
+    Group,
+    Proof,
+    Variable,
+    row_place,
+)
+from .hdf5.errors import Unsupported
 from .key_rule import KeyRule
 from .plan import RESERVED_NAMES, Key
-from .values import Array, value_name
+from .values import value_name
 
-NEVER_WRITTEN = "nothing was written there"
-NO_KEY = "it has no key"
 _MERE_DIMENSION = "This is a netCDF dimension but not a netCDF variable"
-ROWS = ""  # what a dataset of compounds is called in the table that is made of it
 MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
-# Bytes that nobody foresaw cost one value, and never the others.
-Failures = (
-    *(Damaged, Unsupported, OSError, RuntimeError, ValueError, TypeError),
-    *(ArithmeticError, LookupError),
-)
-
-
-class Proof(IntEnum):
-    """What vouches for some bytes; the least comes first."""
-
-    DOUBT = 0  # something speaks against them
-    NOTHING = 1
-    CHECKSUM = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One value of a task as it was read, and what vouches for it."""
-
-    value: Array
-    proof: Proof = Proof.NOTHING
-    is_fill: bool = False  # nothing but the fill value
-    has_gap: bool = False  # part of it lies where only zeros are, as a lost page leaves them
-    is_rescued: bool = False  # out of a gzip stream that its index does not lead to
-    doubt: str = ""
-    offset: int | None = None  # where it lies in the file, if in one piece and without a checksum
-
-
-class Variable(Protocol):
-    """A dataset."""
-
-    @property
-    def shape(self) -> tuple[int, ...] | None: ...
-    @property
-    def may_grow(self) -> bool: ...
-    @property
-    def fields(self) -> Collection[str]:
-        """The names of a compound's members, if it is a row of compounds; else nothing."""
-
-    @property
-    def rows_there(self) -> int:
-        """Behind which row nothing of it can be, whatever its shape claims."""
-
-    def read(self, row: int | None) -> dict[str, Cell]:
-        """All of it, or one step along its first axis; by the members of a compound, else ""."""
-
-    def place(self, row: int | None) -> tuple[tuple[int, int], ...]:
-        """Where it lies: offsets and sizes."""
-
-
-@dataclass
-class Group:
-    """A group: what it is called, what it says of itself, what it holds."""
-
-    path: str
-    attributes: dict[str, Cell] = field(default_factory=dict)
-    variables: dict[str, Variable] = field(default_factory=dict)
-    lost: dict[str, str] = field(default_factory=dict)  # names that lead nowhere, and why
-    lost_attributes: dict[str, str] = field(default_factory=dict)
-    unread: str = ""  # why it may have more than was read
-    is_unsupported: bool = False  # that is not damaged, but not known here
-    address: int = -1  # where its header lies, if anybody knows
-    is_linked: bool = True
-    has_checked_name: bool = False
-    parent: Group | None = None
-    doubt: str = ""
-
-    @property
-    def place(self) -> str:
-        """What it is called, or where it lies."""
-        return self.path or f"a group without a name at {self.address:,}"
-
-    @property
-    def names(self) -> set[str]:
-        """The names of what it holds; of a table of compound rows, those of the fields."""
-        rows = self.variables.get(ROWS)
-        return set(self.variables) if rows is None else set(rows.fields)
-
-
-@dataclass(slots=True)
-class Found:
-    """One task of a file: its key, its values, and what of it could not be had."""
-
-    place: str
-    key: Key | None = None
-    cells: dict[str, Cell] = field(default_factory=dict)
-    lost: dict[str, str] = field(default_factory=dict)
-    is_unsupported: bool = False  # what is lost is not damaged, but not known here
-    key_proof: Proof = Proof.NOTHING
-    is_linked: bool = True
-    is_row: bool = False
-    is_proven: bool = False  # a checksum of the whole result is right
-    key_fills: frozenset[str] = frozenset()  # parts of the key that were perhaps never written
-    key_gaps: frozenset[str] = frozenset()  # those that lie where perhaps a page was lost
-    doubt: str = ""
-    extents: tuple[tuple[int, int], ...] = ()  # of what is lost
-    order: int = -1  # of groups that were written one after the other; -1: nobody knows
 
 
 def guess_rule(groups: Sequence[Group], rule: KeyRule) -> KeyRule:
@@ -187,7 +101,9 @@ def is_mere_dimension(attributes: Mapping[str, object]) -> bool:
     return str(attributes.get("NAME", "")).startswith(_MERE_DIMENSION)
 
 
-def find_tasks(groups: Sequence[Group], rule: KeyRule, file_name: str) -> Iterator[Found]:
+def find_tasks(
+    groups: Sequence[Group], rule: KeyRule, file_name: str
+) -> Iterator[Found | FoundRows]:
     """Every task of a file, with its values; of what could not be read, why."""
     keyed = {id(group): key for group in groups if (key := _group_key(group, rule)) is not None}
     tables = {id(g) for g in groups if id(g) not in keyed and columns_of(g, rule)}
@@ -329,14 +245,17 @@ def _take_cells(
 ) -> None:
     try:
         for member, cell in variable.read(row).items():
-            full = f"{name}_{member}" if name and member else name or member
-            found.cells[_free_name(found, full, rule)] = cell
+            found.cells[_free_name(found, _full_name(name, member), rule)] = cell
     except MemoryError:
         found.lost[name] = "it is larger than the memory"
     except Failures as error:
         found.lost[name] = str(error)
         found.is_unsupported |= isinstance(error, Unsupported)
         found.extents += variable.place(row)
+
+
+def _full_name(name: str, member: str) -> str:
+    return f"{name}_{member}" if name and member else name or member
 
 
 def columns_of(group: Group, rule: KeyRule) -> dict[str, Variable]:
@@ -367,21 +286,90 @@ def rows_of(columns: Mapping[str, Variable]) -> int:
     return min(rows, max((v.rows_there for v in columns.values()), default=0) + MOST_ROWS_LOST)
 
 
-def _read_table(group: Group, rule: KeyRule) -> Iterator[Found]:
+def _read_table(group: Group, rule: KeyRule) -> Iterator[Found | FoundRows]:
     columns = dict(_in_order(columns_of(group, rule)))
-    names = [name for name in rule.names if name in columns or ROWS in columns]
-    for row in range(rows_of(columns)):
-        found = Found(f"row {row:,} of {group.place}", is_row=True)
-        found.is_linked, found.doubt = group.is_linked, group.doubt or group.unread
-        found.lost.update({name: why for name, why in group.lost.items() if names})
-        for name, variable in columns.items():
-            _take_cells(found, name, variable, row, KeyRule())
-        if names and rule.pattern is None:
-            _take_row_key(found, rule)
-            # Of columns that grow, the length is written last; of others, values as they come.
-            grown = {name for name in names if columns[name if name in columns else ROWS].may_grow}
-            found.key_fills -= grown
-        yield found
+    total, row = rows_of(columns), 0
+    while row < total:
+        at_once = min(variable.rows_at_once(row) for variable in columns.values())
+        rows = range(row, min(row + max(at_once, 1), total))
+        read_row = partial(_read_row, group, columns, rule)
+        if (found := _read_rows(group, columns, rule, rows)) is None:
+            yield from map(read_row, rows)
+        else:
+            yield from _interleaved(found, read_row)
+        row = rows.stop
+
+
+def _read_row(group: Group, columns: Mapping[str, Variable], rule: KeyRule, row: int) -> Found:
+    found = Found(row_place(group.place, row), is_row=True)
+    found.is_linked, found.doubt = group.is_linked, group.doubt or group.unread
+    has_key = any(name in columns or ROWS in columns for name in rule.names)
+    found.lost.update({name: why for name, why in group.lost.items() if has_key})
+    for name, variable in columns.items():
+        _take_cells(found, name, variable, row, KeyRule())
+    if has_key and rule.pattern is None:
+        _take_row_key(found, rule)
+        found.key_fills -= _grown_names(columns, rule)
+    return found
+
+
+def _grown_names(columns: Mapping[str, Variable], rule: KeyRule) -> set[str]:
+    """Which columns of the key grow: of these the length is written last; of others, values are."""
+    sources = {name: columns.get(name) or columns.get(ROWS) for name in rule.names}
+    return {name for name, column in sources.items() if column is not None and column.may_grow}
+
+
+def _read_rows(
+    group: Group, columns: Mapping[str, Variable], rule: KeyRule, rows: range
+) -> FoundRows | None:
+    """The same rows at once; None if they have to be read one by one."""
+    if len(rows) == 1 or group.lost:
+        return None
+    try:
+        read = [
+            (value_name(_full_name(name, member)), cells)
+            for name, variable in columns.items()
+            for member, cells in variable.read_rows(rows).items()
+        ]
+    except (MemoryError, *Failures):
+        return None
+    has_key = rule.pattern is None and any(n in columns or ROWS in columns for n in rule.names)
+    names = rule.names if has_key else ()
+    values = dict(read)
+    keys = {name: values.pop(name) for name in names if name in values}
+    is_plain = len(values) + len(keys) == len(read) and all(
+        k.values.ndim == 1 for k in keys.values()
+    )
+    if not values or not is_plain or len(keys) < len(names):
+        return None
+    lists = [cells.values.tolist() for cells in keys.values()]
+    grown = _grown_names(columns, rule)
+    nothing = np.zeros(len(rows), bool)
+    return FoundRows(
+        group.place,
+        rows,
+        values,
+        [rule.checked(dict(zip(names, row, strict=True))) for row in zip(*lists, strict=True)]
+        or [None] * len(rows),
+        np.logical_and.reduce([cells.fills for cells in values.values()]) if keys else nothing,
+        {name: cells.fills for name, cells in keys.items() if name not in grown},
+        min((cells.proof for cells in keys.values()), default=Proof.NOTHING),
+        group.doubt
+        or group.unread
+        or next((cells.doubt for cells in keys.values() if cells.doubt), ""),
+        np.logical_or.reduce([cells.apart for cells in (*values.values(), *keys.values())]),
+    )
+
+
+def _interleaved(found: FoundRows, read_row: Callable[[int], Found]) -> Iterator[Found | FoundRows]:
+    """Rows that were read at once, and between them those that have to be read one by one."""
+    first = 0
+    for place in (*np.flatnonzero(found.apart).tolist(), len(found.rows)):
+        if place > first:
+            yield found.part(first, place)
+        if place < len(found.rows):
+            yield read_row(found.rows[place])
+        first = place + 1
 
 
 def _take_row_key(found: Found, rule: KeyRule) -> None:

@@ -66,11 +66,29 @@ class ResultEncoder:
             dtype, shape, data = _encode_value(name, value)
             cells.append((name, dtype, shape))
             parts.append(data)
-        signature = tuple(cells)
+        return self._schema(tuple(cells)), b"".join(parts)
+
+    def encode_rows(self, columns: Mapping[str, Array]) -> tuple[bytes, list[bytes]]:
+        """The same for the rows of arrays of one length: the schema of all, the bytes of each."""
+        cells: list[Any] = []
+        parts: list[list[bytes]] = []
+        for name, values in columns.items():
+            if values.dtype.kind == "U":
+                dtype = STR
+                texts = values.reshape(len(values), -1).tolist()
+                parts.append([encode_text(row, name) for row in texts])
+            else:
+                dtype, _, data = _encode_array(name, values)
+                size = len(data) // len(values)
+                parts.append([data[n * size : (n + 1) * size] for n in range(len(values))])
+            cells.append((name, dtype, values.shape[1:]))
+        return self._schema(tuple(cells)), list(map(b"".join, zip(*parts, strict=True)))
+
+    def _schema(self, signature: tuple[Any, ...]) -> bytes:
         schema = self._schema_json.get(signature)
         if schema is None:
             schema = self._schema_json[signature] = self._new_schema(signature)
-        return schema, b"".join(parts)
+        return schema
 
     def _new_schema(self, signature: tuple[Any, ...]) -> bytes:
         if not signature:

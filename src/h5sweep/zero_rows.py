@@ -8,7 +8,7 @@ it would have to behind these zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 
@@ -32,6 +32,16 @@ class ZeroPages:
     def is_zero(self, page: int) -> bool:
         """Whether a page is nothing but zeros."""
         return self.around(page)[0] == min(PAGE_BYTES, self._size - page)
+
+    def zeros_at_edges(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """The zeros at the edges of the pages of a stretch: from where to where, and that edge."""
+        for page in range(first // PAGE_BYTES * PAGE_BYTES, min(end, self._size), PAGE_BYTES):
+            leading, trailing = self.around(page)
+            page_end = min(page + PAGE_BYTES, self._size)
+            if leading:
+                yield page, page + leading, page
+            if trailing:
+                yield page_end - trailing, page_end, page_end
 
 
 def _zeros_around(source: Source, page: int) -> tuple[int, int]:
