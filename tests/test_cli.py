@@ -12,6 +12,7 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -139,6 +140,7 @@ def test_status_as_json(mixed: Terminal) -> None:
         "schema": "h5sweep.status/1",
         "output": "out.h5",
         "output_exists": False,
+        "declared": True,
         "tasks": 6,
         "done": 5,
         "failed": 1,
@@ -148,6 +150,7 @@ def test_status_as_json(mixed: Terminal) -> None:
         "damaged_records": 0,
         "unreadable_files": 0,
         "results_beyond_plan": 0,
+        "results_left_out": 0,
         "per_hour": mixed.json("status", "out.h5")["per_hour"],
         "columns": {
             "farm": [
@@ -364,7 +367,7 @@ def test_recorded_results_alone_do_not_say_what_is_missing(terminal: Terminal) -
         for seed in (1, 2, 2):
             recorder.write({"seed": seed}, x=seed)
     status = terminal.run("status", "out.h5").stdout
-    assert status.startswith("out.h5: 2 done; of how many, only a plan could say\n")
+    assert status.startswith("out.h5: 2 done; of how many, no run has said\n")
     assert "  2 results not merged yet\nnext: h5sweep merge out.h5" in status
     assert terminal.json("status", "out.h5")["tasks"] == 2
     for _ in range(2):
@@ -372,7 +375,12 @@ def test_recorded_results_alone_do_not_say_what_is_missing(terminal: Terminal) -
         assert "--expect study.py or --expect tasks.csv" in said.stderr
         assert said.stdout == ""
         terminal.run("merge", "out.h5")
-    assert terminal.run("status", "out.h5").stdout.endswith("complete\n")
+    said = terminal.run("status", "out.h5", "--exit-code", check=1).stdout
+    assert "complete" not in said and "100" not in said and "1 of 1" not in said
+    assert terminal.json("status", "out.h5")["missing"] is None
+    terminal.write("TASKS", "seed\n1\n2\n3\n")  # as the last line names it
+    advice = said.splitlines()[-1].removeprefix("next: h5sweep ").partition(" (")[0].split()
+    assert terminal.run(*advice, check=1).stdout == "seed=3  never started\n"
 
 
 def test_expected_parameters_must_be_those_of_the_results(terminal: Terminal) -> None:
@@ -387,7 +395,10 @@ def test_expected_parameters_must_be_those_of_the_results(terminal: Terminal) ->
 
 def test_output_without_its_run_folder_is_named(terminal: Terminal) -> None:
     """If only the output is there, the message says so, and that a run goes on from it."""
-    (terminal.folder / "out.h5").touch()
+    with Recorder(terminal.folder / "out.h5") as recorder:
+        recorder.write({"seed": 1}, x=1)
+    terminal.run("merge", "out.h5")
+    shutil.rmtree(run_folder(terminal.folder))
     for command in ("status", "missing", "merge"):
         said = terminal.run(command, "out.h5", check=2).stderr
         assert "out.h5 is there but its run folder out.h5.run is not" in said

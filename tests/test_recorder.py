@@ -50,7 +50,7 @@ def test_three_lines_are_enough(terminal: Terminal) -> None:
         assert file["farm"][:].tolist() == [3, 4]
         assert file["kind"].asstr()[:].tolist() == ["floating", "onshore"]
         assert file["layout"][0].tolist() == [[1.0, 1.0], [1.0, 1.0]]
-    assert terminal.run("status", "out.h5").stdout.endswith("complete\n")
+    assert "2 done; of how many, no run has said" in terminal.run("status", "out.h5").stdout
 
 
 def test_killed_process_loses_nothing_it_wrote(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def status(tmp_path: Path) -> Status:
     folder = RunFolder(tmp_path / "out.h5")
     folder.create()
     found = status_of(read_state(folder, PLAN), "out.h5", False)
-    return replace(found, done=4, columns={})
+    return replace(found, is_declared=True, done=4, columns={})
 
 
 def last_lines(status: Status, count: int = 1) -> list[str]:
@@ -125,9 +125,9 @@ def test_run_is_in_the_json(status: Status, run: Run) -> None:
 
 
 def test_a_dead_owner_of_the_lock_is_no_run() -> None:
-    """A lock that a killed run left behind does not count: it has no pace any more."""
+    """A lock that a killed run left behind does not count."""
     dead = replace(this_process(), start_ticks=1)
-    assert Run.of(dead, since=7.0) == Run(False, dead)
+    assert Run.of(dead).alive is False
     assert Run.of(None) == Run()
 
 

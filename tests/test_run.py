@@ -205,11 +205,12 @@ def test_odd_paths_work(tmp_path: Path, name: str) -> None:
         assert file["x"][:].tolist() == [0, 1, 2]
 
 
-def test_output_in_a_folder_that_is_not_there_yet_is_made(terminal: Terminal) -> None:
-    """The folders of -o are made."""
+def test_output_in_a_folder_that_is_not_there_is_refused(terminal: Terminal) -> None:
+    """A path may be misspelt: the folders of -o are not made."""
     counted(terminal, 3)
-    terminal.run("run", "study.py", "-o", "a/b/out.h5")
-    assert (terminal.folder / "a/b/out.h5").exists()
+    said = terminal.run("run", "study.py", "-o", "a/b/out.h5", check=2).stderr
+    assert "there is no folder a/b for out.h5" in said
+    assert not (terminal.folder / "a").exists()
 
 
 @needs_root

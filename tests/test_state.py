@@ -10,19 +10,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import pytest
 
 from h5sweep.errors import DamagedError
 from h5sweep.folder import RunFolder
+from h5sweep.held import output_identity
+from h5sweep.merge import merge_run
 from h5sweep.plan import Plan, key_json, plan_product
 from h5sweep.processes import ProcessId, this_process
 from h5sweep.records import FAILURES, Kind, RecordWriter, json_bytes
-from h5sweep.state import (
-    FolderState,
-    Reason,
-    output_identity,
-    read_state,
-)
+from h5sweep.state import FolderState, Reason, read_state
 
 PLAN = plan_product({"farm_id": range(2), "seed": range(3)})
 DEAD = replace(this_process(), start_ticks=1)
@@ -370,31 +368,101 @@ def test_what_the_output_holds_is_done(folder: RunFolder) -> None:
     assert state.counts_by_column()["farm_id"] == [(0, 3, 3), (1, 1, 3)]
 
 
-def remove_output(folder: RunFolder) -> None:
+def test_what_an_output_held_that_is_gone_is_not_done(folder: RunFolder) -> None:
+    """The note about an output counts only while that output is there."""
+    save_merged(folder, [[0, 5]])
+    assert state_of(folder).tasks_done == 6
     folder.output.unlink()
+    assert state_of(folder).tasks_done == 0
 
 
-def change_output(folder: RunFolder) -> None:
-    folder.output.write_bytes(b"another output")
+@pytest.mark.parametrize("content", [b"another output", b""])
+def test_what_is_in_another_file_cannot_be_known(folder: RunFolder, content: bytes) -> None:
+    """A file in place of the output that is none is named; once it is away, records count."""
+    HandMade(folder).done(1)
+    save_merged(folder, [[0, 5]])
+    folder.output.write_bytes(content)
+    with pytest.raises(DamagedError, match="Move it away and give the same command again"):
+        state_of(folder)
+    folder.output.rename(folder.output.with_name("away"))
+    assert state_of(folder).tasks_done == 1
 
 
 def touch_output(folder: RunFolder) -> None:
     os.utime(folder.output, ns=(0, 0))
 
 
+def copy_all(folder: RunFolder) -> None:
+    """As `cp -r` does, which gives every file a new time."""
+    for path in (folder.output, *folder.path.iterdir()):
+        if path.is_file():
+            content = path.read_bytes()
+            path.unlink()
+            path.write_bytes(content)
+
+
+def lose_the_note(folder: RunFolder) -> None:
+    folder.merged_path.unlink()
+
+
 def take_another_plan(folder: RunFolder) -> None:
-    save_merged(folder, [[0, 5]], plan="another")
+    folder.save_plan(Plan(PLAN.columns))
 
 
-@pytest.mark.parametrize("change", [remove_output, change_output, touch_output, take_another_plan])
-def test_what_another_output_held_is_not_done(
-    folder: RunFolder, change: Callable[[RunFolder], None]
+def change_nothing(folder: RunFolder) -> None:
+    pass
+
+
+def change_two_values(folder: RunFolder) -> None:
+    with h5py.File(folder.output, "r+") as file:
+        file["aep"][:2] = 99.0
+
+
+def change_two_keys(folder: RunFolder) -> None:
+    with h5py.File(folder.output, "r+") as file:
+        file["seed"][:2] = [7, 8]
+
+
+def change_two_numbers(folder: RunFolder) -> None:
+    with h5py.File(folder.output, "r+") as file:
+        file["task"][:2] = [1, 0]
+
+
+def drop_two_rows(folder: RunFolder) -> None:
+    with h5py.File(folder.output, "r+") as file:
+        for name in ("task", "farm_id", "seed", "aep", "duration_s", "finished_at", "row_crc32"):
+            values, about = file[name][2:], dict(file[name].attrs)
+            del file[name]
+            file[name] = values
+            if "h5sweep_dtype" in about:
+                file[name].attrs["h5sweep_dtype"] = about["h5sweep_dtype"]
+
+
+@pytest.mark.parametrize(
+    ("change", "done"),
+    [
+        (change_nothing, 6),
+        (touch_output, 6),
+        (copy_all, 6),
+        (lose_the_note, 6),
+        (take_another_plan, 6),
+        (change_two_values, 4),
+        (change_two_keys, 4),
+        (change_two_numbers, 4),
+        (drop_two_rows, 4),
+    ],
+)
+def test_done_is_what_the_output_holds_now(
+    folder: RunFolder, change: Callable[[RunFolder], None], done: int
 ) -> None:
-    """The note about an output counts only for that very output and this plan."""
-    save_merged(folder, [[0, 5]])
-    assert state_of(folder).tasks_done == 6
+    """Without records, a task is done if the output has a row of it whose checksum holds."""
+    records = HandMade(folder)
+    for task in range(6):
+        records.done(task)
+    merge_run(folder)
+    records.path.unlink()
     change(folder)
-    assert state_of(folder).tasks_done == 0
+    assert state_of(folder).tasks_done == done
 
 
 def test_a_note_beyond_the_plan_adds_no_task(folder: RunFolder) -> None:

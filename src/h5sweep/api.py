@@ -48,7 +48,7 @@ class Sweep(Declaration):
         from .settings import PoolSettings, Retries
 
         settings = PoolSettings(
-            workers=workers or default_workers(),
+            workers=default_workers() if workers is None else workers,
             timeout_s=timeout_s,
             memory_bytes=memory_bytes,
             retries=Retries() if retries is None else Retries(retries, retries, retries, retries),
@@ -79,11 +79,9 @@ class Sweep(Declaration):
         return open_output(output)
 
     def _state(self, folder: RunFolder) -> FolderState:
-        from .state import read_state
+        from .expected import read_expected_state
 
-        plan = folder.load_plan() or self.plan
-        assert plan is not None  # only workers declare without a plan
-        return read_state(folder, plan)
+        return read_expected_state(folder, self.plan, f"the sweep {self.name}")
 
 
 def sweep(

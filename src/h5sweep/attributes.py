@@ -82,17 +82,12 @@ def is_decoding(name: str, value: Any) -> bool:
     return is_time or name in _DECODING
 
 
-def disagreements(attributes: Attributes, units: Mapping[str, str]) -> Iterator[str]:
-    """What to say if attributes of merged files may not fit what is computed now, in `units`."""
+def decoding_texts(attributes: Attributes) -> Iterator[str]:
+    """What to say if attributes of merged files may not fit what is computed now."""
     for column, about in attributes.items():
         for name, value in about.items():
             text = "" if value is None else attribute_text(value)
-            if text and name == "units" and units.get(column, text) != text:
-                yield (
-                    f"{column} is in {units[column]} by the study and was in {text} in files that "
-                    "were merged: the output says what the study says, of their results too"
-                )
-            elif text and is_decoding(name, value):
+            if text and is_decoding(name, value):
                 yield (
                     f"{column} has the {name} {text} of files that were merged, which readers "
                     "apply to what is computed now as well: return such values, or give another -o"

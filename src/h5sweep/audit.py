@@ -70,7 +70,7 @@ class AuditEntry:
 
     output: str
     output_size_bytes: int
-    output_identity: Sequence[int] | None  # as state.output_identity tells it
+    output_identity: Sequence[int] | None  # as held.output_identity tells it
     way: str  # columns, groups, both, sweep
     time: str
     duration_s: float

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from .adopt import tasks_of_output
 from .columns import DataColumn, Layout, Variant
 from .output import OutputReader, OutputSource, damaged_rows
+from .output_tasks import tasks_of_output
 from .records import Kind
 from .sources import OLD_OUTPUT, Cells, Part, RecordSource, Rows, spans
 from .state import IN_OUTPUT, FolderState
@@ -29,14 +29,17 @@ class Sources:
         self._old = OutputSource(old) if old is not None else None
         kinds = np.frombuffer(state.kinds, np.uint8)
         is_kept = kinds == IN_OUTPUT
-        self.damaged_tasks = np.empty(0, np.int64)
-        if old is not None and is_kept.any():
+        self.damaged_tasks: Array = np.empty(0, np.int64)  # of which the old output has a bad row
+        if old is not None:
             tasks_of_rows = tasks_of_output(old, state.plan)
-            damaged = tasks_of_rows[damaged_rows(old)]
-            self.damaged_tasks = damaged[is_kept[damaged]]
+            is_bad = ~_are_held(state)[tasks_of_rows]
+            if is_kept.any():
+                is_bad[damaged_rows(old)] = True
+            self.damaged_tasks = tasks_of_rows[is_bad]
             is_kept[self.damaged_tasks] = False
         tasks = np.flatnonzero((kinds == Kind.DONE) | is_kept)
         self.rows = Rows.empty(tasks)
+        self.lost_tasks = np.setdiff1d(self.damaged_tasks, tasks)
         self._take_stretches(state)
         self._locate_records(state)
         if old is not None and is_kept.any():
@@ -163,6 +166,14 @@ class Sources:
 
 def _first_row(cells: Cells) -> int:
     return cells.first_row
+
+
+def _are_held(state: FolderState) -> Array:
+    """Which tasks have a row in the old output that was found to be sound when it was noted."""
+    are_held = np.zeros(len(state.plan), bool)
+    for first, last in state.held.ranges:
+        are_held[first : last + 1] = True
+    return are_held
 
 
 def _arrays(state: FolderState) -> tuple[Array, Array, Array]:

@@ -24,6 +24,7 @@ from .contents import INIT, Style, indexed_table
 from .errors import ChangedError, DamagedError, UsageError
 from .findings import State
 from .folder import RunFolder
+from .held import output_identity
 from .inputs import Input
 from .live import identity_of
 from .lock import holding_output
@@ -38,7 +39,7 @@ from .quarantine import (
     read_quarantines,
 )
 from .records import RecordFile
-from .state import LOCK_SILENT_S, output_identity
+from .state import LOCK_SILENT_S
 from .units import count_text
 
 if TYPE_CHECKING:
@@ -414,7 +415,7 @@ class _Finder:
         plan, merged = self.folder.load_plan(), self.folder.load_merged()
         is_known = plan is not None and plan.tasks_shared_with(merged.get("plan"))
         if not is_known or merged["output"] != output_identity(self.folder.output):
-            # Without that note `status` would not count the rows of the output.
+            # Without that note `status` would have to read all rows of the output each time.
             return (
                 "the run folder does not know the output as it is now: "
                 f"h5sweep merge {self.folder.output}"

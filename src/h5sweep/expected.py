@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
 from .errors import UsageError
-from .folder import RunFolder
-from .plan import Plan, plan_list
+from .folder import Declared, RunFolder
+from .plan import Plan, plan_list, types_text
 from .state import FolderState, read_state
 from .study import load_study
 
@@ -20,59 +21,61 @@ def load_expected(path: Path, sweep_name: str | None) -> Plan:
     return plan
 
 
-def find_missing(folder: RunFolder, expected: Plan | None) -> tuple[FolderState, list[int]]:
-    """The state of a run folder, and its tasks that should have a result and have none.
+def read_expected_state(
+    folder: RunFolder, expected: Plan | None = None, by: str = "what --expect names"
+) -> FolderState:
+    """The state of a run folder; what is missing in it is what `expected` has, if that is given.
 
-    UsageError if nobody has said which tasks there should be, or if `expected` is over other
-    parameters than the results.
+    UsageError if `expected` is over other parameters than the results; `by` says who expects it.
     """
-    if expected is None:
-        return _find_declared(folder)
     plan = folder.load_plan()
-    known = expected if plan is None else _extended(plan, expected, folder)
-    state = read_state(folder, known, declared_only=False)
-    _check_same_names(state, expected)
-    # The folder may know tasks besides, which nobody expects.
-    tasks = [t for t in state.missing_tasks() if expected.number(known.key(t)) is not None]
-    return state, tasks
+    if expected is None:
+        return read_state(folder, plan or Plan(()))
+    known = expected if plan is None else _extended(plan, expected, by, folder)
+    state = read_state(folder, known, declared=declared_by(by, known, expected))
+    _check_same_types(state, expected, by)
+    return state
 
 
-def _find_declared(folder: RunFolder) -> tuple[FolderState, list[int]]:
-    state = read_state(folder, folder.load_plan() or Plan(()))
-    tasks = list(state.missing_tasks())
-    if not tasks and not (folder.plan_path.exists() and folder.sweep_path.exists()):
-        raise UsageError(
-            f"what is missing in {folder.output} cannot be known, because no run has said which "
-            "tasks there should be: say it with --expect study.py or --expect tasks.csv"
-        )
-    return state, tasks
+def require_declared(state: FolderState, folder: RunFolder) -> None:
+    """Raise UsageError if nobody has said which tasks there should be and none is known to lack."""
+    if state.is_declared or any(True for _ in state.missing_tasks()):
+        return
+    raise UsageError(
+        f"what is missing in {folder.output} cannot be known, because no run has said which "
+        "tasks there should be: say it with --expect study.py or --expect tasks.csv"
+    )
 
 
-def _extended(plan: Plan, expected: Plan, folder: RunFolder) -> Plan:
+def declared_by(who: str, plan: Plan, wanted: Plan) -> Declared:
+    """The declaration that of all tasks of `plan` those of `wanted` should be there."""
+    without = [] if len(plan) == len(wanted) else plan.numbers_beyond(wanted)
+    # Numbers without a gap have the same distance to their places.
+    groups = groupby(enumerate(without), lambda placed: placed[1] - placed[0])
+    stretches = [[number for _, number in group] for _, group in groups]
+    return Declared(who, plan.id, [[numbers[0], numbers[-1]] for numbers in stretches])
+
+
+def _extended(plan: Plan, expected: Plan, by: str, folder: RunFolder) -> Plan:
     """The plan on disk, whose numbers stay, and behind it what else is expected."""
-    if _types(plan) != _types(expected):
+    if plan.types != expected.types:
         raise UsageError(
-            f"the plan on disk is over {_types_text(plan)}, what --expect names is over "
-            f"{_types_text(expected)}: name a study or CSV of {folder.output}"
+            f"the plan on disk is over {types_text(plan.types)}, {by} is over "
+            f"{types_text(expected.types)}: name a study or CSV of {folder.output}"
         )
     return plan.extended(expected)[0]
 
 
-def _types(plan: Plan) -> dict[str, str]:
-    return {column.name: column.type for column in plan.columns}
-
-
-def _types_text(plan: Plan) -> str:
-    return ", ".join(f"{name} ({type_name})" for name, type_name in _types(plan).items())
-
-
-def _check_same_names(state: FolderState, expected: Plan) -> None:
+def _check_same_types(state: FolderState, expected: Plan, by: str) -> None:
     """Raise UsageError if results were recorded, but none under keys as they are expected."""
-    if state.tasks_done or not state.beyond_plan:
+    if state.tasks_done or not state.left_out or state.beyond_plan:
         return
-    recorded = state.beyond_plan[0][0]
-    if set(recorded) != set(expected.names):
-        raise UsageError(
-            f"the results are recorded over {', '.join(recorded)}, what --expect names is over "
-            f"{', '.join(expected.names)}: name a study or CSV with the same parameters"
-        )
+    key = state.left_out[0][0]
+    ours, theirs = ", ".join(key), ", ".join(expected.names)
+    if key.keys() == expected.types.keys():
+        ours = types_text({name: type(value).__name__ for name, value in key.items()})
+        theirs = types_text(expected.types)
+    raise UsageError(
+        f"the results are recorded over {ours}, {by} is over {theirs}: name a study or CSV with "
+        "the same parameters"
+    )

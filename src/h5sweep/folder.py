@@ -2,7 +2,7 @@
 
     README.txt      what this folder is, for whoever finds it
     plan.jsonl      every task's key, by number; only ever grows
-    sweep.json      the sweep: its name, dims, units, where its code lies, who ran it
+    sweep.json      the sweep: who declared which tasks, dims, units, where its code lies
     lock            who is running it now
     merged.json     which tasks the output held after the last merge
     records/        one record file per process that ever worked here
@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from .plan import Plan
 
 SUFFIX = ".run"
 RECORDS_SUFFIX = ".records"
+_README_NAME = "README.txt"
 
 README = """\
 This folder belongs to {output}, the output beside it. It was made by h5sweep.
@@ -44,6 +47,22 @@ plan.jsonl    every task's key, by number        records/   the results, one fil
 sweep.json    what is run, by whom, with what    logs/      what the tasks printed
 lock          who is running it now              merged.json   which tasks the output holds
 """
+
+
+@dataclass(frozen=True)
+class Declared:
+    """That somebody has said which tasks there should be: all of a plan but those in `without`."""
+
+    by: str  # the sweep, or what --expect named
+    plan: str
+    without: list[list[int]]  # [first, last] pairs of task numbers
+
+    def as_json(self) -> dict[str, Any]:
+        return {"by": self.by, "plan": self.plan, "without": self.without}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Declared:
+        return cls(value["by"], value["plan"], value["without"])
 
 
 @dataclass(frozen=True)
@@ -96,13 +115,45 @@ class RunFolder:
     def exists(self) -> bool:
         return self.path.is_dir()
 
+    @contextmanager
+    def created(self) -> Iterator[None]:
+        """Have the folder there; what a command made that is refused goes with the error."""
+        had_folder = self.exists()
+        self.create()
+        try:
+            yield
+        except BaseException:
+            if not had_folder:
+                self._remove_unused()
+            raise
+
+    def _remove_unused(self) -> None:
+        """Remove the folder if no process has begun anything in it."""
+        with suppress(OSError):  # such as that somebody else has, just now
+            self.logs_path.rmdir()
+            self.records_path.rmdir()
+            notes = (self.plan_path, self.sweep_path, self.merged_path, self.lock_path)
+            for path in (*notes, self.path / _README_NAME):
+                path.unlink(missing_ok=True)
+            self.path.rmdir()
+
     def create(self) -> None:
         """Make the folder and what belongs in it, durably; harmless if it is there."""
+        self.require_place()
         for path in (self.path, self.records_path, self.logs_path):
             durable.make_folder(path)
         # Many processes may come here at once, and this file is for people only: the first writes.
-        with suppress(FileExistsError), (self.path / "README.txt").open("x") as readme:
+        with suppress(FileExistsError), (self.path / _README_NAME).open("x") as readme:
             readme.write(README.format(output=self.output.name))
+
+    def require_place(self) -> None:
+        """Raise UsageError if there is no folder for the output: its name may be misspelt."""
+        place = self.output.parent
+        if not place.is_dir():
+            raise UsageError(
+                f"there is no folder {place} for {self.output.name}: correct the name, "
+                f"or make it first: mkdir -p {shlex.quote(str(place))}"
+            )
 
     def new_record_path(self, role: str) -> Path:
         """A name no record file has had, for `role`: worker, run, recorder."""
@@ -144,6 +195,11 @@ class RunFolder:
     def load_sweep(self) -> dict[str, Any]:
         """What is known about the sweep; empty before its first run."""
         return _load_json(self.sweep_path)
+
+    def load_declared(self) -> Declared | None:
+        """Which tasks there should be; None if no run has said so."""
+        about = self.load_sweep().get("declared")
+        return None if about is None else Declared.from_json(about)
 
     def save_sweep(self, about: dict[str, Any]) -> None:
         durable.replace_text(self.sweep_path, json.dumps(about, indent=1) + "\n")

@@ -22,7 +22,7 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from . import durable
-from .adopt import number_all, tasks_of_output
+from .adopt import number_all
 from .audit import Conflict
 from .contents import Style
 from .errors import ConflictError, UsageError
@@ -43,6 +43,7 @@ from .inputs import Input, OnConflict, Survey, Taken, xxh3_of
 from .key_rule import KeyRow, KeyRule
 from .keys import as_type
 from .output import OutputReader
+from .output_tasks import tasks_of_output
 from .places import absolute
 from .plan import Key, Plan, Value, key_text, value_json
 from .processes import this_process

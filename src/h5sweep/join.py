@@ -99,6 +99,7 @@ class _FilesMerge:
         self.output = _resolved(self.given_output)
         self.survey = Survey()
         self.notes: list[str] = []
+        RunFolder(self.output).require_place()
         _require_outside(self.output, self.paths)
         inputs = self.survey.look_at_all(self.paths, leave_out=self._own_files())
         self.notes += _notes_on_links(self.survey.linked_folders, self.paths)
@@ -214,8 +215,8 @@ class _FilesMerge:
         # Records and rows; what an earlier try has recorded is not recorded again.
         recorded = sum(path.stat().st_size for path in folder.record_paths())
         durable.require_space(self.output, 2 * sum(one.size_bytes for one in good) - recorded)
-        folder.create()
         with (
+            folder.created(),
             holding(folder.lock_path, tell=self.tell),
             self._without_foreign_output(),
             _folder_apart(folder) as apart,

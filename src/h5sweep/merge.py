@@ -41,12 +41,14 @@ from .output import (
     rows_hold,
     same_bits,
 )
+from .output_tasks import ranges_of
 from .output_writer import OutputWriter, compact_key_column, key_column
 from .plan import RESERVED_NAMES, key_text
 from .sources import OLD_OUTPUT
-from .state import FolderState, Scanner
+from .state import FolderState, Scanner, left_out_text
 from .stretches import scan_heads, scan_stretches
 from .text_heap import RepeatedTexts
+from .units import count_text
 from .values import Array
 
 Progress = Callable[[int, int], None]
@@ -129,7 +131,7 @@ def _merge_scanned(
             old.close()
     # Before the note: without it the next run merges again, and leaves its entry then.
     note_entry(folder.output, merge.audit_entry(time.monotonic() - begun))
-    note_merged(folder, state.plan, merge.rows.tasks, **details)
+    note_merged(folder, state.plan, ranges_of(merge.rows.tasks), **details)
     return merge.report()
 
 
@@ -177,8 +179,19 @@ class _Merge:
         sizes = [column.row_bytes for column in columns]
         self._rows_are_alike = all(sizes) and sum(sizes) <= _LARGEST_ROW_BYTES
         self._is_verbatim = self._sources.are_verbatim(columns)
-        self._notes += notes + self._dimensions.notes
+        self._notes += notes + self._dimensions.notes + self._notes_on_labels()
         self._starts = {name: np.cumsum(sizes) - sizes for name, sizes in counts.items()}
+
+    def _notes_on_labels(self) -> list[str]:
+        """What the sweep says of results that there are not."""
+        results = dict.fromkeys(column.source_name for column in self.columns)
+        known = {*results, *self.plan.names}
+        return [
+            f"{what} names {name}, which is not a result; results are {', '.join(results)}"
+            for what in ("units", "dims")
+            for name in (self._sweep.get(what) or {})
+            if results and name not in known
+        ]
 
     def require_space(self) -> None:
         """Raise StorageError if the output surely does not fit, before anything is written."""
@@ -283,13 +296,16 @@ class _Merge:
             self._notes += [f"{reason}; the old output is kept as {aside}" for reason in reasons]
 
     def _reasons_to_keep_old(self) -> list[str]:
-        damaged, strangers = self._sources.damaged_tasks, self.old.strangers() if self.old else []
+        damaged, lost = self._sources.damaged_tasks, self._sources.lost_tasks
+        strangers = self.old.strangers() if self.old else []
         reasons = []
         if len(damaged):
             key = key_text(self.plan.key(int(damaged[0])))
+            lacking = f"; {count_text(len(lost), 'task')} of them must be run again"
             reasons.append(
-                f"the checksum of {len(damaged):,} of the rows that only the old output had did "
-                f"not hold, first that of {key}: they are left out and have to be run again"
+                f"{count_text(len(damaged), 'row')} of the old output did not have the right "
+                f"checksum or key, first that of {key}: not taken over"
+                f"{lacking if len(lost) else ''}"
             )
         if strangers:
             reasons.append(f"{', '.join(strangers)} in the old output did not come from the sweep")
@@ -301,7 +317,7 @@ class _Merge:
             tasks_merged=len(self.rows),
             tasks_planned=len(self.plan),
             tasks_kept=int((self.rows.source == OLD_OUTPUT).sum()),
-            tasks_left_out=len(self.state.beyond_plan) + len(self._sources.damaged_tasks),
+            tasks_left_out=len(self.state.left_out) + len(self._sources.lost_tasks),
             failures=len(self._failures["task"]),
             size_bytes=self.folder.output.stat().st_size,
             notes=tuple(self._notes),
@@ -443,12 +459,8 @@ def _notes_on_records(state: FolderState) -> list[str]:
         )
     if state.duplicates:
         notes.append(f"{state.duplicates:,} results were there more than once: the newest is kept")
-    if state.beyond_plan:
-        key, place = state.beyond_plan[0]
-        notes.append(
-            f"{len(state.beyond_plan):,} recorded under other parameters than the rest and left "
-            f"out, first {key_text(key)} in {state.paths[place.file].name}"
-        )
+    if state.left_out:
+        notes.append(left_out_text(state))
     return notes
 
 

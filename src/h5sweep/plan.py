@@ -88,6 +88,11 @@ class Plan:
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
+    @property
+    def types(self) -> dict[str, str]:
+        """The name of each parameter's type."""
+        return {column.name: column.type for column in self.columns}
+
     def tasks_shared_with(self, plan_id: object) -> int:
         """How many tasks have the same numbers in the plan with this id; 0 if it is no relative."""
         return len(self) if plan_id == self.id else dict[object, int](self.earlier).get(plan_id, 0)
@@ -148,13 +153,11 @@ class Plan:
         return Plan(tuple(by_name[name] for name in names), self.id, self.earlier)
 
     def _check_same_parameters(self, wanted: Plan) -> None:
-        mine = {column.name: column.type for column in self.columns}
-        theirs = {column.name: column.type for column in wanted.columns}
-        if mine == theirs:
+        if self.types == wanted.types:
             return
         raise UsageError(
-            f"the plan on disk is over {_describe_types(mine)}, this sweep is over "
-            f"{_describe_types(theirs)}: choose another output with -o"
+            f"the plan on disk is over {types_text(self.types)}, this sweep is over "
+            f"{types_text(wanted.types)}: choose another output with -o"
         )
 
     def to_json(self) -> str:
@@ -256,6 +259,11 @@ def check_signature(function: Callable[..., object], names: Iterable[str]) -> No
 def key_text(key: Mapping[str, object]) -> str:
     """A key as people read it: `farm_id=3, farm_type=offshore, seed=42`."""
     return ", ".join(f"{name}={value}" for name, value in key.items())
+
+
+def types_text(types: Mapping[str, str]) -> str:
+    """Parameters and their types as people read them: `farm_id (int), farm_type (str)`."""
+    return ", ".join(f"{name} ({type_name})" for name, type_name in types.items())
 
 
 def key_json(key: Mapping[str, Value]) -> str:
@@ -425,10 +433,6 @@ def _joined(mine: Column, theirs: Column, new_rows: array[int]) -> Column:
     return Column(mine.name, mine.type, tuple(codes_by_value), mine.codes + added)
 
 
-def _describe_types(types: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} ({type_name})" for name, type_name in types.items())
-
-
 def _crc32(text: str) -> int:
     return zlib.crc32(text.encode())
 
@@ -463,4 +467,5 @@ __all__ = [
     "key_text",
     "plan_list",
     "plan_product",
+    "types_text",
 ]

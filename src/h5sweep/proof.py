@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .adopt import tasks_of_output
 from .output import OutputReader, OutputSource
+from .output_tasks import tasks_of_output
 from .plan import Plan, key_text
 from .records import KIND, TASK, Kind, RecordFile, Scan
 from .sources import Part, RecordSource, Rows, spans

@@ -16,9 +16,12 @@ from typing import Any
 from .durable import SYNC_INTERVAL_S
 from .errors import StorageError, UsageError
 from .folder import RunFolder
-from .plan import Value, check_names, checked_value, key_json
+from .plan import Plan, Value, check_names, checked_value, key_json, key_text
 from .records import NO_TASK, Kind, RecordWriter
+from .unplanned import fitted_key, misfit_text, types_of_keys
 from .values import ResultEncoder, result_header
+
+_WIDER = {"int": "float"}
 
 
 class Recorder:
@@ -32,7 +35,7 @@ class Recorder:
     its own, also one that was forked from a process with an open recorder; threads may share one.
     """
 
-    _names: frozenset[str] | None
+    _types: dict[str, str] | None
 
     def __init__(self, output: str | os.PathLike[str]) -> None:
         self._folder = RunFolder.of(Path(output).absolute())
@@ -73,14 +76,18 @@ class Recorder:
             self._is_dirty = True
 
     def _check_alike(self, key: dict[str, Value]) -> None:
-        """Refuse a key over other parameters than the plan, or than this recorder's first key."""
-        if self._names is None:
+        """Refuse a key that is not like those of the plan, or like this recorder's first one.
+
+        Without a plan a number may be an int once and a float once: then they are all floats.
+        """
+        if self._types is None:
             plan = self._folder.load_plan()
-            self._names = frozenset(plan.names if plan is not None else key)
-        if self._names != key.keys():
+            types = types_of_keys(plan or Plan(()), [key])
+            self._types = types if plan else {n: _WIDER.get(t, t) for n, t in types.items()}
+        if fitted_key(key, self._types) is None:
             raise UsageError(
-                f"the key has {', '.join(key)}, and results here are under "
-                f"{', '.join(sorted(self._names))}: record it into another output"
+                f"{key_text(key)} is not like the other keys: {misfit_text(key, self._types)}. "
+                "Correct it, or record it into another output"
             )
 
     def close(self) -> None:
@@ -98,7 +105,7 @@ class Recorder:
         self._records: RecordWriter | None = None
         self._encoders: dict[tuple[str, ...], ResultEncoder] = {}
         self._trouble: StorageError | None = None
-        self._names = None
+        self._types = None
         self._is_dirty = False
 
     def _open_file(self) -> RecordWriter:

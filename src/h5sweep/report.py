@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from .pace import Pace, RunningTask
 from .plan import Key, Value, key_text, plain_value
 from .processes import ProcessId
 from .records import FINISHED_AT
-from .state import Failure, FolderState, Missing
+from .state import Failure, FolderState, Missing, left_out_text
 from .units import count_text, cut_middle
 
 STATUS_SCHEMA = "h5sweep.status/1"
@@ -62,8 +63,7 @@ class Run:
 
     @classmethod
     def of(cls, owner: ProcessId | None, since: float | None = None) -> Run:
-        alive = False if owner is None else owner.is_alive()
-        return cls(alive, owner, None if alive is False else since)
+        return cls() if owner is None else cls(owner.is_alive(), owner, since)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Status:
 
     output: str
     output_exists: bool
-    has_plan: bool
+    is_declared: bool
     run: Run
     tasks: int
     done: int
@@ -81,11 +81,14 @@ class Status:
     damaged_records: int
     unreadable_files: int
     beyond_plan: int
+    left_out: int
+    left_out_text: str
     pace: Pace
     columns: dict[str, list[tuple[Value, int, int]]]
 
     @property
     def missing(self) -> int:
+        """How many tasks are known to lack a result that counts."""
         return self.tasks - self.done
 
     @property
@@ -94,14 +97,19 @@ class Status:
         return None if self.pace.per_s is None else 3600 * self.pace.per_s
 
     @property
+    def waits(self) -> bool:
+        """Whether there is anything to run."""
+        return self.missing > self.left_out
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing is recorded, nor said what should be."""
-        return not self.has_plan and not self.tasks
+        return not self.is_declared and not self.tasks
 
     @property
     def is_complete(self) -> bool:
-        """Whether every task that is known has a result."""
-        return not self.missing and not self.is_empty
+        """Whether it was said which tasks there should be, and every result counts."""
+        return self.is_declared and not self.missing
 
 
 def status_of(
@@ -114,6 +122,7 @@ def status_of(
 ) -> Status:
     """Sum a state up; key columns of more than `most_values` values are left out."""
     beyond_plan = _count_keys(key for key, _ in state.beyond_plan)
+    left_out = _count_keys(key for key, _ in state.left_out)
     running = tuple(
         Running(task, state.plan.key(task), process, since)
         for task, (process, since) in sorted(state.running.items())
@@ -121,22 +130,24 @@ def status_of(
     return Status(
         output=output,
         output_exists=output_exists,
-        has_plan=bool(state.plan.names),
+        is_declared=state.is_declared,
         run=run or Run(),
-        tasks=state.tasks_total + beyond_plan,
+        tasks=state.tasks_total + beyond_plan + left_out,
         done=state.tasks_done + beyond_plan,
         failed=state.tasks_failed,
         running=running,
         damaged_records=len(state.damages),
         unreadable_files=len(state.unreadable),
         beyond_plan=beyond_plan,
+        left_out=left_out,
+        left_out_text=left_out_text(state) if left_out else "",
         pace=_pace_of(state, running, run.since if run else None),
         columns=state.counts_by_column(most_values),
     )
 
 
 def _pace_of(state: FolderState, running: Iterable[Running], begun: float | None) -> Pace:
-    """How fast the run goes that began at `begun`; None if none is going on."""
+    """How fast the run goes that began at `begun`."""
     now = time.time()
     begun = now if begun is None else begun
     done = [task for task, at in enumerate(state.finished_at) if at >= begun]
@@ -187,7 +198,7 @@ def _status_lines(
 
 
 def _summary_lines(status: Status, width: int | None) -> Iterator[str]:
-    waiting = status.missing - status.failed - len(status.running)
+    waiting = status.missing - status.failed - len(status.running) - status.left_out
     counts = {"failed": status.failed, "running": len(status.running), "waiting": waiting}
     if parts := [f"{count:,} {what}" for what, count in counts.items() if count > 0]:
         yield ", ".join(parts)
@@ -201,15 +212,17 @@ def _summary_lines(status: Status, width: int | None) -> Iterator[str]:
         files = count_text(status.unreadable_files, "record file")
         yield f"{files} whose beginning cannot be read"
     if status.beyond_plan:
-        beyond = " beyond the plan" if status.has_plan else ""
+        beyond = " beyond the plan" if status.is_declared else ""
         yield f"{count_text(status.beyond_plan, 'result')}{beyond} not merged yet"
+    if status.left_out:
+        yield status.left_out_text
 
 
 def _head_line(status: Status) -> str:
     if status.is_empty:
         return f"{status.output}: nothing is recorded yet"
-    if not status.has_plan:
-        return f"{status.output}: {status.done:,} done; of how many, only a plan could say"
+    if not status.is_declared:
+        return f"{status.output}: {status.done:,} done; of how many, no run has said"
     share = 100 * status.done / max(status.tasks, 1)
     return f"{status.output}: {status.done:,} of {status.tasks:,} done ({share:.1f} %)"
 
@@ -221,17 +234,26 @@ def _column_lines(status: Status, most: int, width: int | None) -> Iterator[str]
         yield f"  {name}"
         by_share = sorted(range(len(counts)), key=lambda place: _share(counts[place]))
         for place in sorted(by_share[:most]):
-            yield _value_line(*counts[place], width)
+            if status.is_declared:
+                yield _value_line(*counts[place], width)
+            else:
+                yield _count_line(*counts[place][:2], width)
         if rest := [_share(counts[place]) for place in by_share[most:]]:
-            yield f"    {'…':>{VALUE_WIDTH}}  {len(rest):,} more, {_share_words(rest)}"
+            words = f", {_share_words(rest)}" if status.is_declared else ""
+            yield f"    {'…':>{VALUE_WIDTH}}  {len(rest):,} more{words}"
 
 
 def _value_line(value: Value, done: int, total: int, width: int | None) -> str:
     """One value of a key column; to fit a width, first the bar is shortened."""
-    text = str(value) if width is None else cut_middle(str(value), VALUE_WIDTH)
-    counts = f"    {text:>{VALUE_WIDTH}}  {done:>9,} of {total:<9,} "
+    counts = f"{_count_line(value, done, width)} of {total:<9,} "
     room = BAR_WIDTH if width is None else min(BAR_WIDTH, max(width - len(counts), 0))
     return counts + _bar(done, total, room)
+
+
+def _count_line(value: Value, done: int, width: int | None) -> str:
+    """The same where nobody has said how many there should be."""
+    text = str(value) if width is None else cut_middle(str(value), VALUE_WIDTH)
+    return f"    {text:>{VALUE_WIDTH}}  {done:>9,}"
 
 
 def _share(count: tuple[object, int, int]) -> float:
@@ -258,14 +280,19 @@ def _closing_lines(status: Status) -> Iterator[str]:
         yield f"a run is going on ({run.process})"
     elif run.alive is None:
         yield f"a run may be going on ({run.process}); that cannot be seen from here"
-    elif status.missing:
+    elif status.is_declared and status.waits:
         yield "no run is going on: give the run command again"
-    if status.missing:
-        yield f"next: h5sweep missing {status.output} lists what is missing, and why"
-    elif run.alive is False and not status.is_empty:
-        is_merged = status.output_exists and not status.beyond_plan
-        merge = f"next: h5sweep merge {status.output} makes the output"
-        yield "complete" if is_merged else merge
+    name = shlex.quote(status.output)
+    if status.waits:
+        yield f"next: h5sweep missing {name} lists what is missing, and why"
+    elif run.alive is not False or status.is_empty:
+        return
+    elif status.beyond_plan or not status.output_exists:
+        yield f"next: h5sweep merge {name} makes the output"
+    elif status.is_complete:
+        yield "complete"
+    elif not status.is_declared:
+        yield f"next: h5sweep missing {name} --expect TASKS (a study or CSV) lists what is missing"
 
 
 def status_json(status: Status) -> str:
@@ -274,6 +301,7 @@ def status_json(status: Status) -> str:
         "schema": STATUS_SCHEMA,
         "output": status.output,
         "output_exists": status.output_exists,
+        "declared": status.is_declared,
         "tasks": status.tasks,
         "done": status.done,
         "failed": status.failed,
@@ -282,10 +310,11 @@ def status_json(status: Status) -> str:
             {"task": r.task, "key": _plain_key(r.key), "since": r.since} | _plain_process(r.process)
             for r in status.running
         ],
-        "missing": status.missing,
+        "missing": status.missing if status.is_declared else None,
         "damaged_records": status.damaged_records,
         "unreadable_files": status.unreadable_files,
         "results_beyond_plan": status.beyond_plan,
+        "results_left_out": status.left_out,
         "per_hour": status.per_hour,
         "columns": {
             name: [

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
-import inspect
 import math
 import os
 import signal
@@ -17,10 +15,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from . import provenance
-from .adopt import adopt_output, is_up_to_date, ranges_of
-from .attributes import disagreements
-from .errors import InterruptedRunError, StorageError, WrongFolderError
+from .adopt import is_up_to_date
+from .declare import declare_sweep, require_own_folder
+from .errors import InterruptedRunError, StorageError
 from .folder import RunFolder
 from .launch import LaunchOrder
 from .lock import holding
@@ -33,7 +30,7 @@ from .records import Damage, RecordFile, RecordWriter
 from .settings import PoolSettings
 from .state import FolderState, read_state
 from .stretches import scan_stretches
-from .study import Declaration, source_of
+from .study import Declaration
 from .units import count_text, duration_text
 from .worker import failure_header
 
@@ -100,24 +97,26 @@ def run_sweep(
     assert declaration.plan is not None  # only workers declare without a plan
     folder = RunFolder.of(output)
     reference = declaration.reference()
-    _check_belongs(folder, declaration)
+    require_own_folder(folder, declaration)
     order = LaunchOrder(str(folder.output.absolute()), reference, _threads_each(settings))
-    with _naming_next_step():
-        folder.create()
-        with holding(folder.lock_path, tell=display.say), Pool(order, settings) as pool:
-            if not folder.plan_path.exists() and not folder.output.exists():
-                pool.warm_up(len(declaration.plan))
-            plan = _prepare_plan(folder, declaration, display)
-            _wait_for_orphans(folder)
-            state = read_state(folder, plan, scan=scan_stretches)
-            _say_damage(state, display)
-            wanted = list(state.missing_tasks())
-            display.say(f"{state.tasks_done:,} kept, {len(wanted):,} to do")
-            tally = _run_tasks(pool, wanted, folder, state, display, grace_s)
-            merged = None
-            if merge and (compress or not is_up_to_date(folder, plan)):
-                merged = _merge(folder, compress, display)
-            return _report(folder, state, wanted, tally, merged)
+    with (
+        _naming_next_step(),
+        folder.created(),
+        holding(folder.lock_path, tell=display.say),
+        Pool(order, settings) as pool,
+    ):
+        if not folder.plan_path.exists() and not folder.output.exists():
+            pool.warm_up(len(declaration.plan))
+        _wait_for_orphans(folder)
+        state = declare_sweep(folder, declaration, display.say)
+        _say_damage(state, display)
+        wanted = list(state.missing_tasks())
+        display.say(f"{state.tasks_done:,} kept, {len(wanted):,} to do")
+        tally = _run_tasks(pool, wanted, folder, state, display, grace_s)
+        merged = None
+        if merge and (compress or not is_up_to_date(folder, state.plan)):
+            merged = _merge(folder, compress, display)
+        return _report(folder, state, wanted, tally, merged)
 
 
 @contextmanager
@@ -139,71 +138,6 @@ def _remedy(error: StorageError) -> str:
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return "Choose another output with -o, or make that writable"
     return "See to that"
-
-
-def _check_belongs(folder: RunFolder, declaration: Declaration) -> None:
-    """Raise WrongFolderError if the run folder is another sweep's."""
-    name = folder.load_sweep().get("name") if folder.exists() else None
-    if name is not None and name != declaration.name:
-        raise WrongFolderError(
-            f"{folder.path} belongs to the sweep {name!r}, not to {declaration.name!r}: choose "
-            f"another output with -o, or, if you renamed the function, write the new name "
-            f"into {folder.sweep_path}"
-        )
-
-
-def _prepare_plan(folder: RunFolder, declaration: Declaration, display: Display) -> Plan:
-    """Bring the plan on disk up to what is declared; its numbers stay as they are."""
-    declared = declaration.plan
-    assert declared is not None  # checked by run_sweep
-    stored = folder.load_plan()
-    plan = declared if stored is None else stored.extended(declared)[0]
-    if stored is not None and len(plan) > len(stored):
-        display.say(f"the sweep has grown by {count_text(len(plan) - len(stored), 'task')}")
-    if plan is not stored:
-        folder.save_plan(plan)
-    plan = adopt_output(folder, plan)
-    undeclared = [] if len(plan) == len(declared) else plan.numbers_beyond(declared)
-    if undeclared:
-        display.say(
-            f"{count_text(len(undeclared), 'task')} of earlier runs no longer declared; results "
-            "stay, nothing of it is run"
-        )
-    _save_sweep(folder, declaration, display, {"plan": plan.id, "tasks": ranges_of(undeclared)})
-    return plan
-
-
-def _save_sweep(
-    folder: RunFolder, declaration: Declaration, display: Display, undeclared: dict[str, Any]
-) -> None:
-    """Note what is run, with what, by whom; say so if the code is not what it was."""
-    source = inspect.getsource(declaration.function)
-    digest = hashlib.sha256(source_of(declaration.function).encode()).hexdigest()
-    earlier = folder.load_sweep()
-    known = earlier.get("source_sha256")
-    if known not in (None, digest):
-        display.say(
-            f"{declaration.name} is not the code it was in earlier runs; their results are kept "
-            "(for a fresh start choose another output with -o)"
-        )
-    attributes = earlier.get("attributes") or {}  # those of files that were merged
-    for text in disagreements(attributes, declaration.units):
-        display.say(text)
-    study = Path(declaration.reference().path)
-    about = provenance.describe(study)
-    folder.save_sweep(
-        {
-            "name": declaration.name,
-            "study": str(study),
-            "dims": declaration.dims,
-            "units": declaration.units,
-            "attributes": attributes,
-            "source": source,
-            "source_sha256": digest,
-            "undeclared": undeclared,
-            **about,
-        }
-    )
 
 
 def _wait_for_orphans(folder: RunFolder) -> None:
@@ -413,14 +347,14 @@ def _report(
     tally: Tally,
     merged: MergeReport | None,
 ) -> RunReport:
-    if tally.done == len(wanted):
+    if tally.done == len(wanted) and not (merged and merged.tasks_left_out):
         tasks_done = before.tasks_done + tally.done
         tasks_failed = len(before.failures.keys() - set(wanted))
         tasks_missing = 0
     else:
         after = read_state(folder, before.plan, scan=scan_stretches)
         tasks_done, tasks_failed = after.tasks_done, after.tasks_failed
-        tasks_missing = sum(not after.is_done(task) for task in wanted)
+        tasks_missing = sum(1 for _ in after.missing_tasks())
     return RunReport(
         folder.output,
         tasks_total=before.tasks_total,

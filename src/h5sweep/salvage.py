@@ -71,6 +71,8 @@ def salvage_files(
     if output is not None and to is not None:
         raise UsageError("results go to the run folder of an output or to a folder, not to both")
     folder = None if output is None else RunFolder.of(output)
+    if folder is not None:
+        folder.require_place()
     if folder is not None and expected is None:
         expected = _plan_of(folder)
     target = folder.records_path if folder is not None else None if to is None else Path(to)

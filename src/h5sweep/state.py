@@ -1,7 +1,8 @@
-"""What a run folder says of each task: done, failed, running, lost, or never started.
+"""What is declared, done and missing: of each task done, failed, running, lost, never started.
 
-Everything is read from the record files and the plan, without NumPy, h5py or the user's code, and
-is right while a run is going on. Arrays by task number, because a million tasks must fit into
+Every command asks here. All is read from the plan, the record files and the output, without NumPy
+or h5py unless the output has changed since it was merged (see `held`), without the user's code,
+and is right while a run is going on. Arrays by task number, because a million tasks must fit into
 two seconds and 300 MB.
 """
 
@@ -19,8 +20,9 @@ from itertools import compress, groupby
 from pathlib import Path
 from typing import Any, Protocol
 
-from .folder import RunFolder
-from .plan import Key, Plan, Value
+from .folder import Declared, RunFolder
+from .held import HeldTasks, held_tasks
+from .plan import Key, Plan, Value, key_text
 from .processes import ProcessId
 from .records import (
     DURATION_S,
@@ -35,6 +37,8 @@ from .records import (
     RecordFile,
     Scan,
 )
+from .units import count_text
+from .unplanned import fitted_key, misfit_text, types_of_keys
 
 
 class RecordsTaken(Protocol):
@@ -101,7 +105,7 @@ class Place:
 class FolderState:
     """The state of every task of a plan, and of every record file."""
 
-    plan: Plan
+    held: HeldTasks
     paths: list[Path]
     kinds: bytearray
     files: array[int]
@@ -112,16 +116,28 @@ class FolderState:
     interrupted: dict[int, ProcessId] = field(default_factory=dict)
     lost: dict[int, Damage] = field(default_factory=dict)
     damages: list[Damage] = field(default_factory=list)
-    beyond_plan: list[tuple[Key, Place]] = field(default_factory=list)
+    beyond_plan: list[tuple[Key, Place]] = field(default_factory=list)  # a merge appends them
+    left_out: list[tuple[Key, Place]] = field(default_factory=list)  # whose keys are not alike
     heartbeat: float = 0.0  # when the lock was last written
-    undeclared: set[int] = field(default_factory=set)  # unfinished, and no longer asked for
+    is_declared: bool = False  # whether anybody has said which tasks there should be
+    undeclared: set[int] = field(default_factory=set)  # unfinished, and not asked for
     duplicates: int = 0
     unreadable: list[Path] = field(default_factory=list)
     stretches: list[tuple[int, RecordsTaken]] = field(default_factory=list)  # and of which file
 
     @property
+    def plan(self) -> Plan:
+        """Every task that is known, also those that only the output has."""
+        return self.held.plan
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each parameter, also of results that no plan has."""
+        return types_of_keys(self.plan, [key for key, _ in self.beyond_plan])
+
+    @property
     def tasks_total(self) -> int:
-        """All tasks but those that no declaration asks for any more and that have no result."""
+        """All tasks but those without a result that the declaration does not ask for."""
         return len(self.plan) - len(self.undeclared)
 
     @property
@@ -204,6 +220,16 @@ class FolderState:
         return counts
 
 
+def left_out_text(state: FolderState) -> str:
+    """That there are results which no merge takes, and what is wrong with the first."""
+    key, place = state.left_out[0]
+    return (
+        f"{count_text(len(state.left_out), 'result')} left out, first {key_text(key)} in "
+        f"{state.paths[place.file]}: {misfit_text(key, state.types)}. Record it again under a key "
+        "like the others, merge, and move that file away"
+    )
+
+
 def _read_failure(file: RecordFile, place: Place) -> Failure:
     error = file.header(place.offset, place.frame)["error"]
     return Failure(
@@ -222,16 +248,18 @@ def read_state(
     plan: Plan,
     *,
     scan: Scanner = RecordFile.scan,
-    declared_only: bool = True,
+    declared: Declared | None = None,
+    held: HeldTasks | None = None,
 ) -> FolderState:
-    """Scan every record file of the folder; `scan` may be a faster way through large ones.
+    """Read the output and every record file; `scan` may be a faster way through large ones.
 
-    Unfinished tasks that the last run did not declare any more are left out of account, unless
-    `declared_only` is False.
+    Unfinished tasks that are not declared are left out of account; `declared` is what the last run
+    said, unless it is given. `held` is what `held_tasks` has found, if somebody has asked.
     """
-    size = len(plan)
+    held = held or held_tasks(folder, plan)
+    size = len(held.plan)
     state = FolderState(
-        plan=plan,
+        held=held,
         paths=folder.record_paths(),
         kinds=bytearray(size),
         files=array("i", bytes(4 * size)),
@@ -240,33 +268,19 @@ def read_state(
     )
     with suppress(OSError):
         state.heartbeat = folder.lock_path.stat().st_mtime
-    _take_merged(folder, state)
+    _take_held(state)
     for file_number in range(len(state.paths)):
         _take_file(state, file_number, scan)
     _forget_what_was_mended(state)
-    if declared_only:
-        _forget_undeclared(folder, state)
+    _separate_misfits(state)
+    _forget_undeclared(state, declared or folder.load_declared())
     return state
 
 
-def output_identity(output: Path) -> list[int] | None:
-    """What tells one output from another without opening it: size and time; None if absent."""
-    try:
-        stat = output.stat()
-    except FileNotFoundError:
-        return None
-    return [stat.st_size, stat.st_mtime_ns]
-
-
-def _take_merged(folder: RunFolder, state: FolderState) -> None:
+def _take_held(state: FolderState) -> None:
     """Count what is in the output, so that a task stays done when its record file is gone."""
-    merged = folder.load_merged()
-    if not merged or not state.plan.tasks_shared_with(merged["plan"]):
-        return
-    if merged["output"] != output_identity(folder.output):
-        return
     size = len(state.plan)
-    for first, last in merged["tasks"]:
+    for first, last in state.held.ranges:
         after = min(last + 1, size)
         state.kinds[first:after] = bytes([IN_OUTPUT]) * (after - first)
 
@@ -292,12 +306,22 @@ def _forget_what_was_mended(state: FolderState) -> None:
             del by_task[task]
 
 
-def _forget_undeclared(folder: RunFolder, state: FolderState) -> None:
-    """Leave out unfinished tasks that the sweep, as it was last declared, no longer has."""
-    undeclared = folder.load_sweep().get("undeclared", {})
-    if not state.plan.tasks_shared_with(undeclared.get("plan")):
+def _separate_misfits(state: FolderState) -> None:
+    """Tell results whose keys can become tasks of the plan from those that no merge takes."""
+    types = state.types
+    for found in state.beyond_plan:
+        if fitted_key(found[0], types) is None:
+            state.left_out.append(found)
+    if state.left_out:
+        state.beyond_plan = [f for f in state.beyond_plan if fitted_key(f[0], types) is not None]
+
+
+def _forget_undeclared(state: FolderState, declared: Declared | None) -> None:
+    """Leave out unfinished tasks that the sweep, as it was last declared, does not have."""
+    if declared is None or not state.plan.tasks_shared_with(declared.plan):
         return
-    for first, last in undeclared["tasks"]:
+    state.is_declared = True
+    for first, last in declared.without:
         for task in range(first, min(last + 1, len(state.plan))):
             if not state.is_done(task):
                 state.undeclared.add(task)

@@ -8,17 +8,17 @@ tried, and what remains goes through `RecordFile.scan`, record by record.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 import numpy as np
 
 from .linear_crc32 import LinearMap, Words, after, of_concatenation, shift_by
 from .records import FRAME, FRAME_BYTES, MAGIC, Kind, RecordFile, Scan
-from .state import FolderState
 from .values import Array
 
 LEAST_RECORDS = 32
@@ -51,6 +51,15 @@ FRAME_DTYPE = np.dtype(
 )
 
 
+class ByTask(Protocol):
+    """What is known of each task, by its number: its state, and where its record is."""
+
+    kinds: bytearray
+    files: array[int]
+    offsets: array[int]
+    finished_at: array[float]
+
+
 @dataclass(frozen=True)
 class Stretch:
     """Results of one size, one behind the other; arrays have one element a record.
@@ -76,9 +85,7 @@ class Stretch:
     def offsets(self) -> Array:
         return self.offset + self.record_bytes * np.arange(len(self))
 
-    def take_new(
-        self, state: FolderState, file_number: int, size: int
-    ) -> Iterator[tuple[Any, ...]]:
+    def take_new(self, state: ByTask, file_number: int, size: int) -> Iterator[tuple[Any, ...]]:
         """Take over results of tasks that had none; yield the others, and the last, singly."""
         tasks, offsets = self.tasks, self.offsets
         kinds = np.frombuffer(state.kinds, np.uint8)

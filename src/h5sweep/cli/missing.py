@@ -27,18 +27,21 @@ def missing_command(
     """List every task of OUTPUT without a result, and why.
 
     Never started, running, failed (how), lost with a damaged record, interrupted. Exit code 0 if
-    nothing is missing, else 1. Where only a Recorder has written, nobody has said which tasks there
-    should be: say it with --expect, or the exit code is 2.
+    nothing is missing, else 1. Where no run has said which tasks there should be (only a Recorder
+    has written, or other programs' files were merged): say it with --expect, or the exit code is 2.
 
     \b
     h5sweep missing layouts.h5 --csv > todo.csv
     """
-    from ..expected import find_missing, load_expected
+    from ..expected import load_expected, read_expected_state, require_declared
     from ..report import missing_json, missing_lines
+    from ..state import left_out_text
 
     expected = load_expected(expect, name) if expect else None
     folder = existing_folder(output)
-    state, tasks = find_missing(folder, expected)
+    state = read_expected_state(folder, expected)
+    require_declared(state, folder)
+    tasks = list(state.missing_tasks())
     if as_json:
         print_texts([missing_json(state.missing_of(tasks), str(folder.output))])
     elif as_csv:
@@ -46,8 +49,10 @@ def missing_command(
     else:
         print_texts(missing_lines(state.missing_of(tasks)))
     total = state.tasks_total if expected is None else len(expected)
+    if state.left_out:
+        tell(left_out_text(state))
     tell(f"{len(tasks):,} of {total:,} missing" if tasks else "nothing is missing")
-    return 1 if tasks else 0
+    return 1 if tasks or state.left_out else 0
 
 
 def _csv_lines(names: Iterable[str], missing: Iterable[Missing]) -> Iterator[str]:

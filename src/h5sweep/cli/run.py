@@ -119,7 +119,7 @@ def run_command(
     os.chdir(here)
     output = output or Path(study.stem + ".h5")
     settings = PoolSettings(
-        workers=workers or default_workers(),
+        workers=default_workers() if workers is None else workers,
         timeout_s=timeout,
         memory_bytes=memory,
         retries=retries,

@@ -23,7 +23,9 @@ WATCH_S = 2.0
 @reading_options
 @click.option("--watch", is_flag=True, help="Show it again every 2 s until the run has ended.")
 @click.option(
-    "--exit-code", is_flag=True, help="Exit with 1 while anything is missing or nothing recorded."
+    "--exit-code",
+    is_flag=True,
+    help="Exit with 1 unless all tasks were declared and have a result.",
 )
 def status_command(output: Path, as_json: bool, watch: bool, exit_code: bool) -> int:
     """Say how far the sweep of OUTPUT is: counts by key column, rate, time left, who runs it.
