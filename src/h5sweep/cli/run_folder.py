@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,21 +15,40 @@ if TYPE_CHECKING:
 
 def existing_folder(output: Path) -> RunFolder:
     folder = RunFolder.of(output)
-    if not folder.exists() and folder.output.exists():
-        raise UsageError(
-            f"{folder.output} is there but its run folder {folder.path} is not: "
-            f"h5sweep run STUDY -o {folder.output} goes on from the output"
+    if folder.exists():
+        return folder
+    if folder.output.exists():
+        raise UsageError(_without_folder(folder))
+    raise UsageError(
+        f"there is no run folder {folder.path}: name the output that a run was given with -o"
+    )
+
+
+def _without_folder(folder: RunFolder) -> str:
+    """What to do with a file that has no run folder: it depends on what the file is."""
+    from ..contents import Style
+    from ..inputs import Survey
+
+    output, name = folder.output, shlex.quote(str(folder.output))
+    found = Survey().look_at(output)
+    if found.style is Style.OUTPUT and found.is_readable:
+        return (
+            f"{output} is there but its run folder {folder.path} is not: "
+            f"h5sweep run STUDY -o {name} goes on from the output"
         )
-    if not folder.exists():
-        raise UsageError(
-            f"there is no run folder {folder.path}: name the output that a run was given with -o"
+    if output.suffix == ".py":
+        return f"{output} is a study: name its output, such as {output.stem}.h5"
+    if found.is_readable and found.style is not Style.NOTHING:
+        return (
+            f"{output} is not the output of a run, so nothing says which tasks it should have: "
+            f"h5sweep merge {name} -o OTHER.h5 --key KEY makes rows of its tasks, and "
+            "h5sweep missing OTHER.h5 --expect TASKS compares them with a study or CSV"
         )
-    return folder
+    return f"{output} is not the output of a run: h5sweep check {name} says what it is"
 
 
 def load_state(output: Path) -> tuple[RunFolder, FolderState]:
-    from ..plan import Plan
-    from ..state import read_state
+    from ..expected import read_expected_state
 
     folder = existing_folder(output)
-    return folder, read_state(folder, folder.load_plan() or Plan(()))
+    return folder, read_expected_state(folder)
