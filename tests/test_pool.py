@@ -934,6 +934,8 @@ def test_ctrl_c_once_stops_what_is_longer_than_the_grace(
     assert run.returncode == 130
     assert "letting 2 running tasks finish for 1 s; Ctrl-C again stops now\n" in said
     assert "stopping 2 running tasks after 1 s\n" in said
+    stopped = re.findall(r"stopped after \d+ s at study\.py:\d+ in wait_for: (seed=\d)\n", said)
+    assert sorted(stopped) == ["seed=0", "seed=1"]
     assert "stopped; 0 finished results are kept" in said
     why = [m["reason"] for m in terminal.json("missing", "out.h5")["missing"]]
     assert why == ["interrupted"] * 2 + ["never started"] * 4

@@ -188,11 +188,19 @@ class Member:
         self.kill()
 
     def stop_for(self, task: int, outcome: Outcome, log: Path) -> None:
-        """The same, but have it leave its stack in its log; it is overdue after STACK_S."""
+        """The same, but have it leave its stack."""
         self._blame(task, outcome)
+        self.end_with_stack(log)
+
+    def end_with_stack(self, log: Path) -> None:
+        """End it, having left its stack in its log; if it refuses, it is overdue after STACK_S."""
         self._stack_start = size_bytes(log)
         self.ends_by = time.monotonic() + STACK_S
         end_with_stack(self.pid)
+
+    def stack(self, log: Path) -> dict[str, str]:
+        """Where it was when it was ended, if it left that: a part of what a failure says."""
+        return asked_stack(log, self._stack_start)
 
     def _blame(self, task: int | None, outcome: Outcome) -> None:
         if self.killed_for is None:
@@ -208,7 +216,7 @@ class Member:
         if self._killed_in not in (task, None):
             return None
         kind, error = self.killed_for
-        return Outcome(kind, {**error, **asked_stack(log, self._stack_start)})
+        return Outcome(kind, {**error, **self.stack(log)})
 
     def has_ended(self, wait_s: float) -> bool:
         return is_readable(self.sentinel, wait_s)

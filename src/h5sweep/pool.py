@@ -32,6 +32,7 @@ STUCK_S = 0.5
 CLOSING_S = 0.5
 TICK_S = 0.1
 STARTS_WITHOUT_SUCCESS = 3
+MOST_STOPPED = 8
 DESCRIPTORS_EACH = 5
 DESCRIPTORS_ELSE = 200
 
@@ -56,6 +57,15 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """A task was running when the pool was told to stop; `where` it was, if it said so."""
+
+    task: int
+    running_s: float
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something the user should hear once."""
 
@@ -67,7 +77,7 @@ class Tick:
     """Nothing happened for a moment: time to redraw."""
 
 
-Event = Ended | Failed | Note | Tick
+Event = Ended | Failed | Stopped | Note | Tick
 
 
 class Pool:
@@ -173,6 +183,20 @@ class Pool:
             self._watch()
             yield from self._note_slow_imports()
             yield Tick()
+        if self._stopping:
+            yield from self._stop_tasks()
+
+    def _stop_tasks(self) -> Iterator[Stopped]:
+        """End running tasks, and say where those were that ran longest: they may have hung."""
+        found = [(m, current) for m in self._members if (current := m.current()) is not None]
+        running = sorted(found, key=lambda pair: -pair[1].running_s)[:MOST_STOPPED]
+        for member, _ in running:
+            member.end_with_stack(self._log_of(member))
+        for member, current in running:
+            member.has_ended(max(member.ends_by - time.monotonic(), 0))
+            if current.task not in member.outcomes_on_disk():
+                where = member.stack(self._log_of(member))["where"]
+                yield Stopped(current.task, current.running_s, where)
 
     def _begin_no_more(self) -> None:
         self._queue.clear()

@@ -25,7 +25,7 @@ from .member import Current
 from .merge import MergeReport, merge_run
 from .pace import Moment, RunningTask
 from .plan import Plan, key_text
-from .pool import Ended, Failed, Note, Pool
+from .pool import Ended, Failed, Note, Pool, Stopped
 from .records import Damage, RecordFile, RecordWriter
 from .settings import PoolSettings
 from .state import FolderState, read_state
@@ -224,6 +224,10 @@ def _take(event: object, tally: Tally, failures: FailureFile, plan: Plan, displa
         tally.done += event.tasks_done
     elif isinstance(event, Note):
         display.say(event.text)
+    elif isinstance(event, Stopped):
+        where = f" at {event.where}" if event.where else ""
+        key = key_text(plan.key(event.task))
+        display.say(f"stopped after {duration_text(event.running_s)}{where}: {key}")
     elif isinstance(event, Failed):
         if not event.recorded:
             failures.append(event)
