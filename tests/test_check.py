@@ -462,13 +462,14 @@ def test_many_files_are_grouped_the_worst_first(terminal: Terminal) -> None:
     lines = terminal.run("check", ".", check=3).stdout.splitlines()
     heads = [line for line in lines if not line.startswith(" ")]
     assert heads == [
-        "damaged  1 file: not-closed (D107)",
+        "damaged  1 file: not-closed (D107), 5 tasks; can be merged as it is",
         "empty  41 files: empty (D101)",
         "sound  1 file, 5 tasks",
         "43 files: 1 sound, 41 empty, 1 damaged; 10 tasks. Nothing was changed.",
-        "next: `h5sweep salvage` with the same paths says what can be got out of the damaged, "
-        "`h5sweep merge -o OUTPUT` makes one file; --json has every finding",
+        "41 of 43 files cannot be merged as they are",
+        "next: h5sweep merge with the same paths and -o OUTPUT --on-damaged skip",
     ]
+    terminal.run("merge", ".", "-o", "../out.h5", "--on-damaged", "skip")
     assert "  … and 34 more: --all shows them" in lines
     assert len(terminal.run("check", ".", "--all", check=3).stdout.splitlines()) > 45
 

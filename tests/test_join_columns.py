@@ -569,7 +569,7 @@ def test_chunks_behind_unknown_filters_are_not_moved(tmp_path: Path) -> None:
     """Where they would have to be unpacked, the file is named and nothing is written for it."""
     write_unknown(tmp_path / "w0.h5", 6)
     write_unknown(tmp_path / "w1.h5", 8)
-    with pytest.raises(UsageError, match=r"w0\.h5.*32001"):
+    with pytest.raises(DamagedError, match=r"w0\.h5.*32001"):
         Join(tmp_path).write()
 
 

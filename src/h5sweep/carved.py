@@ -18,10 +18,10 @@ from .elements import DoubtfulElements, field_places, has_lists
 from .file_view import Cell, Cells, Proof, rows_that_fit
 from .hdf5.carve import Carved, Carving
 from .hdf5.chunks import Chunk
-from .hdf5.data import fill_bytes, overlap
+from .hdf5.data import chunk_bytes, fill_bytes, overlap
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute, Storage
-from .hdf5.rescue import Stored, chunk_bytes, read_stored
+from .hdf5.rescue import Stored, read_stored
 from .hdf5.tree import Dataset, data_extents
 from .values import Array
 from .zero_rows import PAGE_BYTES, ZeroPages, ZeroRows

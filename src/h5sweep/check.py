@@ -27,7 +27,7 @@ from .library import Library, Limits, Request
 from .live import files_being_written, identity_of, is_locked
 from .places import PLAN_NAME, RUN_SUFFIX, Place, find_places
 from .plan import Plan, Value, key_text
-from .reading import own_tree, source_of, structure_findings
+from .reading import data_findings, own_tree, source_of, structure_findings
 from .siblings import Family, Siblings
 from .triage import RECORDS_MAGIC, Triage
 
@@ -36,13 +36,14 @@ READ_BYTES = 1 << 20
 MOST_WAITING = 64
 FILES_PER_PROGRESS = 16
 PROCESSES = 2
+MOST_READ_BYTES = 4 << 30  # of files whose data are read unless --deep asks for all: seconds
 
 
 @dataclass(frozen=True)
 class Settings:
     """How a check is done."""
 
-    depth: Depth = Depth.STRUCTURE
+    depth: Depth = Depth.USUAL
     require: tuple[str, ...] = ()
     expected: Plan | None = None
     rule: KeyRule = field(default_factory=KeyRule)
@@ -53,7 +54,7 @@ class Settings:
 def check_files(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
-    depth: str = Depth.STRUCTURE,
+    depth: str = Depth.USUAL,
     require: Sequence[str] = (),
     expected: Plan | None = None,
     key: str | None = None,
@@ -62,7 +63,10 @@ def check_files(
     memory_bytes: int = 1 << 30,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> CheckReport:
-    """Say of every file below `paths` what state it is in. Nothing on disk changes."""
+    """Say of every file below `paths` what state it is in. Nothing on disk changes.
+
+    `depth` is "quick", "structure", "deep", or "usual": deep for the first 4 GB of files.
+    """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     settings = Settings(
         Depth(depth),
@@ -87,6 +91,7 @@ class _Looked:
     contents: Contents | None = None
     fault_places: frozenset[str] = frozenset()
     objects: int = 0
+    depth: Depth = Depth.STRUCTURE
 
 
 class _Check:
@@ -110,6 +115,7 @@ class _Check:
         plan = settings.expected
         self.comparison = None if plan is None else Comparison(plan)
         self.keys: set[tuple[Value, ...]] = set()
+        self.bytes_left = MOST_READ_BYTES
 
     def run(self, places: list[Place]) -> CheckReport:
         written = files_being_written()
@@ -208,18 +214,30 @@ class _Check:
             self.judge_contents(looked, tree, family)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             looked.findings.append(_own_failure(error))
-        is_deep = self.settings.depth is Depth.DEEP
+        looked.depth = self.depth_of(looked)
+        is_deep = looked.depth is Depth.DEEP
         if not _library_would_open(looked.findings):
+            if is_deep:
+                looked.findings += data_findings(tree, slowly=True)
             self.finish(looked)
         elif _is_output(looked) or (is_deep and not family.is_plain):
             # What is asked depends on more than the structure, so no sibling shares the answer.
-            self.ask(looked, self.settings.depth)
+            self.ask(looked, looked.depth)
         elif is_new:
-            self.ask(looked, self.settings.depth, family)
+            self.ask(looked, looked.depth, family)
         else:
             if is_deep:
                 _read_data(tree)
             self.join(looked, family)
+
+    def depth_of(self, looked: _Looked) -> Depth:
+        """Whether the data of this file are read: usually those of the first few gigabytes."""
+        if self.settings.depth is not Depth.USUAL:
+            return self.settings.depth
+        if looked.status.st_size > self.bytes_left:
+            return Depth.STRUCTURE
+        self.bytes_left -= looked.status.st_size
+        return Depth.DEEP
 
     def join(self, looked: _Looked, family: Family) -> None:
         """Take what the library says of a sibling, now or when it has answered."""
@@ -295,6 +313,7 @@ class _Check:
             looked.contents,
             looked.status.st_size,
             looked.status.st_mtime,
+            looked.depth is Depth.DEEP,
         )
 
     def look_again(self) -> None:

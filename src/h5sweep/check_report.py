@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from .contents import Contents
-from .findings import Finding, State
+from .findings import NOT_CLOSED_CODES, Finding, State, against_merging, unmergeable_text
 from .keys import Comparison
 from .plan import plain_value
 from .units import count_text, printable, size_text
@@ -42,6 +42,7 @@ class Depth(StrEnum):
 
     QUICK = "quick"
     STRUCTURE = "structure"
+    USUAL = "usual"  # deep, as far as that is done in seconds; of the other files, the structure
     DEEP = "deep"
 
 
@@ -57,6 +58,12 @@ class FileReport(NamedTuple):
     contents: Contents | None
     size_bytes: int
     modified_at: float
+    is_read: bool = False  # its data too
+
+    @property
+    def is_mergeable(self) -> bool:
+        """Whether a merge takes it as it is."""
+        return self.contents is not None and not against_merging(self.findings)
 
     @property
     def tasks(self) -> int | None:
@@ -68,7 +75,7 @@ class CheckReport:
     """What `check` answers."""
 
     files: tuple[FileReport, ...]
-    depth: Depth = Depth.STRUCTURE
+    depth: Depth = Depth.USUAL
     others: int = 0  # files in folders that neither are HDF5 nor claim to be
     comparison: Comparison | None = None
 
@@ -79,14 +86,22 @@ class CheckReport:
 
     @property
     def totals(self) -> dict[str, int]:
-        """How many files are in each state, and the tasks and bytes of all."""
+        """How many files are in each state, how many of all a merge takes, tasks and bytes."""
         counts = {state.value: 0 for state in State}
-        tasks = size = 0
+        counts |= {"mergeable": 0, "tasks": 0, "bytes": 0}
         for file in self.files:
             counts[file.state.value] += 1
-            tasks += file.tasks or 0
-            size += file.size_bytes
-        return {"files": len(self.files), **counts, "tasks": tasks, "bytes": size}
+            counts["mergeable"] += file.is_mergeable
+            counts["tasks"] += file.tasks or 0
+            counts["bytes"] += file.size_bytes
+        return {"files": len(self.files), **counts}
+
+    @property
+    def unread(self) -> list[FileReport]:
+        """Files whose structure was looked at and whose data were not: there were too many."""
+        if self.depth is not Depth.USUAL:
+            return []
+        return [f for f in self.files if f.contents and f.contents.data_bytes and not f.is_read]
 
     def _repr_html_(self) -> str:
         return report_html(self)
@@ -94,30 +109,39 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class _Group:
-    """Files of one state with the same worst finding."""
+    """Files of one state with the same worst finding, which a merge all takes or refuses."""
 
     state: State
     finding: Finding | None
+    is_mergeable: bool
     files: tuple[FileReport, ...]
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is lost in these files, so that they need not be named."""
+        codes = {f.code for file in self.files for f in file.findings}
+        return self.is_mergeable and codes <= NOT_CLOSED_CODES
 
 
 def _groups(report: CheckReport) -> list[_Group]:
     """The worst first; within a state, the commonest first."""
-    found: dict[tuple[State, str], list[FileReport]] = {}
+    found: dict[tuple[State, str, bool], list[FileReport]] = {}
     for file in report.files:
         code = file.findings[0].code if file.findings else ""
-        found.setdefault((file.state, code), []).append(file)
+        found.setdefault((file.state, code, file.is_mergeable), []).append(file)
     order = list(State)
     groups = [
-        _Group(state, files[0].findings[0] if files[0].findings else None, tuple(files))
-        for (state, _), files in found.items()
+        _Group(state, next(iter(files[0].findings), None), is_mergeable, tuple(files))
+        for (state, _, is_mergeable), files in found.items()
     ]
     return sorted(groups, key=lambda group: (order.index(group.state), -len(group.files)))
 
 
 def report_text(report: CheckReport, *, width: int | None = None, show_all: bool = False) -> str:
     """A check for people; lines longer than `width` are wrapped."""
-    lines = [line for group in _groups(report) for line in _group_lines(group, show_all, width)]
+    is_quick = report.depth is Depth.QUICK
+    groups = _groups(report)
+    lines = [line for g in groups for line in _group_lines(g, show_all, width, is_quick=is_quick)]
     if report.comparison is not None:
         lines += _comparison_lines(report.comparison)
     lines += _closing_lines(report)
@@ -130,22 +154,32 @@ def _shortened(path: str, width: int | None) -> str:
     return path if room is None or len(path) <= room else "…" + path[len(path) - room + 1 :]
 
 
-def _group_lines(group: _Group, show_all: bool, width: int | None) -> Iterator[str]:
+def _group_lines(
+    group: _Group, show_all: bool, width: int | None, *, is_quick: bool
+) -> Iterator[str]:
     many = count_text(len(group.files), "file")
-    if group.finding is None:
-        tasks = sum(file.tasks or 0 for file in group.files)
-        yield f"{group.state}  {many}, {count_text(tasks, 'task')}"
-    else:
-        yield f"{group.state}  {many}: {group.finding.name} ({group.finding.code})"
+    if group.finding is not None:
+        many += f": {group.finding.name} ({group.finding.code})"
+    if group.is_well:
+        many += f", {count_text(sum(file.tasks or 0 for file in group.files), 'task')}"
+    yield f"{group.state}  {many}{'' if is_quick else _merging_text(group)}"
     most = len(group.files) if show_all or len(group.files) <= MOST_LINES else MOST_LINES - 1
-    if group.state is State.SOUND and group.finding is None and not show_all:
-        most = 0 if len(group.files) > MOST_LINES else most
+    if group.is_well and not show_all:
+        most = 0 if len(group.files) > (MOST_LINES if group.finding is None else 1) else most
     for file in group.files[:most]:
         yield f"  {_file_line(file, width)}"
     if most and len(group.files) > most:
         yield f"  … and {len(group.files) - most:,} more: --all shows them"
     if group.finding is not None and group.finding.next != "nothing":
         yield f"  = next: {group.finding.next}"
+
+
+def _merging_text(group: _Group) -> str:
+    """What a merge does with these files, where their state does not say it."""
+    if group.is_mergeable == (group.state is State.SOUND) or group.state is State.LIVE:
+        return ""
+    can = "can" if group.is_mergeable else "cannot"
+    return f"; {can} be merged as {'it is' if len(group.files) == 1 else 'they are'}"
 
 
 def _file_line(file: FileReport, width: int | None) -> str:
@@ -203,21 +237,26 @@ def _closing_lines(report: CheckReport) -> Iterator[str]:
     tasks = f"; {count_text(totals['tasks'], 'task')}" if report.depth is not Depth.QUICK else ""
     what = ", ".join(states) or "none"
     yield f"{count_text(totals['files'], 'file')}: {what}{tasks}{others}. Nothing was changed."
+    bad = totals["files"] - totals["mergeable"]
+    if bad and report.depth is not Depth.QUICK:
+        yield unmergeable_text(bad, totals["files"])
+    if report.unread:
+        files = count_text(len(report.unread), "file")
+        size = size_text(sum(file.size_bytes for file in report.unread))
+        yield f"the data of {files} ({size}) were not read: --deep reads them"
     if report.exit_code and report.depth is Depth.QUICK:
         yield "next: the same without --quick says what is inside"
+    elif any(f.state is State.DAMAGED and not f.is_mergeable for f in report.files):
+        yield "next: h5sweep salvage with the same paths says what can be got out of them"
     elif totals["damaged"]:
-        yield (
-            "next: `h5sweep salvage` with the same paths says what can be got out of the damaged, "
-            "`h5sweep merge -o OUTPUT` makes one file; --json has every finding"
-        )
+        skip = " --on-damaged skip" if bad else ""
+        yield f"next: h5sweep merge with the same paths and -o OUTPUT{skip}"
     elif report.exit_code and report.comparison is None:
         yield "next: --expect study.py, or a CSV of keys, says which tasks are missing"
     elif totals["live"]:
         yield "next: the same command again when their writers have ended"
     elif report.comparison is not None and _missing(report.comparison):
         yield "next: run what is missing"
-    elif report.depth is not Depth.DEEP and report.files:
-        yield "next: --deep reads every byte"
 
 
 def _wrapped(line: str, width: int | None) -> str:
@@ -266,6 +305,8 @@ def _file_json(file: FileReport) -> dict[str, Any]:
         "last_key": (found.last_key or None) if found else None,
         "bytes": file.size_bytes,
         "modified_at": file.modified_at,
+        "mergeable": file.is_mergeable,
+        "data_read": file.is_read,
         "findings": [
             {"code": f.code, "name": f.name, "message": f.message, "next": f.next}
             for f in file.findings

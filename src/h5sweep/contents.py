@@ -20,6 +20,7 @@ from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Storage
 from .hdf5.tree import Dataset, Object, Tree, data_extents
 from .plan import key_text
+from .reading import can_be_proven
 from .units import size_text
 
 INIT = "init"  # the dataset that a worker writes first, to show that it could
@@ -54,6 +55,8 @@ class Contents:
     last_key: str = ""
     tables: tuple[str, ...] = ()  # groups whose columns grow
     has_groups: bool = False  # groups with datasets beside these
+    has_packed: bool = False  # data behind filters
+    has_unproven: bool = False  # among them such as our own reader cannot undo, or only slowly
 
 
 @dataclass
@@ -197,6 +200,8 @@ class Layout:
             last,
             tuple(table.group for table in tables),
             bool(self.groups_beside(tables)),
+            any(dataset.filters for _, dataset in datasets),
+            not all(can_be_proven(dataset) for _, dataset in datasets),
         )
 
     def _count(self, *, with_keys: bool) -> tuple[int | None, str, str]:
@@ -289,6 +294,8 @@ def _judge_datasets(tree: Tree) -> Iterator[Finding]:
         elif beyond:
             missing = sum(min(at + n - size, n) for at, n in beyond)
             yield findings.DATA_BEYOND.finding(where=path, missing=missing)
+        if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
+            yield findings.FEATURE.finding(where=path, why="its data are in another file")
         for step in dataset.filters:
             if step.number not in _KNOWN_FILTERS:
                 named = f" ({step.name})" if step.name else ""

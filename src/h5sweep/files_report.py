@@ -102,6 +102,7 @@ def report_json(report: FilesReport) -> str:
             "tasks": one.tasks,
             "duplicates": one.duplicates,
             "skipped": list(one.skipped),
+            "findings": [finding.code for finding in one.source.findings],
         }
         for one in report.taken
     ]

@@ -53,12 +53,9 @@ class Finding:
     next: str
 
 
-END = (
-    "keep the file; `h5clear --increment=0 COPY` mends a copy whose superblock is of version 2 or 3"
-)
 KEEP = "keep the file: `h5sweep salvage` gets out what is intact in it"
 RERUN = "nothing is in it: run its tasks again"
-COPY = "on a copy, `h5clear -s --increment=0 COPY` makes it open; keep the original"
+READ = "h5sweep merge and h5sweep salvage read it as it is"
 
 _ALL: dict[str, Rule] = {}
 
@@ -124,7 +121,7 @@ NOT_CLOSED = _rule(
     "not-closed",
     _D,
     "its writer did not close it",
-    COPY,
+    READ,
     "a writer with libver='latest' was killed",
 )
 NOT_CLOSED_SWMR = _rule(
@@ -132,7 +129,7 @@ NOT_CLOSED_SWMR = _rule(
     "not-closed-swmr",
     _D,
     "its SWMR writer did not close it",
-    'h5py.File(path, "r", swmr=True) reads it as it is',
+    READ,
     "a writer in SWMR mode was killed",
 )
 TRUNCATED = _rule(
@@ -148,7 +145,7 @@ STALE_END = _rule(
     "stale-end",
     _D,
     "{extra:,} bytes lie behind the end that the superblock notes, at {end:,}",
-    END,
+    KEEP,
     "a writer was killed while the file grew",
 )
 SUPERBLOCK_CHECKSUM = _rule(
@@ -477,3 +474,24 @@ def state_of(findings: tuple[Finding, ...]) -> State:
     if State.LIVE in states:
         return State.LIVE  # what is read of a file that is being written says nothing
     return next((state for state in State if state in states), State.SOUND)
+
+
+# What these say is in the superblock alone; whether anything was lost, the rest of the file shows.
+NOT_CLOSED_CODES = frozenset(rule.code for rule in (NOT_CLOSED, NOT_CLOSED_SWMR))
+# No damage, but a merge would leave something out.
+_UNREAD = frozenset(rule.code for rule in (FEATURE, LINKS_OUT))
+
+
+def against_merging(findings: Iterable[Finding]) -> list[Finding]:
+    """Why a file with these findings cannot be merged as it is; nothing if it can."""
+    return [
+        f
+        for f in findings
+        if f.code in _UNREAD or (f.state is not State.SOUND and f.code not in NOT_CLOSED_CODES)
+    ]
+
+
+def unmergeable_text(bad: int, total: int) -> str:
+    """What `check` and `merge` say of files that cannot be merged: the same count and words."""
+    they = "it is" if bad == 1 == total else "they are"
+    return f"{bad:,} of {total:,} {'file' if total == 1 else 'files'} cannot be merged as {they}"

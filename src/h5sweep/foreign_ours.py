@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from . import findings
 from .attributes import Attributes, united_with_units
-from .errors import DamagedError, SweepError
+from .errors import SweepError
 from .folder import RunFolder
 from .foreign_attributes import Described
 from .foreign_keys import require_same_names
@@ -17,6 +18,7 @@ from .foreign_tasks import About, Result
 from .key_rule import KeyRow, KeyRule
 from .output import OutputReader, OutputSource, damaged_rows
 from .plan import Plan, key_text
+from .reading import DamagedFileError
 from .records import FRAME, Kind, RecordFile, Scan, record_of
 from .values import STR, Array, schema_bytes
 
@@ -34,11 +36,9 @@ class OutputTasks:
         require_same_names(rule.names, keys.columns, reader.path)
         self.keys: list[KeyRow] = [rule.row(key) for key in keys.rows()]
         if len(damaged := damaged_rows(reader)):
-            raise DamagedError(
-                f"{reader.path}: the checksum of {len(damaged):,} rows does not hold, first that "
-                f"of {key_text(rule.key(self.keys[int(damaged[0])]))}: leave the file out, or "
-                "make it again from its run folder"
-            )
+            first = key_text(rule.key(self.keys[int(damaged[0])]))
+            found = findings.OUTPUT_ROWS.finding(count=len(damaged), task=first)
+            raise DamagedFileError(str(reader.path), found)
         self.about.datasets = dict.fromkeys(c.source_name for c in reader.columns())
         self.about.skipped = reader.strangers()
         describe(self.about, reader.described())

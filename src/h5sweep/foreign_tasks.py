@@ -21,7 +21,7 @@ import numpy as np
 
 from .attributes import attribute_json, names_axes, raw_json
 from .contents import INIT, Layout
-from .errors import DamagedError, UnmergeableError, UnsupportedValueError, UsageError
+from .errors import UnmergeableError, UnsupportedValueError, UsageError
 from .foreign_attributes import DatasetAttributes, Described
 from .foreign_values import MOST_VALUE_BYTES
 from .hdf5.errors import Damaged, Unsupported
@@ -30,6 +30,7 @@ from .hdf5.tree import Dataset, Object, ObjectKind
 from .inputs import Input
 from .key_rule import KeyRow, KeyRule
 from .keyed_tasks import KeyedFile, Where, nearest
+from .reading import damaged_file
 from .values import Array, ResultEncoder, encode_text, value_name
 
 BLOCK_BYTES = 8 << 20
@@ -189,10 +190,11 @@ class ForeignFile(KeyedFile):
 
     def failure(self, path: str, error: Exception) -> Exception:
         """The same error with file and place in it."""
-        where = f"{self.one.path}: {path}"
         if isinstance(error, Damaged):
-            return DamagedError(f"{where}: {error}")
-        return UnmergeableError(f"{where}: {error}; leave it out of the file, or of the merge")
+            return damaged_file(self.one.name, f"{path}: {error}")
+        return UnmergeableError(
+            f"{self.one.path}: {path}: {error}; leave it out of the file, or of the merge"
+        )
 
     def no_values(self, path: str) -> Exception:
         return UnmergeableError(

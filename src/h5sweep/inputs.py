@@ -25,26 +25,27 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from . import findings
 from .contents import Contents, Layout, Style, judge_contents, natural_order
 from .errors import ChangedError
-from .findings import Finding, State, by_weight, state_of
+from .findings import Finding, State, against_merging, by_weight, state_of
 from .hdf5.alike import AlikeFile, AlikeReader, quick_source
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
-from .hdf5.messages import Storage
 from .hdf5.source import FileSource, Source
 from .hdf5.tree import Tree, data_extents
 from .known import KeptData, Known
 from .live import Identity, files_being_written, identity_of
 from .places import Place, find_places
-from .reading import SMALL_BYTES, own_tree, source_of, structure_findings
+from .reading import (
+    SMALL_BYTES,
+    DamagedFileError,
+    damaged_file,
+    own_tree,
+    source_of,
+    structure_findings,
+    unread_file,
+)
 from .siblings import Family, Siblings
 from .triage import RECORDS_MAGIC, Triage
 
-# What these say is in the superblock alone; whether anything was lost, the rest of the file shows.
-COSTLESS = frozenset(
-    rule.code for rule in (findings.NOT_CLOSED, findings.NOT_CLOSED_SWMR, findings.TRAILING)
-)
-# No damage, but a merge would leave something out.
-UNREAD = frozenset(rule.code for rule in (findings.FEATURE, findings.LINKS_OUT))
 READ_AT_ONCE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not make us wait
 READ_BYTES = 1 << 20
 MOST_KEPT_BYTES = 256 << 20
@@ -97,11 +98,7 @@ class Input:
     @property
     def reasons(self) -> list[Finding]:
         """Why it cannot be merged as it is."""
-        return [
-            f
-            for f in self.findings
-            if f.code in UNREAD or (f.state is not State.SOUND and f.code not in COSTLESS)
-        ]
+        return against_merging(self.findings)
 
     @property
     def is_suspect(self) -> bool:
@@ -281,7 +278,6 @@ class Survey:
             layout = Layout(family.tree_of(source))
             found += family.structure_findings
             found += judge_contents(layout)
-            found += _data_elsewhere(layout)
             one.contents = layout.contents(with_keys=False)
             if family.fixed:
                 one.family = family
@@ -336,9 +332,8 @@ class Survey:
                     raise changed(one)
                 yield read_alike(self._alike, Hdf5File(source, superblock))
             require_unchanged(one, descriptor)
-        except Damaged:
-            require_unchanged(one, descriptor)  # which says why, if somebody cut it
-            raise
+        except Damaged as error:
+            raise _damaged(one, descriptor, error) from error
         finally:
             os.close(descriptor)
 
@@ -351,6 +346,10 @@ class Survey:
             source = source_of(descriptor, one.size_bytes)
             yield Layout(self._tree_of(one, source))
             require_unchanged(one, descriptor)
+        except Unsupported as error:
+            raise unread_file(one.name, error) from error
+        except Damaged as error:
+            raise _damaged(one, descriptor, error) from error
         finally:
             os.close(descriptor)
 
@@ -363,13 +362,6 @@ class Survey:
         if superblock is None:
             raise changed(one)
         return own_tree(Hdf5File(source, superblock))
-
-
-def _data_elsewhere(layout: Layout) -> Iterator[Finding]:
-    """Datasets whose values are in other files, which are never followed."""
-    for path, dataset in layout.tree.datasets:
-        if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
-            yield findings.FEATURE.finding(where=path, why="its data are in another file")
 
 
 class _Met:
@@ -478,6 +470,11 @@ def require_unchanged(one: Input, descriptor: int) -> None:
     status = os.fstat(descriptor)
     if (status.st_size, status.st_mtime_ns) != (one.size_bytes, one.modified_ns):
         raise changed(one)
+
+
+def _damaged(one: Input, descriptor: int, error: Damaged) -> DamagedFileError:
+    require_unchanged(one, descriptor)  # which says why, if somebody cut it
+    return damaged_file(one.name, error)
 
 
 def xxh3_of(one: Input) -> int:

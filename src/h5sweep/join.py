@@ -26,6 +26,7 @@ from .audit import (
 )
 from .audit_files import Listing, entry_of_files, list_taken
 from .contents import Contents, Style
+from .damage import MetDamage
 from .errors import ChangedError, DamagedError, UsageError
 from .files_report import FilesReport
 from .findings import State
@@ -39,7 +40,8 @@ from .merge import merge_run
 from .merged_before import HeldRows, plan_addition
 from .merged_file import mark_as_merged
 from .places import absolute
-from .policy import OnDamaged, Policy, separate
+from .policy import OnDamaged, Policy, notes_on, separate
+from .reading import DamagedFileError
 from .siblings import Family
 from .taken_rows import TakenRows
 from .units import count_text
@@ -49,6 +51,7 @@ PathLike = str | os.PathLike[str]
 OURS = (Style.RECORDS, Style.OUTPUT)
 _APART = ".salvage-"
 AUDIT_BYTES = 512  # about what the audit trail takes for each input
+COMPARED_BYTES, MOST_COMPARED = 4 << 20, 2
 ATTEMPTS = 2  # a file that changes while it is read is read once more, and then refused
 
 
@@ -72,13 +75,17 @@ def merge_files(
     paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     merge = _FilesMerge(paths, Path(output), policy or Policy(), key, force, compress)
     merge.progress, merge.tell = progress, tell
-    for attempt in range(1, ATTEMPTS + 1):
+    changes = 0
+    while True:
         try:
             return merge.run()
         except ChangedError:
-            if attempt == ATTEMPTS:
+            changes += 1
+            if changes == ATTEMPTS:
                 raise
-    raise AssertionError  # the last attempt has returned or raised
+        except DamagedFileError as error:
+            if not merge.damage.take(error):
+                raise
 
 
 @dataclass
@@ -93,6 +100,7 @@ class _FilesMerge:
     compress: bool
     progress: Progress = field(init=False)
     tell: Callable[[str], None] = field(init=False)
+    damage: MetDamage = field(default_factory=MetDamage)
 
     def run(self) -> FilesReport:
         self._begun = time.monotonic()
@@ -105,8 +113,9 @@ class _FilesMerge:
         self.notes += _notes_on_links(self.survey.linked_folders, self.paths)
         if not inputs:
             raise UsageError(f"there is nothing to merge in {_names(self.paths)}")
+        self.damage.judge(self.survey, inputs)
         good, self.refused = separate(inputs, self.policy)
-        self.notes += _notes_on(good)
+        self.notes += notes_on(good)
         wants_salvage = bool(self.refused) and self.policy.on_damaged is OnDamaged.SALVAGE
         has_results = any(one.contents and one.contents.tasks != 0 for one in good)
         if not has_results and not wants_salvage:
@@ -221,7 +230,7 @@ class _FilesMerge:
             self._without_foreign_output(),
             _folder_apart(folder) as apart,
         ):
-            salvaged = self._salvage_refused(folder, apart)
+            salvaged = self._salvage_refused(good, folder, apart)
             found = record_tasks(
                 self.survey,
                 [*good, *salvaged],
@@ -246,7 +255,9 @@ class _FilesMerge:
             )
             return replace(reports[0], tasks_in_output=merged.tasks_merged)
 
-    def _salvage_refused(self, folder: RunFolder, apart: Path) -> dict[Input, Input]:
+    def _salvage_refused(
+        self, good: Sequence[Input], folder: RunFolder, apart: Path
+    ) -> dict[Input, Input]:
         """Record files of what is intact in the refused files, and which file each came from.
 
         They are inputs like others, so that a result which contradicts another is noticed.
@@ -255,19 +266,20 @@ class _FilesMerge:
             return {}
         from .salvage import salvage_files  # which few merges need
 
+        by_name = {one.name: one for one in self.refused if one.state is not State.LIVE}
         report = salvage_files(
-            [one.name for one in self.refused if one.state is not State.LIVE],
+            [*_to_compare_with(good), *by_name],
             to=apart,
             key=self.key,
             expected=folder.load_plan(),
         )
-        by_name = {one.name: one for one in self.refused}
         found = {}
-        for file in report.files:
-            tasks = count_text(len(file.taken), "task")
-            self.notes.append(f"{file.path}: {tasks} of {file.evidence:,} salvaged; {file.what}")
+        for file in (file for file in report.files if file.path in by_name):
+            one, tasks = by_name[file.path], count_text(file.evidence, "task")
+            why = one.reasons[0].message
+            if file.evidence:
+                self.notes.append(f"{file.path}: {len(file.taken):,} of {tasks} salvaged; {why}")
             if file.records is not None:
-                one = by_name[file.path]
                 self.refused.remove(one)
                 found[self.survey.look_at(Path(file.records))] = one
         return found
@@ -395,6 +407,12 @@ def _united(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
     return list(found.values())
 
 
+def _to_compare_with(good: Sequence[Input]) -> list[str]:
+    """A few small files that are sound: they show what is in a task of the others."""
+    files = [one for one in good if one.style not in OURS and one.size_bytes <= COMPARED_BYTES]
+    return [one.name for one in sorted(files, key=lambda one: one.size_bytes)[-MOST_COMPARED:]]
+
+
 def _of_original(one: Taken, salvaged: Mapping[Input, Input]) -> Taken:
     """What was taken, named after the damaged file that it was salvaged from."""
     original = salvaged.get(one.source)
@@ -446,15 +464,6 @@ def _require_outside(output: Path, paths: Sequence[PathLike]) -> None:
             )
     if output.is_dir():
         raise UsageError(f"{output} is a folder: name a file, such as {output / 'layouts.h5'}")
-
-
-def _notes_on(inputs: Sequence[Input]) -> list[str]:
-    """What is worth knowing about files that are merged all the same."""
-    return [
-        f"{one.path}: {one.findings[0].message}; read all the same"
-        for one in inputs
-        if one.findings
-    ]
 
 
 def _notes_on_links(links: Sequence[str], paths: Sequence[PathLike]) -> list[str]:

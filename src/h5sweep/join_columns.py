@@ -10,8 +10,8 @@ read the joined one. What is on disk for each column:
     of any length           texts and sequences are read from the heaps of the inputs and written
                             by the HDF5 library
 
-An input that was not closed by its writer has every chunk unpacked before its bytes are taken. The
-HDF5 library opens no input, except for filters that our reader lacks, in files that are sound.
+Every chunk that is taken as it is was unpacked once, so that what is written can be read. The HDF5
+library opens no input, except for filters that our reader lacks, in files that are sound.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from . import durable
 from .audit import Conflict
 from .contents import Layout
-from .errors import DamagedError, UsageError
+from .errors import DamagedError
 from .h5 import h5py
 from .hdf5.errors import Unsupported
 from .hdf5.tree import Dataset
@@ -46,7 +46,7 @@ from .join_copy import (
     verify_file,
 )
 from .join_output import JoinedOutput, as_objects, created, not_as_written, reopened
-from .join_rows import RowReader, read_objects, read_raw, require_chunks_readable
+from .join_rows import RowReader, read_objects, read_raw
 from .join_schema import Column, Mode, Part, Schema, Structure, sound_path
 from .join_types import convert, fill_element, holds_objects, survives, type_of
 from .taken_rows import TakenRows
@@ -131,8 +131,7 @@ class JoinedColumns:
         with created(path, self._schema) as output:
             checksums = self._copy_all(output, meter)
             has_odd = np.array([bool(route.odd) for route in self._routes])[self._schema.of_input]
-            suspects = [n for n, one in enumerate(self._inputs) if one.findings and one.is_suspect]
-            for place in sorted({*np.flatnonzero(has_odd).tolist(), *suspects}):
+            for place in np.flatnonzero(has_odd).tolist():
                 self._copy_odd(place, output)
         self._note_copies(checksums)
         return TakenRows(self._inputs, checksums, self._schema)
@@ -221,21 +220,11 @@ class JoinedColumns:
         route = self._routes[self._schema.of_input[place]]
         firsts = self._firsts(route, place)
         with self._survey.opened(one) as layout:
-            try:
-                if one.is_suspect:
-                    _prove_readable(layout, structure)
-                for column, first in zip(route.columns, firsts, strict=True):
-                    if column in route.odd:
-                        part = structure.tables[column.table]
-                        for at, data in self._converted(one, layout, part, column):
-                            piece = _write_rows(output, column, first + at, data)
-                            self._odd.append(piece)
-            except Unsupported as error:
-                raise UsageError(f"{one.path}: {error}: leave this file out") from error
-            except DamagedError as error:
-                if str(one.path) in str(error):
-                    raise
-                raise DamagedError(f"{one.path}: {error}") from error
+            for column, first in zip(route.columns, firsts, strict=True):
+                if column in route.odd:
+                    part = structure.tables[column.table]
+                    for at, data in self._converted(one, layout, part, column):
+                        self._odd.append(_write_rows(output, column, first + at, data))
 
     def _converted(
         self, one: Input, layout: Layout, part: Part, column: Column
@@ -321,12 +310,6 @@ def _for_each(deal_with: Callable[[_Batch], None], batches: Sequence[_Batch]) ->
 
 def _reader(one: Input, layout: Layout, path: str, dataset: Dataset) -> RowReader:
     return RowReader(layout.tree.file, path, dataset, sound_path(one))
-
-
-def _prove_readable(layout: Layout, structure: Structure) -> None:
-    for path, dataset in structure.columns.items():
-        if dataset.filters:
-            require_chunks_readable(layout.tree.file, path, dataset)
 
 
 def _filled(column: Column, rows: int) -> Iterator[tuple[int, Array]]:

@@ -19,13 +19,16 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from . import durable
+from . import durable, findings
+from .hdf5.data import prove_chunk
+from .hdf5.errors import Damaged
 from .hdf5.messages import Storage
 from .hdf5.tree import Dataset
 from .inputs import Input, changed, require_unchanged
 from .join_output import JoinedOutput, not_as_written
 from .join_schema import Column, Mode, Structure
 from .join_types import type_of
+from .reading import DamagedFileError, can_be_proven
 
 BLOCK_BYTES = 1 << 20
 GAP = -1
@@ -58,6 +61,7 @@ class Route:
     columns: list[Column]
     stretches: list[Stretch]
     odd: list[Column] = field(default_factory=list)
+    packed: dict[int, Dataset] = field(default_factory=dict)  # columns whose chunks we can unpack
     kept_at: dict[int, int] = field(default_factory=dict)  # of a stretch, within `Input.kept`
 
     @property
@@ -89,7 +93,15 @@ def plan_route(structure: Structure, columns: Sequence[Column], start: int, size
         # Two of them share bytes, which only a damaged file has: each is read by itself.
         odd, stretches = _with_rows(structure, columns), []
     kept_at = dict(_kept_places(structure.example, stretches))
-    return Route(_blocks(stretches, size), list(columns), stretches, odd, kept_at)
+    packed = dict(_packed(structure, columns))
+    return Route(_blocks(stretches, size), list(columns), stretches, odd, packed, kept_at)
+
+
+def _packed(structure: Structure, columns: Sequence[Column]) -> Iterator[tuple[int, Dataset]]:
+    for number, column in enumerate(columns):
+        dataset = structure.columns.get(column.path)
+        if column.mode is Mode.CHUNKS and dataset is not None and can_be_proven(dataset):
+            yield number, dataset
 
 
 def _kept_places(one: Input, stretches: Sequence[Stretch]) -> Iterator[tuple[int, int]]:
@@ -205,7 +217,10 @@ Firsts = Sequence[int]  # for each column, the row of the output at which an inp
 def copy_file(
     one: Input, route: Route, firsts: Firsts, output: JoinedOutput, tick: Callable[[int], None]
 ) -> tuple[int, array[int]]:
-    """Copy one file; return its checksum, and that of every piece."""
+    """Copy one file; return its checksum, and that of every piece.
+
+    Chunks are copied as they are, and unpacked to prove that they can be: DamagedFileError if not.
+    """
     writers = [
         _writer(output, column, first) for column, first in zip(route.columns, firsts, strict=True)
     ]
@@ -220,6 +235,8 @@ def copy_file(
             for begin, end, column, place in pieces:
                 if column != GAP:
                     data = buffer[begin:end]
+                    if column in route.packed:
+                        _prove(one, route, column, place, data)
                     copied.append(xxh3_64_intdigest(data))
                     writers[column](data, place)
             tick(size)
@@ -227,6 +244,15 @@ def copy_file(
     finally:
         os.close(descriptor)
     return whole.intdigest(), copied
+
+
+def _prove(one: Input, route: Route, column: int, stretch: Stretch, data: memoryview) -> None:
+    try:
+        prove_chunk(route.packed[column], data, stretch.mask)
+    except Damaged as error:
+        where = route.columns[column].path
+        found = findings.CHUNK_FILTER.finding(where=where, address=stretch.start, why=error)
+        raise DamagedFileError(one.name, found) from error
 
 
 def _writer(output: JoinedOutput, column: Column, first: int) -> Callable[[memoryview, Any], None]:

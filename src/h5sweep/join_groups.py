@@ -22,6 +22,7 @@ from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
 
+from . import findings
 from .audit import Conflict
 from .contents import Layout
 from .errors import ConflictError, DamagedError, SweepError
@@ -34,6 +35,7 @@ from .hdf5.tree import Object, read_whole_tree
 from .inputs import Input, OnConflict, Survey, Taken, xxh3_of
 from .join_words import differing_text
 from .places import absolute
+from .reading import DamagedFileError
 from .task_groups import TaskGroups, refuse_references, task_groups_of, unequal_groups
 from .units import count_text
 
@@ -229,8 +231,11 @@ class JoinedGroups:
         with opened_output(path) as output:
             for number, one in enumerate(self._inputs):
                 with opened_groups(self._survey, one) as tasks:
-                    self._verify_input(output, tasks, chosen[number])
-                    self._verify_above(output, tasks, number)
+                    try:
+                        self._verify_input(output, tasks, chosen[number])
+                        self._verify_above(output, tasks, number)
+                    except Damaged as error:  # its sources were read before
+                        raise _not_read_back(path, error) from error
                 done += one.size_bytes
                 progress(done, self.size_bytes)
 
@@ -290,7 +295,11 @@ def opened_output(path: Path) -> Iterator[TaskGroups]:
             layout = Layout(alike.tree if alike else read_whole_tree(found))
             yield task_groups_of(str(path), layout, "", alike)
     except Damaged as error:
-        raise DamagedError(f"{path} cannot be read back: {error}") from error
+        raise _not_read_back(path, error) from error
+
+
+def _not_read_back(path: Path, error: Damaged) -> DamagedError:
+    return DamagedError(f"{path} cannot be read back: {error}")
 
 
 @contextmanager
@@ -364,7 +373,8 @@ class _Copier:
             self._input.flush()
         answer = self._read_line(TIMEOUT_S + SECONDS_PER_MB * one.size_bytes / 1e6, str(one.path))
         if "error" in (said := json.loads(answer)):
-            raise DamagedError(f"{one.path}: the HDF5 library cannot copy it: {said['error']}")
+            found = findings.LIBRARY_REFUSES.finding(where="copying it", why=said["error"])
+            raise DamagedFileError(one.name, found)
 
     def close(self, last: Path) -> None:
         """Let the child close the output, and wait for its end."""
@@ -378,9 +388,8 @@ class _Copier:
             selector.register(self._answers, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
                 if not selector.select(max(deadline - time.monotonic(), 0.0)):
-                    raise DamagedError(
-                        f"{name}: the HDF5 library was at it for {timeout_s:,.0f} s: leave it out"
-                    )
+                    found = findings.LIBRARY_HANGS.finding(limit_s=timeout_s)
+                    raise DamagedFileError(name, found)
                 data = os.read(self._answers.fileno(), 1 << 16)
                 if not data:
                     raise self._death(name)
@@ -388,9 +397,9 @@ class _Copier:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
-    def _death(self, name: str) -> DamagedError:
-        how = self._how_it_ended()
-        return DamagedError(f"{name}: the HDF5 library died of it ({how}): leave it out")
+    def _death(self, name: str) -> DamagedFileError:
+        found = findings.LIBRARY_KILLED.finding(why=self._how_it_ended())
+        return DamagedFileError(name, found)
 
     def _how_it_ended(self) -> str:
         code = self._process.wait()

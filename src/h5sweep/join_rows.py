@@ -9,19 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DamagedError
 from .h5 import h5py
 from .hdf5.chunks import Chunk
 from .hdf5.data import MOST_CHUNK_BYTES, fill_bytes, read_chunk
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
-from .hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE, Storage
+from .hdf5.messages import Storage
 from .hdf5.tree import Dataset
 from .join_types import is_kept_elsewhere, read_elsewhere
+from .reading import can_be_proven
 from .values import Array
 
 STEP_BYTES = 4 << 20
-OWN_FILTERS = {DEFLATE, SHUFFLE, FLETCHER32}
 
 
 class RowReader:
@@ -41,7 +40,7 @@ class RowReader:
         for chunk in dataset.chunks:
             self._chunks.setdefault(chunk.start[0], []).append(chunk)
         self._sound = sound
-        self._needs_library = any(step.number not in OWN_FILTERS for step in dataset.filters)
+        self._needs_library = not can_be_proven(dataset, slowly=sound is None)
 
     def steps(self, start: int = 0, stop: int | None = None) -> Iterator[range]:
         """All rows, or those from `start` to `stop`, a few megabytes at a time, in whole chunks."""
@@ -60,9 +59,7 @@ class RowReader:
             if is_kept_elsewhere(self._dataset.type):
                 return read_elsewhere(self._file, self._dataset.type, data.tobytes())
         except Damaged as error:
-            raise DamagedError(
-                f"{self._path}: rows {_span(rows)} cannot be read: {error}"
-            ) from error
+            raise Damaged(f"{self._path}: rows {_span(rows)} cannot be read: {error}") from error
         return data
 
     def _read(self, rows: range) -> Array:
@@ -128,19 +125,6 @@ def read_objects(dataset: Any, rows: range) -> Array:
     """Rows of a dataset of texts, as bytes, or of sequences, by the HDF5 library."""
     found: Array = dataset[rows.start : rows.stop]
     return found.reshape(-1)
-
-
-def require_chunks_readable(file: Hdf5File, path: str, dataset: Dataset) -> None:
-    """Unpack every chunk; DamagedError at the first that cannot be, where we know its filters."""
-    if any(step.number not in OWN_FILTERS for step in dataset.filters):
-        raise Unsupported(
-            f"{path}: filters that cannot be undone here, in a file that was not closed"
-        )
-    for chunk in dataset.chunks:
-        try:
-            read_chunk(file, dataset, chunk)
-        except Damaged as error:
-            raise DamagedError(f"{path}: the chunk at {chunk.start}: {error}") from error
 
 
 def is_too_large(dataset: Dataset) -> bool:

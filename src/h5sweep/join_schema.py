@@ -18,9 +18,7 @@ import numpy as np
 
 from .attributes import is_decoding
 from .contents import INIT, Layout, Style
-from .errors import DamagedError
 from .hdf5.datatypes import Class
-from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Attribute, Filter, Storage
 from .hdf5.tree import Dataset, ObjectKind
 from .inputs import Input, Survey
@@ -479,27 +477,24 @@ class Schema:
 
 def read_structure(survey: Survey, one: Input) -> Structure:
     """What may be joined of one file, and of all that share its structure."""
-    try:
-        with survey.opened(one) as layout:
-            groups = {
-                group: {_path(group, name): dataset for name, dataset in datasets.items()}
-                for group, datasets in layout.by_group.items()
-            }
-            attributes, lost = _read_attributes(layout)
-            return Structure(
-                one,
-                dict(layout.tree.datasets),
-                groups,
-                frozenset(_growing(layout)),
-                attributes,
-                tuple(lost),
-                tuple(o.path for o in layout.tree.objects if o.kind is ObjectKind.GROUP),
-                _read_axes(layout),
-                layout.tree.file.superblock.start,
-                tuple(_links(layout)),
-            )
-    except (Damaged, Unsupported) as error:
-        raise DamagedError(f"{one.path}: {error}: leave this file out") from error
+    with survey.opened(one) as layout:
+        groups = {
+            group: {_path(group, name): dataset for name, dataset in datasets.items()}
+            for group, datasets in layout.by_group.items()
+        }
+        attributes, lost = _read_attributes(layout)
+        return Structure(
+            one,
+            dict(layout.tree.datasets),
+            groups,
+            frozenset(_growing(layout)),
+            attributes,
+            tuple(lost),
+            tuple(o.path for o in layout.tree.objects if o.kind is ObjectKind.GROUP),
+            _read_axes(layout),
+            layout.tree.file.superblock.start,
+            tuple(_links(layout)),
+        )
 
 
 def _links(layout: Layout) -> Iterator[str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .h5 import h5py
-from .hdf5.messages import DEFLATE, FLETCHER32
+from .hdf5.data import fate_of_chunk
 
 STEP_BYTES = 8 << 20
 MOST_CHUNK_BYTES = 256 << 20
@@ -141,21 +140,11 @@ class _Chunks:
 
     def _explain(self, chunk: Any, base: int, error: OSError) -> dict[str, Any]:
         """What became of a chunk that the library cannot read."""
-        found = {"address": chunk.byte_offset, "size": chunk.size, "why": str(error)}
-        if not self.filters or self.filters[-1] != DEFLATE or chunk.filter_mask:
-            return {**found, "kind": "filter"}
         data = self._raw(base + chunk.byte_offset, self.chunk_bytes + (1 << 16))
-        unpacker = zlib.decompressobj()
-        try:
-            size = len(unpacker.decompress(data, self.chunk_bytes + 64))
-        except zlib.error:
-            looks_packed = data[:1] == b"\x78" and int.from_bytes(data[:2], "big") % 31 == 0
-            return {**found, "kind": "filter" if looks_packed else "moved"}
-        expected = self.chunk_bytes + 4 * (FLETCHER32 in self.filters)
-        is_whole = unpacker.eof and size == expected
-        used = len(data) - len(unpacker.unused_data)
-        is_stale = is_whole and used > chunk.size
-        return {**found, "kind": "stale" if is_stale else "filter"}
+        sizes = chunk.size, self.chunk_bytes
+        kind = fate_of_chunk(data, self.filters, chunk.filter_mask, sizes)
+        found = {"address": chunk.byte_offset, "size": chunk.size, "why": str(error)}
+        return {**found, "kind": kind}
 
     def _raw(self, offset: int, size: int) -> bytes:
         descriptor = os.open(self.path, os.O_RDONLY)

@@ -6,10 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import compress
 
 from .errors import DamagedError, UsageError
+from .findings import NOT_CLOSED_CODES, unmergeable_text
 from .inputs import Input, OnConflict
 
+_ADVICE = """\
+the same with --on-damaged skip merges the others;
+      with --on-damaged salvage and --key also what is intact in these"""
 _THRESHOLD = re.compile(r"(\d+)(%?)")
 
 
@@ -74,21 +79,33 @@ def separate(inputs: Sequence[Input], policy: Policy) -> tuple[list[Input], list
     for one in inputs:
         (good if one.is_readable else bad).append(one)
     if bad and policy.on_damaged is OnDamaged.STOP:
-        advice = "--on-damaged skip merges the others; salvage, also what is intact in these"
-        raise _refusal(bad, len(inputs), advice)
+        raise _refusal(bad, len(inputs), _ADVICE)
     if policy.max_damaged is not None and not policy.max_damaged.allows(len(bad), len(inputs)):
-        limit = f"that is more than --max-damaged {policy.max_damaged}"
-        raise _refusal(bad, len(inputs), f"{limit}: raise it to merge the others all the same")
+        limit = f"these are more than --max-damaged {policy.max_damaged}"
+        raise _refusal(bad, len(inputs), f"{limit}: raise it to merge the others")
     return good, bad
+
+
+def notes_on(inputs: Sequence[Input]) -> list[str]:
+    """What is worth knowing about files that are merged all the same."""
+    told = [one for one in inputs if one.findings]
+    is_open = [not NOT_CLOSED_CODES.isdisjoint(f.code for f in one.findings) for one in told]
+    unclosed = list(compress(told, is_open))
+    notes = [f"{one.path}: {one.findings[0].message}" for one in told if one not in unclosed]
+    if len(unclosed) == 1:
+        notes.append(f"{unclosed[0].path} was not closed by its writer; read all the same")
+    elif unclosed:
+        notes.append(f"{len(unclosed):,} files were not closed by their writers; read all the same")
+    return notes
 
 
 def _refusal(bad: Sequence[Input], total: int, advice: str) -> DamagedError:
     lines = [f"  {line_about(one)}" for one in bad]
-    head = f"{len(bad):,} of {total:,} files cannot be merged as they are; nothing was written"
-    return DamagedError("\n".join([head, *lines, f"next: `h5sweep check` says more; {advice}"]))
+    head = f"{unmergeable_text(len(bad), total)}; nothing was written"
+    return DamagedError("\n".join([head, *lines, f"next: {advice}"]))
 
 
 def line_about(one: Input) -> str:
     """`empty  worker_61817.h5  D101 0 bytes; its process died before its first write`."""
-    why = one.reasons[0] if one.reasons else one.findings[0]
+    why = (one.reasons or one.findings)[0]
     return f"{one.state}  {one.path}  {why.code} {why.message}"

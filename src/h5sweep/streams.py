@@ -15,10 +15,10 @@ import numpy as np
 
 from .carved import CarvedVariable, Rescued
 from .file_view import ROWS, Group
-from .hdf5.data import fill_bytes
+from .hdf5.data import chunk_bytes, fill_bytes
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
-from .hdf5.rescue import Stored, chunk_bytes, find_streams, read_stored, unpack_stream
+from .hdf5.rescue import Stored, find_streams, read_stored, unpack_stream
 from .hdf5.tree import data_extents
 from .key_rule import KeyRule
 from .tasks import columns_of, find_tables, rows_of

@@ -17,7 +17,7 @@ import numpy as np
 
 from .contents import INIT, Layout, Style
 from .elements import points_simply
-from .errors import DamagedError, UnmergeableError
+from .errors import UnmergeableError
 from .foreign_values import Values
 from .group_writer import GroupWriter, can_be_moved
 from .hdf5.alike import AlikeFile, AlikeGroups, Example
@@ -27,6 +27,7 @@ from .hdf5.messages import Storage
 from .hdf5.tree import Dataset, Object, ObjectKind, Tree, Walk
 from .keyed_tasks import nearest
 from .merged_file import OWN_ATTRIBUTES
+from .reading import damaged_file
 from .values import Array
 
 _ROWS_AT_ONCE_BYTES = 8 << 20
@@ -207,7 +208,7 @@ class TaskGroups:
                 if found.dataset is not None:
                     self._add_dataset(digest, found.dataset)
             except Damaged as error:
-                raise DamagedError(f"{self.name}: {name}: {error}") from error
+                raise damaged_file(self.name, f"{name}: {error}") from error
             except Unsupported as error:
                 raise UnmergeableError(f"{self.name}: {name}: {error}") from error
         for name, target in sorted(self._tree.soft_links.items()):

@@ -14,7 +14,7 @@ from .terminal import print_text, print_texts, showing_progress, terminal_size
 @click.command("check")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--quick", is_flag=True, help="First bytes and headers only, without HDF5.")
-@click.option("--deep", is_flag=True, help="Read every byte; verify filters and checksums.")
+@click.option("--deep", is_flag=True, help="Read every byte, also beyond the first 4 GB of files.")
 @click.option(
     "--require", metavar="NAMES", help="Datasets that must be there, of equal length: a,b,c."
 )
@@ -70,7 +70,7 @@ def check_command(
     with showing_progress() as display:
         report = check_files(
             paths,
-            depth="quick" if quick else "deep" if deep else "structure",
+            depth="quick" if quick else "deep" if deep else "usual",
             require=tuple(filter(None, (require or "").split(","))),
             expected=expected,
             key=key,

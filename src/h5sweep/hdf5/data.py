@@ -17,7 +17,9 @@ from .messages import DEFLATE, FLETCHER32, SHUFFLE, Filter, Storage
 from .tree import Dataset
 
 MOST_CHUNK_BYTES = 64 << 20
+_PROOF_BYTES = 4 << 20
 LZF = 32000
+Bytes = bytes | memoryview
 
 
 def read_row(file: Hdf5File, dataset: Dataset, row: int) -> Iterator[bytes]:
@@ -102,16 +104,82 @@ def _rows_written(dataset: Dataset, data: bytes, most: int) -> int:
 
 def read_chunk(file: Hdf5File, dataset: Dataset, chunk: Chunk) -> bytes:
     """The elements of one chunk, through its filters."""
-    size = math.prod(dataset.layout.chunk) * dataset.type.size
+    size = chunk_bytes(dataset)
     if max(size, chunk.size) > MOST_CHUNK_BYTES:
         raise Unsupported(f"chunks of {size:,} bytes")
-    data = file.read(chunk.address, chunk.size)
+    data: Bytes = file.read(chunk.address, chunk.size)
     for place, step in reversed(list(enumerate(dataset.filters))):
         if not chunk.mask >> place & 1:
             data = undo_filter(step, data, dataset.type.size, size)
-    if len(data) != size:
-        raise Damaged(f"a chunk of {len(data):,} bytes where {size:,} should be")
-    return data
+    _require_size(len(data), size)
+    return bytes(data)
+
+
+def prove_chunk(dataset: Dataset, data: Bytes, mask: int) -> None:
+    """Raise Damaged unless these bytes are a chunk that can be read; Unsupported if that cannot be
+    known, because of its filters. Little memory is needed, whatever size the chunk has."""
+    size = chunk_bytes(dataset)
+    steps = [s for place, s in enumerate(dataset.filters) if not mask >> place & 1]
+    while steps and steps[0].number == SHUFFLE:
+        del steps[0]  # bytes in another order: nothing can be wrong with that
+    for step in reversed(steps[1:]):
+        data = undo_filter(step, data, dataset.type.size, size)
+    if steps and steps[0].number == DEFLATE:
+        found = _inflated_size(data, size)
+    else:
+        found = len(undo_filter(steps[0], data, dataset.type.size, size) if steps else data)
+    _require_size(found, size)
+
+
+def _inflated_size(data: Bytes, most: int) -> int:
+    """How long a gzip stream is unpacked; it holds no more of it than one step at a time."""
+    unpacker, found = zlib.decompressobj(), 0
+    try:
+        while not unpacker.eof and found <= most:
+            step = unpacker.decompress(data, _PROOF_BYTES)
+            if not step and not unpacker.eof:
+                break
+            found, data = found + len(step), unpacker.unconsumed_tail
+    except zlib.error as error:
+        raise _not_inflated(error) from error
+    if not unpacker.eof and found <= most:
+        raise Damaged("a compressed chunk that has no end", Kind.CHECKSUM)
+    return found
+
+
+def chunk_bytes(dataset: Dataset) -> int:
+    """How long a chunk is once it is unpacked."""
+    return math.prod(dataset.layout.chunk) * dataset.type.size
+
+
+def _require_size(found: int, size: int) -> None:
+    if found != size:
+        raise Damaged(f"a chunk of {found:,} bytes where {size:,} should be")
+
+
+def _not_inflated(error: zlib.error) -> Damaged:
+    why = str(error).rpartition(": ")[2]  # behind zlib's number and what it was doing
+    return Damaged(f"a chunk that cannot be inflated ({why})", Kind.CHECKSUM)
+
+
+def fate_of_chunk(data: bytes, filters: Sequence[int], mask: int, chunk: tuple[int, int]) -> str:
+    """What became of a chunk that cannot be read: `stale`, `moved`, or `filter`.
+
+    `data` begins where the chunk does and goes on behind it; `chunk` is how long its index says it
+    is, and how long it is unpacked.
+    """
+    stored, size = chunk
+    if not filters or filters[-1] != DEFLATE or mask:
+        return "filter"
+    unpacker = zlib.decompressobj()
+    try:
+        found = len(unpacker.decompress(data, size + 64))
+    except zlib.error:
+        looks_packed = data[:1] == b"\x78" and int.from_bytes(data[:2], "big") % 31 == 0
+        return "filter" if looks_packed else "moved"
+    is_whole = unpacker.eof and found == size + 4 * (FLETCHER32 in filters)
+    is_stale = is_whole and len(data) - len(unpacker.unused_data) > stored
+    return "stale" if is_stale else "filter"
 
 
 def overlap(
@@ -127,7 +195,7 @@ def overlap(
     return tuple(places), tuple(parts)
 
 
-def undo_filter(step: Filter, data: bytes, element_bytes: int, size: int) -> bytes:
+def undo_filter(step: Filter, data: Bytes, element_bytes: int, size: int) -> Bytes:
     """What there was before one filter; Damaged if it cannot be, or fails its checksum."""
     if step.number == DEFLATE:
         return inflate(data, size)[0]
@@ -142,7 +210,7 @@ def undo_filter(step: Filter, data: bytes, element_bytes: int, size: int) -> byt
     raise Unsupported(f"filter {step.number}")
 
 
-def _unpack_lzf(data: bytes, size: int) -> bytes:
+def _unpack_lzf(data: Bytes, size: int) -> bytes:
     """Undo h5py's own filter: stretches of bytes, and references to what came before."""
     found = bytearray()
     place = 0
@@ -170,20 +238,20 @@ def _unpack_lzf(data: bytes, size: int) -> bytes:
     return bytes(found)
 
 
-def inflate(data: bytes, size: int) -> tuple[bytes, int]:
+def inflate(data: Bytes, size: int) -> tuple[bytes, int]:
     """What a gzip stream at the beginning of `data` holds, and how long it is."""
     # What stands behind it may be a checksum, so there may be a little more than the chunk.
     unpacker = zlib.decompressobj()
     try:
         found = unpacker.decompress(data, size + 64)
     except zlib.error as error:
-        raise Damaged(f"a chunk that cannot be inflated ({error})", Kind.CHECKSUM) from error
+        raise _not_inflated(error) from error
     if not unpacker.eof:
         raise Damaged("a compressed chunk that has no end", Kind.CHECKSUM)
     return found, len(data) - len(unpacker.unused_data)
 
 
-def _unshuffle(data: bytes, element_bytes: int) -> bytes:
+def _unshuffle(data: Bytes, element_bytes: int) -> Bytes:
     if not 2 <= element_bytes <= len(data):
         return data
     count = len(data) // element_bytes

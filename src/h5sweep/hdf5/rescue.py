@@ -6,7 +6,6 @@ between, the index has a size or an address that no longer holds.
 
 from __future__ import annotations
 
-import math
 import re
 import zlib
 from bisect import bisect_right
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from .carve import find_offsets
 from .checksum import fletcher32
 from .chunks import Chunk
-from .data import MOST_CHUNK_BYTES, inflate, undo_filter
+from .data import MOST_CHUNK_BYTES, chunk_bytes, inflate, undo_filter
 from .errors import Damaged, Kind, Unsupported
 from .file import Hdf5File
 from .messages import DEFLATE, FLETCHER32, Filter
@@ -34,10 +33,6 @@ class Stored:
     data: bytes
     size: int
     is_checked: bool
-
-
-def chunk_bytes(dataset: Dataset) -> int:
-    return math.prod(dataset.layout.chunk) * dataset.type.size
 
 
 def read_stored(file: Hdf5File, dataset: Dataset, chunk: Chunk) -> Stored:
@@ -75,7 +70,7 @@ def _undone(
 ) -> Stored:
     size = chunk_bytes(dataset)
     for step in reversed(steps):
-        data = undo_filter(step, data, dataset.type.size, size)
+        data = bytes(undo_filter(step, data, dataset.type.size, size))
         is_checked = is_checked or step.number == FLETCHER32
     if len(data) != size:
         raise Damaged(f"a chunk of {len(data):,} bytes where {size:,} should be")
