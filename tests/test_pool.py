@@ -412,7 +412,7 @@ def test_fewer_than_no_retries_are_refused(terminal: Terminal, study: Study) -> 
     """A negative count is a slip of the hand, and is said before anything runs."""
     study("@h5sweep.sweep(seed=[1])\ndef f(seed):\n    return {'x': seed}\n")
     shown = terminal.run(*RUN, "--retries", "died=-1", check=2)
-    assert "'died=-1' is no count of retries" in shown.stderr
+    assert "'died=-1' is not a count of retries" in shown.stderr
 
 
 def test_retries_are_counted_by_how_a_task_ended(terminal: Terminal, study: Study) -> None:
@@ -939,6 +939,20 @@ def test_ctrl_c_once_stops_what_is_longer_than_the_grace(
     assert "stopped; 0 finished results are kept" in said
     why = [m["reason"] for m in terminal.json("missing", "out.h5")["missing"]]
     assert why == ["interrupted"] * 2 + ["never started"] * 4
+
+
+def test_one_finished_result_is_singular(
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
+) -> None:
+    """1 running task, 1 finished result."""
+    study(LONG_TASKS)
+    process.append(terminal.start(*RUN, "-j", 1))
+    until(lambda: count(terminal.folder, "in_0"))
+    process[0].send_signal(signal.SIGINT)
+    read_line_with(process[0].stderr, "letting 1 running task finish for 20 s")
+    (terminal.folder / "go").touch()
+    _, said = process[0].communicate(timeout=30)
+    assert "stopped; 1 finished result is kept. Give the same command again" in said
 
 
 def test_ctrl_c_twice_stops_now(

@@ -276,7 +276,7 @@ def test_full_disk_stops_the_run_and_loses_nothing(
         said = only_message(done)
         finished = terminal.json("status", small / "out.h5")["done"]
         assert "No space left on device" in said
-        assert f"all {finished} finished results are kept" in said
+        assert f"The run has stopped; {finished} finished results are kept" in said
         assert "Make space, then give the same command again" in said
         assert 10 < finished < 60
         subprocess.run(["mount", "-o", "remount,size=60M", small], check=True)
@@ -700,8 +700,8 @@ def test_a_grown_sweep_is_no_changed_code(terminal: Terminal) -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ('dims={"x": (5, "xy")}', "5 is no name for an axis of x"),
-        ('dims={"x": ("a/b", "xy")}', "'a/b' is no name for an axis of x"),
+        ('dims={"x": (5, "xy")}', "5 is not a name for an axis of x"),
+        ('dims={"x": ("a/b", "xy")}', "'a/b' is not a name for an axis of x"),
         ('dims={"x": ("xy", "xy")}', "two axes of x have the same name"),
         ('units={"x": 3}', "that of x is 3"),
     ],

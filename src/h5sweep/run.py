@@ -200,16 +200,20 @@ def _run_tasks(
     except StorageError as error:
         done = read_state(folder, state.plan).tasks_done
         raise StorageError(
-            f"{error}. The run has stopped; all {done:,} finished results are kept. "
+            f"{error}. The run has stopped; {_kept_text(done)}. "
             f"{_remedy(error)}, then give the same command again"
         ) from error
     finally:
         failures.close()
         display.end()
     if interruption.signal is not None:
-        # Counted anew: workers that were stopped had finished more than they could say.
+        # Counted again: workers that were stopped had finished more than they could say.
         interruption.raise_stopped(read_state(folder, state.plan).tasks_done)
     return tally
+
+
+def _kept_text(results: int) -> str:
+    return f"{count_text(results, 'finished result')} {'is' if results == 1 else 'are'} kept"
 
 
 def _running_task(current: Current, plan: Plan) -> RunningTask:
@@ -314,8 +318,7 @@ class Interruption:
     def raise_stopped(self, tasks_done: int) -> None:
         assert self.signal is not None  # whoever calls has seen it
         raise InterruptedRunError(
-            f"stopped; {tasks_done:,} finished results are kept. "
-            "Give the same command again to run the rest",
+            f"stopped; {_kept_text(tasks_done)}. Give the same command again to run the rest",
             self.signal,
         )
 

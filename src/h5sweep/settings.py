@@ -43,7 +43,7 @@ class PoolSettings:
         if self.workers < 1:
             raise UsageError(f"{self.workers} workers can run nothing: give 1 or more")
         if self.tasks_per_worker is not None and self.tasks_per_worker < 1:
-            raise UsageError(f"{self.tasks_per_worker} tasks a worker are none: give 1 or more")
+            raise UsageError(f"{self.tasks_per_worker} tasks per worker: give 1 or more")
         if self.start not in START_METHODS:
             raise UsageError(f"start is {self.start!r}: give {' or '.join(START_METHODS)}")
 
@@ -57,4 +57,4 @@ def parse_retries(text: str) -> Retries:
         return Retries(**{name.strip().replace("-", "_"): int(count) for name, count in pairs})
     except (ValueError, TypeError) as error:
         advice = "write a number, or died=3,timed-out=1,raised=0,over-memory=0"
-        raise UsageError(f"{text!r} is no count of retries: {advice}") from error
+        raise UsageError(f"{text!r} is not a count of retries: {advice}") from error

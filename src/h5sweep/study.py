@@ -154,7 +154,9 @@ def _checked_axes(name: str, axes: Iterable[str]) -> list[str]:
     found = [axes] if isinstance(axes, str) else list(axes)
     for axis in found:
         if not isinstance(axis, str) or not axis.isidentifier() or axis in RESERVED_NAMES:
-            raise UsageError(f"dims: {axis!r} is no name for an axis of {name}: use an identifier")
+            raise UsageError(
+                f"dims: {axis!r} is not a name for an axis of {name}: use an identifier"
+            )
     if len(set(found)) < len(found):
         raise UsageError(f"dims: two axes of {name} have the same name: {', '.join(found)}")
     return found
@@ -189,7 +191,7 @@ def _import_file(path: Path) -> ModuleType:
     name = path.stem if path.stem not in sys.modules else f"_study_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise StudyError(f"{path} is no Python file: a study's name ends in .py")
+        raise StudyError(f"{path} is not a Python file: a study's name ends in .py")
     return _execute(spec, spec.loader, name)
 
 

@@ -20,7 +20,7 @@ def parse_duration(text: str) -> float:
     parts = re.findall(_NUMBER + r"([a-z]*)", compact)
     known = all(unit in SECONDS for _, unit in parts)
     if not parts or not known or "".join(map("".join, parts)) != compact:
-        raise UsageError(f"{text!r} is no duration: write 90s, 20min or 1h30min")
+        raise UsageError(f"{text!r} is not a duration: write 90s, 20min or 1h30min")
     return sum(float(number) * SECONDS[unit] for number, unit in parts)
 
 
@@ -28,7 +28,7 @@ def parse_size(text: str) -> int:
     """`500MB`, `2GB`, `4GiB` in bytes."""
     match = re.fullmatch(_NUMBER + r"\s*([A-Za-z]*)", text.strip())
     if match is None or match[2] not in BYTES:
-        raise UsageError(f"{text!r} is no size: write 500MB, 2GB or 4GiB")
+        raise UsageError(f"{text!r} is not a size: write 500MB, 2GB or 4GiB")
     return int(float(match[1]) * BYTES[match[2]])
 
 
