@@ -35,7 +35,6 @@ BESIDE = "a dataset beside groups is skipped"
 CARVED = "salvage carves what merge simply reads"
 DIMS = "netCDF dimensions without a variable count as values"
 GROUPED = "a one-task file with a group is taken for a file of groups"
-FALSE_COMPLETE = "sweep.json counts as a declaration"
 INIT = "any dataset called init counts as no result"
 UNLIMITED = "a netCDF dimension without a variable is as long as nothing, and so is its table"
 
@@ -150,7 +149,7 @@ def write_columns(folder: Path, group: str = "/", **settings: Any) -> None:
 # Groups
 
 
-@layout(missing=FALSE_COMPLETE)
+@layout()
 def groups_flat(folder: Path) -> Truth:
     """`/farm3_s1/{aep,layout}` with attributes of the group and of a dataset."""
     for path, seeds in files(folder):
@@ -311,7 +310,7 @@ def groups_with_links_to_another_file(folder: Path) -> Truth:
 # One task a file
 
 
-@layout(missing=FALSE_COMPLETE)
+@layout()
 def files_of_one_task(folder: Path) -> Truth:
     for path, seed in one_each(folder):
         with h5py.File(path, "w") as file:
@@ -368,7 +367,7 @@ def columns(folder: Path) -> Truth:
     return truth()
 
 
-@layout(NAMES, missing=FALSE_COMPLETE)
+@layout(NAMES)
 def columns_of_fixed_length(folder: Path) -> Truth:
     for path, seeds in files(folder):
         with h5py.File(path, "w") as file:
@@ -455,7 +454,7 @@ def pytables_table(folder: Path) -> Truth:
     return truth()
 
 
-@layout(salvage="an empty TITLE counts as a conflict", missing=FALSE_COMPLETE)
+@layout(salvage="an empty TITLE counts as a conflict")
 def pytables_groups(folder: Path) -> Truth:
     for path, seeds in files(folder):
         with tables.open_file(str(path), "w") as file:
@@ -474,7 +473,7 @@ def pandas_table(folder: Path) -> Truth:
     return truth(lambda seed: {"aep": aep(seed)}, nothing="/results/_i_table.*", is_open=True)
 
 
-@layout(salvage="an empty TITLE counts as a conflict", missing=FALSE_COMPLETE)
+@layout(salvage="an empty TITLE counts as a conflict")
 def pandas_fixed(folder: Path) -> Truth:
     """A frame a task."""
     for path, seeds in files(folder):

@@ -16,7 +16,7 @@ from conftest import Terminal
 from h5sweep import FilesReport
 from h5sweep.clean import find_removable
 from h5sweep.errors import DamagedError, SweepError, UsageError
-from h5sweep.expected import find_missing
+from h5sweep.expected import read_expected_state, require_declared
 from h5sweep.findings import State
 from h5sweep.folder import RunFolder
 from h5sweep.plan import plan_list
@@ -265,8 +265,8 @@ def test_status_and_missing_count_the_same_tasks(asked: Asked) -> None:
     assert status.done == results(asked).tasks == len(asked.truth.tasks)
     another = {"farm_id": 77, "seed": 1}
     keys = [dict(zip(another, key, strict=True)) for key in asked.truth.tasks]
-    state, tasks = find_missing(folder, plan_list([*keys, another]))
-    assert [task.key for task in state.missing_of(tasks)] == [another]
+    state = read_expected_state(folder, plan_list([*keys, another]))
+    assert [task.key for task in state.missing()] == [another]
 
 
 @rows("missing")
@@ -274,8 +274,9 @@ def test_nobody_has_said_which_tasks_there_should_be(asked: Asked) -> None:
     """After a merge with the key, what is missing isn't known: `missing` asks for it."""
     if asked.is_swept_refused:
         return
+    folder = RunFolder(results(asked).output)
     with pytest.raises(UsageError, match="--expect"):
-        find_missing(RunFolder(results(asked).output), None)
+        require_declared(read_expected_state(folder), folder)
 
 
 SHOWN = ("groups_flat", "columns", "a_file_of_no_bytes", "a_task_with_two_values")
