@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 
 from check_samples import change, set_flags
+from check_samples import write_groups as write_sound_groups
 from conftest import Terminal
+from h5sweep import check
+from h5sweep.check import check_files
+from h5sweep.check_report import report_text
 
 KEYS = {"groups": "farm{farm_id:d}_s{seed:d}"}
 PACKED: dict[str, dict[str, Any]] = {
@@ -197,3 +201,88 @@ def test_lzf_in_a_file_that_was_not_closed_is_read(has_key: bool, terminal: Term
     done = terminal.run("merge", "worker_1.h5", "worker_2.h5", "-o", "out.h5", *key)
     assert "2 files were not closed by their writers; read all the same" in done.stderr
     assert read(terminal.folder / "out.h5") == expected(1, 2)
+
+
+def test_check_reads_data(layout: str, terminal: Terminal) -> None:
+    """A bad chunk is found without --deep, and check and merge say the same count and words."""
+    done = terminal.run("check", "night", check=3)
+    assert "damaged  2 files: chunk-damaged (D303)" in done.stdout
+    assert "2 of 4 files cannot be merged as they are" in done.stdout.splitlines()
+    stopped = terminal.run("merge", "night", "-o", "out.h5", check=3)
+    assert "2 of 4 files cannot be merged as they are; nothing was written" in stopped.stderr
+    assert "next: h5sweep salvage with the same paths" in done.stdout
+    terminal.run("salvage", "night", *key_of(layout), check=3)
+
+
+def test_salvage_names_a_bad_chunk(layout: str, terminal: Terminal) -> None:
+    """The line of the file says what is wrong, as check does, and why rows are lost."""
+    done = terminal.run("salvage", "night", *key_of(layout), check=3)
+    lines = " ".join(done.stdout.split())
+    for farm in (2, 4):
+        assert re.search(rf"worker_{farm}.h5: /[\w/]*aep: a chunk at [\d,]+ cannot be read", lines)
+    assert not re.search(r"worker_[24].h5: nothing is wrong", lines)
+
+
+def test_check_reads_data_of_files_that_the_library_does_not_open(terminal: Terminal) -> None:
+    """One that was not closed has its chunks unpacked too, and damage in it comes first."""
+    path = terminal.folder / "worker_1.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        settings: dict[str, Any] = {"maxshape": (None,), "chunks": (CHUNK,), "compression": "gzip"}
+        file.create_dataset("seed", data=np.arange(ROWS), **settings)
+        file.create_dataset("aep", data=values_of(1), **settings)
+    set_flags(path, 1)
+    (file_,) = terminal.json("check", ".", check=3)["files"]
+    assert ([f["code"] for f in file_["findings"]], file_["mergeable"]) == (["D107"], True)
+    spoil_unclosed(path)
+    (file_,) = terminal.json("check", ".", check=3)["files"]
+    assert ([f["code"] for f in file_["findings"]], file_["mergeable"]) == (["D303", "D107"], False)
+
+
+def spoil_unclosed(path: Path) -> None:
+    copy = path.with_suffix(".copy")
+    copy.write_bytes(path.read_bytes())
+    set_flags(copy, 0)
+    spoil(copy)
+    path.write_bytes(copy.read_bytes())
+    copy.unlink()
+    set_flags(path, 1)
+
+
+def test_data_beyond_the_budget_are_said_not_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not read is counted, and --deep reads it."""
+    for farm in (1, 2, 3):
+        write_columns(tmp_path / f"worker_{farm}.h5", farm)
+    spoil(tmp_path / "worker_3.h5")
+    size = (tmp_path / "worker_1.h5").stat().st_size
+    monkeypatch.setattr(check, "MOST_READ_BYTES", 2 * size)
+    report = check_files(tmp_path)
+    assert [file.is_read for file in report.files] == [True, True, False]
+    assert report.exit_code == 0
+    assert "the data of 1 file (" in report_text(report)
+    assert "were not read: --deep reads them" in report_text(report)
+    assert check_files(tmp_path, depth="deep").exit_code == 3
+
+
+def test_check_and_merge_agree_on_files_that_were_not_closed(terminal: Terminal) -> None:
+    """They are one line in each, however many there are, and count as files that can be merged."""
+    night = terminal.folder / "night"
+    night.mkdir()
+    for number in range(12):
+        write_sound_groups(night / f"worker_{number}.h5", libver="latest")
+        set_flags(night / f"worker_{number}.h5", 1)
+    (night / "worker_12.h5").touch()
+    lines = terminal.run("check", "night", check=3).stdout.splitlines()
+    assert "damaged  12 files: not-closed (D107), 60 tasks; can be merged as they are" in lines
+    assert "1 of 13 files cannot be merged as they are" in lines
+    assert lines[-1] == "next: h5sweep merge with the same paths and -o OUTPUT --on-damaged skip"
+    assert sum("worker_" in line for line in lines) == 1
+    done = terminal.run("merge", "night", "-o", "out.h5", check=3)
+    assert "1 of 13 files cannot be merged as they are" in done.stderr
+    done = terminal.run(
+        *("merge", "night", "-o", "out.h5", "--on-damaged", "skip", "--on-conflict", "first")
+    )
+    assert "note: 12 files were not closed by their writers; read all the same" in done.stderr
+    named = terminal.json("merge", "night", "-o", "o.h5", "--on-damaged", "skip")["files"]
+    assert [one["findings"] for one in named] == [["D107"]] * 12

@@ -478,6 +478,7 @@ def state_of(findings: tuple[Finding, ...]) -> State:
 
 # What these say is in the superblock alone; whether anything was lost, the rest of the file shows.
 NOT_CLOSED_CODES = frozenset(rule.code for rule in (NOT_CLOSED, NOT_CLOSED_SWMR))
+_SAYS_LESS |= dict.fromkeys(NOT_CLOSED_CODES, 3)
 # No damage, but a merge would leave something out.
 _UNREAD = frozenset(rule.code for rule in (FEATURE, LINKS_OUT))
 

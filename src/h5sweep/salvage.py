@@ -24,6 +24,7 @@ from .file_view import NEVER_WRITTEN, NO_KEY, Failures, Found, FoundRows, Group,
 from .folder import RECORDS_SUFFIX, RunFolder
 from .hdf5.carve import Carving, carve
 from .hdf5.errors import Damaged
+from .hdf5.file import Hdf5File
 from .hdf5.source import OpenSource, Source
 from .key_rule import KeyRule
 from .library import Limits
@@ -31,6 +32,7 @@ from .live import files_being_written, identity_of
 from .output_rows import find_rows, is_output
 from .places import Place, find_places
 from .plan import Key, Plan, key_text
+from .reading import data_findings, own_tree
 from .records import Kind, RecordFile, Scan, read_data
 from .salvage_records import write_records
 from .salvage_report import Conflict, FileSalvage, Loss, SalvageReport
@@ -38,7 +40,7 @@ from .second_reader import SecondReader, question_of
 from .staging import Stage, digest_of, form_of, schema_of
 from .streams import settle_streams
 from .tasks import find_tasks, guess_rule, show_compounds
-from .triage import RECORDS_MAGIC, judge_bytes
+from .triage import RECORDS_MAGIC, Verdict, judge_bytes
 
 MOST_WANTED = 100_000
 RESULTS_SHOWN = 100  # after as many more, progress is shown again
@@ -213,6 +215,15 @@ class _File:
                 self.ask_library(self.job.library, carving)
         self.export_nameless(carving, groups)
         self.hint(groups)
+        self.note_chunks(verdict)
+
+    def note_chunks(self, verdict: Verdict) -> None:
+        """Name a chunk that cannot be unpacked, as `check` does, where all else is right."""
+        if self.losses and not self.what and verdict.superblock is not None:
+            tree = own_tree(Hdf5File(self.source, verdict.superblock))
+            found = next(data_findings(tree, slowly=True), None)
+            self.what = "" if found is None else found.message
+            self.is_damaged = self.is_damaged or found is not None
 
     def hint(self, groups: Sequence[Group]) -> None:
         """Say what a user can do about tasks without a key, and about a file without names."""
