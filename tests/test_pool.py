@@ -91,7 +91,10 @@ def test_time_limit_ends_c_code_that_holds_the_interpreter_lock(
     assert "  |     ctypes.PyDLL(None).sleep(60)\n" in done.stderr
 
 
-def test_hung_task_leaves_the_stacks_of_the_users_code(terminal: Terminal, study: Study) -> None:
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_hung_task_leaves_the_stacks_of_the_users_code(
+    terminal: Terminal, study: Study, start: str
+) -> None:
     """Of each thread in the user's code, also if what it waits in is none; of none of ours."""
     study("""
         import queue, threading
@@ -106,7 +109,7 @@ def test_hung_task_leaves_the_stacks_of_the_users_code(terminal: Terminal, study
                 thread.join()
             return {"x": seed}
     """)
-    said = terminal.run(*RUN, "--timeout", "0.5s", "-j", 1, check=1).stderr
+    said = terminal.run(*RUN, "--timeout", "0.5s", "-j", 1, "--start", start, check=1).stderr
     assert re.search(r"1 task timed out: time limit at study\.py:\d+ in f: ", said)
     first, second = said.split("  | Another thread when it was stopped (most recent call last):\n")
     assert "  | Stack when it was stopped (most recent call last):\n" in first

@@ -212,6 +212,7 @@ def test_a_screen_is_never_too_small(status: Status, columns: int, lines: int) -
     assert max(map(len, shown)) <= columns
     assert shown[-1] == cut_middle(last_lines(full)[0], columns)
     assert lines < 3 or shown[0] == cut_middle("out.h5: 3 of 4 done (75.0 %)", columns)
+    assert lines < 12 or len(shown) >= min(lines - 3, 27)  # and it is filled
 
 
 def test_one_is_singular(status: Status) -> None:

@@ -7,7 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .pace import Pace, RunningTask
@@ -178,12 +178,22 @@ def status_text(status: Status) -> str:
 
 def status_screen(status: Status, columns: int, lines: int) -> str:
     """The same on a terminal, with only as many values and running tasks as it has room for."""
-    for most in range(MOST_VALUES, -1, -1):
-        found = list(_status_lines(status, most, columns))
-        if len(found) < lines:  # one is for the cursor
-            break
-    shown = [*found[: max(lines - 2, 0)], found[-1]] if len(found) >= lines else found
-    return "".join(f"{cut_middle(line, columns)}\n" for line in shown)
+    found = _fitting_lines(status, columns, lines - 1)  # one is for the cursor
+    if len(found) >= lines:
+        found = [*found[: max(lines - 2, 0)], found[-1]]
+    return "".join(f"{cut_middle(line, columns)}\n" for line in found)
+
+
+def _fitting_lines(status: Status, width: int, most_lines: int) -> list[str]:
+    """The most that fits: first fewer values of each key column, then fewer of these."""
+    names = list(status.columns)
+    for kept in range(len(names), -1, -1):
+        shown = replace(status, columns={name: status.columns[name] for name in names[:kept]})
+        for most in range(MOST_VALUES, 1 if kept else -1, -1):
+            found = list(_status_lines(shown, most, width))
+            if len(found) <= most_lines:
+                return found
+    return found
 
 
 def _status_lines(
@@ -229,7 +239,7 @@ def _head_line(status: Status) -> str:
 
 def _column_lines(status: Status, most: int, width: int | None) -> Iterator[str]:
     for name, counts in status.columns.items():
-        if len(counts) < 2 or not most:
+        if len(counts) < 2:
             continue
         yield f"  {name}"
         by_share = sorted(range(len(counts)), key=lambda place: _share(counts[place]))
