@@ -30,7 +30,7 @@ from .hdf5.tree import Dataset, Object
 from .inputs import Input
 from .key_rule import KeyRow, KeyRule
 from .keyed_tasks import nearest
-from .values import Array
+from .values import Array, naming_order
 
 TASKS_AT_ONCE = 4096
 BLOCK_BYTES = 32 << 20
@@ -120,7 +120,7 @@ class _SetOfTasks:
         """The schema that all groups have, and the data of some of them, the tasks `numbers`."""
         file, found = self._file, dict[str, Array]()
         first = self.groups.paths[0]
-        for holder in self.example.objects:
+        for holder in sorted(self.example.objects, key=lambda it: naming_order(it.path[1:])):
             if holder.dataset is not None:
                 try:
                     values = self._dataset(holder.path, holder.dataset, chosen)

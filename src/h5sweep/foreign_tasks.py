@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -31,7 +32,7 @@ from .inputs import Input
 from .key_rule import KeyRow, KeyRule
 from .keyed_tasks import KeyedFile, Where, nearest
 from .reading import damaged_file
-from .values import Array, ResultEncoder, encode_text, value_name
+from .values import Array, ResultEncoder, encode_text, free_name, naming_order
 
 BLOCK_BYTES = 8 << 20
 MOST_BLOCK_BYTES = 64 << 20  # of which there are some copies at a time
@@ -180,13 +181,13 @@ class ForeignFile(KeyedFile):
         text = self.rule.pattern.text if self.rule.pattern else ",".join(self.rule.names)
         return f"--key {text!r}" if "{" in text else f"--key {text}"
 
-    def name(self, path: str) -> str:
+    def name(self, path: str, taken: Container[str] = ()) -> str:
         """The name of a result value: an identifier that no column of every output has."""
-        if path not in self._names:
-            self._names[path] = name = value_name(path, self.rule.names)
-            if name != path:
-                self.about.note(f"{path} is called {name} in the output")
-        return self._names[path]
+        name = free_name(path, taken, self.rule.names)
+        if name != path and self._names.get(path) != name:
+            self._names[path] = name
+            self.about.note(f"{path} is called {name} in the output")
+        return name
 
     def failure(self, path: str, error: Exception) -> Exception:
         """The same error with file and place in it."""
@@ -205,7 +206,7 @@ class ForeignFile(KeyedFile):
         """The values of one task, by their names in the output."""
         found: dict[str, Array] = {}
         left = MOST_VALUE_BYTES
-        for relative, holder in datasets.items():
+        for relative, holder in sorted(datasets.items(), key=lambda it: naming_order(it[0])):
             assert holder.dataset is not None
             left -= holder.dataset.size_bytes
             try:
@@ -230,22 +231,20 @@ class ForeignFile(KeyedFile):
         """
         if not values:
             self.about.note(f"{relative} holds nothing at {path} and is left out")
-        columns = self.columns(relative, values)
+        columns = self.columns(relative, values, found)
         for name, part in zip(columns, values.values(), strict=True):
             if name in self.rule.names:
                 continue
-            if name in found:
-                raise UnmergeableError(
-                    f"{self.one.path}: {path}: two values would be called {name}: rename one"
-                )
             self.about.datasets.setdefault(name)
             found[name] = part
         return columns
 
-    def columns(self, relative: str, members: Iterable[str]) -> list[str]:
+    def columns(
+        self, relative: str, members: Iterable[str], taken: Container[str] = ()
+    ) -> list[str]:
         """The columns of a dataset: one for each member of a compound, or one under its name."""
         names = ["_".join(filter(None, (relative, member))) for member in members]
-        return [name if name in self.rule.names else self.name(name) for name in names]
+        return [name if name in self.rule.names else self.name(name, taken) for name in names]
 
     def take_attributes(
         self,
@@ -438,7 +437,8 @@ class _RowTasks:
     def __init__(self, file: ForeignFile, where: Where) -> None:
         self._file, self.about, self._group = file, file.about, where.table
         self.rows = file.rows_of(where)
-        fitting = {name: d for name, d in where.columns.items() if d.rows == self.rows}
+        names = sorted(where.columns, key=naming_order)
+        fitting = {name: d for name in names if (d := where.columns[name]).rows == self.rows}
         self._columns = {name: d for name, d in fitting.items() if name not in file.rule.names}
         self._note_dropped(fitting)
         try:
@@ -450,19 +450,21 @@ class _RowTasks:
         file, prefix = self._file, self._group.rstrip("/") + "/"
         kept = {prefix + name for name in fitting}
         self.about.skipped += [path for path, _ in file.datasets() if path not in kept]
+        named: dict[str, list[str]] = {}
+        for name, dataset in fitting.items():
+            named[prefix + name] = self._columns_of(name, dataset, set(chain(*named.values())))
         for found in file.tree.objects:
             if found.path in kept and found.dataset is not None:
-                name = found.path[len(prefix) :]
-                file.describe(self._columns_of(name, found.dataset), found.path, found, 0)
+                file.describe(named[found.path], found.path, found, 0)
             elif found.kind is ObjectKind.GROUP and found.attributes:
                 file.leave_out_attributes(found, found.path)
 
-    def _columns_of(self, name: str, dataset: Dataset) -> list[str]:
+    def _columns_of(self, name: str, dataset: Dataset, taken: set[str]) -> list[str]:
         try:
             members = self._file.values.of_rows(dataset, 0, 0)
         except (Damaged, Unsupported):  # which is said when its rows are read
             return []
-        return self._file.columns(name, members)
+        return self._file.columns(name, members, taken)
 
     def place(self, number: int) -> str:
         return f"row {number} of {self._group}"

@@ -29,7 +29,7 @@ from .file_view import (
 from .hdf5.errors import Unsupported
 from .key_rule import KeyRule
 from .plan import RESERVED_NAMES, Key
-from .values import value_name
+from .values import free_name, naming_order, value_name
 
 _MERE_DIMENSION = "This is a netCDF dimension but not a netCDF variable"
 MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
@@ -228,16 +228,12 @@ def _take_variables(found: Found, group: Group, prefix: str, rule: KeyRule) -> N
 
 def _in_order(variables: Mapping[str, Variable]) -> list[tuple[str, Variable]]:
     """Those first that keep their names, so that every reader gives the others the same new one."""
-    return sorted(variables.items(), key=lambda item: (value_name(item[0]) != item[0], item[0]))
+    return sorted(variables.items(), key=lambda item: naming_order(item[0]))
 
 
 def _free_name(found: Found, text: str, rule: KeyRule) -> str:
     """The name of a value; if another has it already, with a number behind it."""
-    name = wanted = value_name(text, rule.names)
-    number = 2
-    while name in found.cells:
-        name, number = f"{wanted}_{number}", number + 1
-    return name
+    return free_name(text, found.cells, rule.names)
 
 
 def _take_cells(

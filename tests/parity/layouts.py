@@ -273,7 +273,7 @@ def groups_with_odd_types(folder: Path) -> Truth:
 def groups_with_names_that_collide(folder: Path) -> Truth:
     """`wake-loss` and `wake_loss` would be one column."""
     write_groups(folder, lambda seed: {"wake-loss": aep(seed), "wake_loss": -aep(seed)})
-    return Truth({}, refused_key="rename", lost=5, unread=5)
+    return truth(lambda seed: {"wake_loss": -aep(seed), "wake_loss_2": aep(seed)})
 
 
 @layout()
@@ -296,7 +296,7 @@ def groups_with_links(folder: Path) -> Truth:
     return truth(lambda seed: {**result(seed), "soft": places(seed), "hard": aep(seed)})
 
 
-@layout(salvage="salvage passes over links that lead out of the file")
+@layout()
 def groups_with_links_to_another_file(folder: Path) -> Truth:
     link = "links to other files"
     write_groups(folder)
@@ -322,12 +322,7 @@ def files_of_one_task(folder: Path) -> Truth:
     )
 
 
-@layout(
-    check=GROUPED,
-    merge=GROUPED,
-    clean=GROUPED,
-    salvage="salvage takes the group of a one-task file for the task",
-)
+@layout(check=GROUPED, merge=GROUPED, clean=GROUPED)
 def files_of_one_task_with_a_group(folder: Path) -> Truth:
     """`/aep` and `/wake/layout` are one result."""
     for path, seed in one_each(folder):
@@ -454,7 +449,7 @@ def pytables_table(folder: Path) -> Truth:
     return truth()
 
 
-@layout(salvage="an empty TITLE counts as a conflict")
+@layout()
 def pytables_groups(folder: Path) -> Truth:
     for path, seeds in files(folder):
         with tables.open_file(str(path), "w") as file:
@@ -473,7 +468,7 @@ def pandas_table(folder: Path) -> Truth:
     return truth(lambda seed: {"aep": aep(seed)}, nothing="/results/_i_table.*", is_open=True)
 
 
-@layout(salvage="an empty TITLE counts as a conflict")
+@layout()
 def pandas_fixed(folder: Path) -> Truth:
     """A frame a task."""
     for path, seeds in files(folder):
