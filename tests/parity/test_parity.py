@@ -21,7 +21,6 @@ from h5sweep.findings import State
 from h5sweep.folder import RunFolder
 from h5sweep.plan import plan_list
 from h5sweep.report import status_of
-from h5sweep.state import read_state
 from layouts import LAYOUTS, Layout, Truth
 from readers import is_same, lacks, objects_of, rows_of
 from salvage_checks import read_results
@@ -259,9 +258,8 @@ def test_status_and_missing_count_the_same_tasks(asked: Asked) -> None:
     if asked.is_swept_refused:
         return
     folder = RunFolder(results(asked).output)
-    plan = folder.load_plan()
-    assert plan is not None
-    status = status_of(read_state(folder, plan), str(folder.output), True)
+    status = status_of(read_expected_state(folder), str(folder.output), True)
+    assert not status.is_complete  # nobody has said which tasks there should be
     assert status.done == results(asked).tasks == len(asked.truth.tasks)
     another = {"farm_id": 77, "seed": 1}
     keys = [dict(zip(another, key, strict=True)) for key in asked.truth.tasks]
