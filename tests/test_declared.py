@@ -93,6 +93,8 @@ def test_nothing_is_complete_that_nobody_declared(
     told = terminal.json("status", "out.h5")
     assert (told["declared"], told["done"], told["missing"]) == (False, 2, None)
     assert "cannot be known" in terminal.run("missing", "out.h5", check=2).stderr
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert file.attrs["summary"].decode() == "2 tasks of out over seed"
     study(SWEEP.format(tasks=3, units=GIGA, dims="{}"))
     expected = terminal.run("missing", "out.h5", "--expect", "study.py", check=1)
     assert expected.stdout == "seed=2  never started\n"
@@ -267,6 +269,28 @@ def test_a_wrong_label_can_be_corrected(terminal: Terminal, sweep: Sweep) -> Non
     note.write_text(note.read_text().replace(before, now))
     sweep(6, units=MEGA)
     assert units_of(terminal.folder / "out.h5") == "MW h"
+
+
+def test_files_in_another_unit_are_not_merged_into_a_sweep(
+    terminal: Terminal, sweep: Sweep
+) -> None:
+    """Their values would get the unit of the sweep."""
+    sweep(2)
+    with h5py.File(terminal.folder / "worker.h5", "w") as file:
+        file["seed"] = [2, 3]
+        file["aep"] = [1000.0, 1500.0]
+        file["aep"].attrs["units"] = "MW h"
+    before = files_in(terminal.folder)
+    words = ("merge", "worker.h5", "-o", "out.h5", "--key", "seed")
+    said = terminal.run(*words, check=2).stderr
+    assert "units: aep is 'MW h' in the files and 'GW h' in the sweep" in said
+    lock = "out.h5.run/lock"
+    assert {**files_in(terminal.folder), lock: b""} == {**before, lock: b""}
+    with h5py.File(terminal.folder / "worker.h5", "r+") as file:
+        file["aep"].attrs["units"] = "GW h"
+    terminal.run(*words)
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert (len(file["aep"]), file["aep"].attrs["units"]) == (4, b"GW h")
 
 
 def test_a_unit_stays_when_the_study_says_none(terminal: Terminal, sweep: Sweep) -> None:

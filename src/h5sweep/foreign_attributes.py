@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from .attributes import Attributes, attribute_text, has_place, is_decoding
+from .errors import UsageError
 
 MOST_NAMED = 5
 
@@ -138,7 +139,7 @@ class UnitedAttributes:
     def _decide(self, column: str, name: str, values: list[str]) -> str | None:
         """The value that goes with a column; None if there is no single one."""
         if name == "units" and column in self._units:
-            return json.dumps(self._units[column])
+            return self._declared_unit(column, values)
         is_lacking = self._is_lacking(column, name, values)
         known = self.united.setdefault(column, {})
         if name in known:
@@ -150,6 +151,17 @@ class UnitedAttributes:
             self._note_change(column, name, known[name])
         known[name] = None
         return None
+
+    def _declared_unit(self, column: str, values: list[str]) -> str:
+        declared = self._units[column]
+        for found in (attribute_text(json.loads(value)) for value in values):
+            if found != declared:
+                raise UsageError(
+                    f"units: {column} is {found!r} in the files and {declared!r} in the sweep, and "
+                    "a column has one label; nothing was changed: give the files the same units, "
+                    "or choose another output with -o"
+                )
+        return json.dumps(declared)
 
     def _note(self, what: str, named: list[str]) -> None:
         if named:

@@ -380,13 +380,14 @@ class _Merge:
         sweep, old = self._sweep, self.old.attributes if self.old is not None else {}
         now = datetime.now(UTC).isoformat(timespec="seconds")
         name = sweep.get("name") or self.folder.output.stem
-        done, planned = len(self.rows), len(self.plan)
+        done = len(self.rows)
+        of_all = f" of {self.state.tasks_total:,}" if self.state.is_declared else ""
         program = f"h5sweep {__version__}"
-        history = f"{now}: {program} merged {done:,} of {planned:,} tasks"
+        history = f"{now}: {program} merged {done:,}{of_all} tasks"
         return {
             "Conventions": "CF-1.11, ACDD-1.3",
             "title": str(name),
-            "summary": f"{done:,} of {planned:,} tasks of {name} over {', '.join(self.plan.names)}",
+            "summary": f"{done:,}{of_all} tasks of {name} over {', '.join(self.plan.names)}",
             "history": "\n".join([history, *filter(None, [old.get("history")])]),
             "source": _source_text(sweep, program),
             "creator_name": str(sweep.get("user") or _user_name()),
@@ -398,7 +399,7 @@ class _Merge:
             "h5sweep_columns": " ".join(column.name for column in self.columns),
             "h5sweep_audit": audit_path(self.folder.output).name,
             "tasks_done": done,
-            "tasks_planned": planned,
+            "tasks_planned": len(self.plan),
         }
 
 
