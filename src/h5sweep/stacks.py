@@ -97,7 +97,7 @@ def _describe(log: Path, when: str, threads: list[Thread]) -> dict[str, str]:
             *traceback.format_list(thread.shown),
         ]
     if size_bytes(log):
-        parts.append(f"log: {Path(*log.parts[-3:])}\n")
+        parts.append(f"log: {log}\n")
     where = place_of(threads[0].shown) if threads else ""
     return {"where": where, "traceback": "".join(parts)[:MOST_KEPT]}
 
