@@ -269,7 +269,7 @@ def test_what_later_files_say_is_compared_with_what_earlier_ones_said(merge: Mer
         merge_run(merge.folder)
         with h5py.File(merge.output) as file:
             found.append((file["layout"].attrs.get("crs"), taken.taken[0].left_out))
-    assert found == [(b"A", {}), (None, {"layout@crs": "B"}), (None, {"layout@crs": "A"})]
+    assert found == [("A", {}), (None, {"layout@crs": "B"}), (None, {"layout@crs": "A"})]
 
 
 PACKED: list[dict[str, Any]] = [
@@ -874,3 +874,28 @@ def test_knows_what_is_in_an_output(merge: Merge, count: int) -> None:
     write_groups(path, [count + 7])
     (one,) = merge.survey.look_at_all([merge.inputs])
     assert not merge.holds(one, NAMES)
+
+
+def test_texts_of_attributes_stay_texts(terminal: Terminal) -> None:
+    """What h5py read as `str` in a worker file it reads as `str` in the output."""
+    for number in range(2):
+        with h5py.File(terminal.folder / f"w{number}.h5", "w") as file:
+            file["aep"] = 1.5
+            file["aep"].attrs.update(units="GW h", long_name="Ærø")
+    terminal.run("merge", "w0.h5", "w1.h5", "-o", "out.h5", "--key", "w{worker:d}")
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert file["aep"].attrs["units"] == "GW h"
+        assert file["aep"].attrs["long_name"] == "Ærø"
+
+
+def test_complex_values_beside_integers_are_merged_without_a_warning(terminal: Terminal) -> None:
+    """They become one column, also when they are merged again and when files are to go."""
+    for number, value in enumerate((3, 1 + 2j)):
+        with h5py.File(terminal.folder / f"w{number}.h5", "w") as file:
+            file["z"] = value
+    words = ("merge", "w0.h5", "w1.h5", "-o", "out.h5", "--key", "w{worker:d}")
+    said = terminal.run(*words).stderr + terminal.run(*words).stderr
+    said += terminal.run("clean", "out.h5").stderr
+    assert "Warning" not in said
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert file["z"][:].tolist() == [3, 1 + 2j]

@@ -116,6 +116,20 @@ def _is_name(name: str) -> bool:
     return is_short and name.isprintable() and name == name.strip() and "/" not in name
 
 
+def with_texts_of_any_length(attributes: Attributes) -> Attributes:
+    """Texts as h5py writes them, so that it reads them as `str`: most files have them from there.
+
+    What an output says itself is of fixed length, for readers that know no other texts.
+    """
+    return {
+        column: {
+            name: {"texts": [value], "shape": []} if isinstance(value, str) else value
+            for name, value in about.items()
+        }
+        for column, about in attributes.items()
+    }
+
+
 def united_with_units(attributes: Attributes, units: Mapping[str, str]) -> Attributes:
     """What goes with the columns; units that were declared before those that were found."""
     found = {

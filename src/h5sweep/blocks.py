@@ -16,7 +16,7 @@ from .records import Kind
 from .sources import OLD_OUTPUT, Cells, Part, RecordSource, Rows, spans
 from .state import IN_OUTPUT, FolderState
 from .stretches import Stretch
-from .values import Array
+from .values import Array, cast
 
 THREADS = min(4, len(os.sched_getaffinity(0)))
 
@@ -238,7 +238,7 @@ def _parts_of(column: DataColumn, parts: Sequence[Part]) -> list[Part]:
 def _survives(values: Array, dtype: str) -> bool:
     with np.errstate(invalid="ignore", over="ignore"):
         try:
-            back = values.astype(dtype).astype(values.dtype)
+            back = cast(cast(values, dtype), values.dtype)
         except OverflowError:
             return False
     return back.tobytes() == values.tobytes()

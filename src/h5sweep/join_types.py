@@ -203,6 +203,8 @@ def survives(data: Array, old: TypeID, new: TypeID) -> bool:
 def _are_kept(values: Array, converted: Array) -> bool:
     if values.dtype.names:
         return all(_are_kept(values[name], converted[name]) for name in values.dtype.names)
+    if values.dtype == converted.dtype:
+        return True
     if values.dtype.kind in "iu" and converted.dtype.kind in "iu":
         is_sign_kept = np.array_equal(values < 0, converted < 0)
         return is_sign_kept and np.array_equal(converted.astype(values.dtype), values)

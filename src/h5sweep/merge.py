@@ -25,7 +25,7 @@ import numpy as np
 from . import __version__, durable
 from .adopt import merge_details, note_merged, read_numbered_state
 from .ahead import scanning_ahead
-from .attributes import Attributes, united_with_units
+from .attributes import Attributes, united_with_units, with_texts_of_any_length
 from .audit import AuditEntry, append_entry, audit_path, entry_of_run
 from .blocks import THREADS, Sources, assemble, assemble_shapes
 from .columns import DataColumn, Layout, Questions, decide_columns
@@ -155,8 +155,8 @@ class _Merge:
         self._failures = _failure_table(state)
         self._provenance = _provenance_texts(self._sweep)
         self._notes = _notes_on_records(state)
-        attributes, units = self._sweep.get("attributes"), self._sweep.get("units")
-        self._given = united_with_units(attributes or {}, units or {})
+        self._found, units = self._sweep.get("attributes") or {}, self._sweep.get("units") or {}
+        self._given, self._units = united_with_units(self._found, units), units
         self._decide()
         self._attributes = self._describe()
 
@@ -205,7 +205,8 @@ class _Merge:
         """Write the whole output to `path`; nothing is durable yet."""
         with OutputWriter(path, self.columns, self._dimensions, compress=self.compress) as writer:
             writer.write_attributes(self._attributes)
-            writer.create_columns(self.plan, self._given)
+            found = with_texts_of_any_length(self._found)
+            writer.create_columns(self.plan, united_with_units(found, self._units))
             writer.allocate()
             with self._dealing_with_blocks(partial(self._write_block, writer), done=0):
                 for name, values in self._generated():

@@ -18,7 +18,7 @@ from .output_tasks import tasks_of_output
 from .plan import Plan, key_text
 from .records import KIND, TASK, Kind, RecordFile, Scan
 from .sources import Part, RecordSource, Rows, spans
-from .values import Array
+from .values import Array, cast
 
 
 @dataclass
@@ -170,8 +170,8 @@ def _equal_elements(recorded: Array, stored: Array) -> Array:
         return np.asarray(recorded == stored) if both else np.zeros(len(recorded), bool)
     with np.errstate(invalid="ignore", over="ignore"):
         try:
-            converted = recorded.astype(stored.dtype)
-            back = converted.astype(recorded.dtype)
+            converted = cast(recorded, stored.dtype)
+            back = cast(converted, recorded.dtype)
         except (TypeError, OverflowError):
             return np.zeros(len(recorded), bool)
     return np.asarray(_same_bits(converted, stored) & _same_bits(back, recorded))
