@@ -292,7 +292,9 @@ def test_the_output_is_read_once_for_all_files(
             source[f"s{number}/aep"] = number / 7
     merge_files(workers, output, key=key)
     open_groups, open_rows = join_groups.opened_output, foreign.OutputRows
-    monkeypatch.setattr(join_groups, "opened_output", lambda p: opened.append(p) or open_groups(p))
+    monkeypatch.setattr(
+        join_groups, "opened_output", lambda p, rest: opened.append(p) or open_groups(p, rest)
+    )
     monkeypatch.setattr(foreign, "OutputRows", lambda p: opened.append(p) or open_rows(p))
     found = [item.path.parent for item in find_removable(output).removable]
     assert (found.count(workers), opened) == (4, [output])
@@ -369,14 +371,16 @@ def test_a_file_that_somebody_writes_stays(joined: Path) -> None:
 
 
 def test_datasets_that_were_left_out_keep_their_file(joined: Path) -> None:
-    """What a merge skipped is nowhere else, unless it is known to be no result."""
-    for number, skipped in ((0, "/init"), (1, "/config")):
+    """What a merge skipped is nowhere else, unless the audit trail has its value."""
+    for number, skipped in ((0, "/init"), (1, "/init"), (2, "/config")):
         one = Survey().look_at(worker(joined, number))
-        taken = Taken(one, tasks=1, skipped=(skipped,))
+        left_out = {} if number else {"/init": "1"}
+        taken = Taken(one, tasks=1, skipped=(skipped,), left_out=left_out)
         append_entry(joined, entry_of_files(joined, [taken], way="groups", duration_s=0.1))
     report = find_removable(joined)
-    assert [kept.path for kept in report.kept] == [worker(joined, 1)]
-    assert "/config was not merged" in report.kept[0].why
+    assert [kept.path for kept in report.kept] == [worker(joined, 1), worker(joined, 2)]
+    assert "/init was not merged" in report.kept[0].why
+    assert "/config was not merged" in report.kept[1].why
 
 
 def test_files_that_were_moved_with_their_output_are_found(joined: Path) -> None:

@@ -17,9 +17,10 @@ from xxhash import xxh3_64_intdigest
 
 from check_samples import flip, set_flags
 from h5sweep.audit_files import list_taken
-from h5sweep.errors import ChangedError, DamagedError, UsageError
+from h5sweep.errors import ChangedError, ConflictError, DamagedError, UsageError
 from h5sweep.inputs import Input, Survey, Taken
-from h5sweep.join_columns import JoinedColumns, is_in_columns
+from h5sweep.join_columns import JoinedColumns, datasets_in_columns
+from h5sweep.skipping import parse_names
 
 GROWS: dict[str, Any] = {"chunks": True, "maxshape": True}
 STORAGE: dict[str, dict[str, Any]] = {
@@ -79,8 +80,8 @@ def no_progress(done: int, total: int) -> None:
 class Join:
     """A join from beginning to end, in steps."""
 
-    def __init__(self, *paths: Path) -> None:
-        self.survey = Survey()
+    def __init__(self, *paths: Path, skip: str = "") -> None:
+        self.survey = Survey(parse_names(skip))
         self.inputs: Sequence[Input] = self.survey.look_at_all(paths)
         self.joined = JoinedColumns(self.survey, self.inputs)
         folder = paths[0] if paths[0].is_dir() else paths[0].parent
@@ -100,8 +101,8 @@ class Join:
             return file[name][()]
 
 
-def join(*paths: Path) -> Join:
-    return Join(*paths).write().verify()
+def join(*paths: Path, skip: str = "") -> Join:
+    return Join(*paths, skip=skip).write().verify()
 
 
 # What is in the output ---------------------------------------------------------------------------
@@ -229,13 +230,14 @@ def test_series_of_different_length_are_joined_each_by_itself(tmp_path: Path) ->
     assert any("not equally long" in note for note in done.joined.notes)
 
 
-def test_what_is_no_column_is_skipped_and_listed(tmp_path: Path) -> None:
-    """`init`, single values and datasets of another length are not joined, and are named."""
+def test_what_is_no_column_is_not_joined(tmp_path: Path) -> None:
+    """`init` is skipped; single values and datasets of another length are for others to keep."""
     for number in range(2):
         path = write_rows(tmp_path / f"w{number}.h5", 0, 5)
         write_table(path, {"init": 1, "version": 3, "grid": np.arange(9), "flag": np.ones(5)})
     done = join(tmp_path)
-    assert [set(t.skipped) for t in done.taken] == [{"/init", "/version", "/grid"}] * 2
+    assert [set(t.skipped) for t in done.taken] == [{"/init"}] * 2
+    assert done.joined.have_more() == {t.source for t in done.taken}
     assert set(done.taken[0].datasets) == {"/seed", "/layout", "/aep", "/flag"}
     with h5py.File(done.output) as file:
         assert set(file) == {"seed", "layout", "aep", "flag"}
@@ -370,15 +372,29 @@ def test_files_of_netcdf_stay_such(tmp_path: Path) -> None:
     assert not done.taken[0].skipped and not done.joined.notes
 
 
-def test_axes_that_differ_are_left_out_and_named(tmp_path: Path) -> None:
-    """Coordinates of one file are not passed off as those of another."""
+def test_axes_that_differ_stop_a_merge_and_the_step_works(tmp_path: Path) -> None:
+    """Coordinates of one file are not passed off as those of another, nor left out unasked."""
     write_netcdf(tmp_path / "w0.nc", 0)
     write_netcdf(tmp_path / "w1.nc", 4, (0.0, 0.5, 2.0))
-    done = join(tmp_path)
+    with pytest.raises(ConflictError, match=r"/x is an axis .* differs .* --skip x\b"):
+        join(tmp_path)
+    done = join(tmp_path, skip="x")
     with h5py.File(done.output) as file:
         assert "x" not in file and file["wind"].shape == (8, 3, 2)
-    assert any("/x, an axis of others, differs" in note for note in done.joined.notes)
     assert done.taken[0].skipped == ("/x",)
+
+
+def test_compounds_with_texts_are_united(tmp_path: Path) -> None:
+    """Rows of a text and an integer of two widths become one table."""
+    for number, kind in enumerate(("i4", "i8")):
+        dtype = np.dtype([("x", kind), ("s", "S4"), ("f", "?")])
+        rows = np.array([(number, b"q", True), (7, b"long", False)], dtype)
+        fill = np.zeros((), dtype)
+        write_table(tmp_path / f"w{number}.h5", {"t": rows}, fillvalue=fill, **GROWS)
+    assert join(tmp_path).read("t").tolist() == [
+        *[(0, b"q", True), (7, b"long", False)],
+        *[(1, b"q", True), (7, b"long", False)],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -839,6 +855,13 @@ def test_a_joined_file_is_found_in_the_output(kind: str, tmp_path: Path) -> None
     assert not is_in_columns(survey, last.source, done.output, {name: (first - 1, count)})
     assert not is_in_columns(survey, last.source, done.output, {name: (first, count - 1)})
     assert not is_in_columns(survey, last.source, done.output, {})
+
+
+def is_in_columns(survey: Survey, one: Input, output: Path, rows: Any) -> bool:
+    """Whether every dataset of a file is in the output."""
+    with survey.opened(one) as layout:
+        every = {path for path, _ in layout.tree.datasets}
+    return datasets_in_columns(survey, one, output, rows) == every
 
 
 def test_a_file_with_another_value_is_not_in_the_output(tmp_path: Path) -> None:

@@ -377,7 +377,7 @@ def test_a_name_can_neither_fill_nor_steer_the_screen(terminal: Terminal) -> Non
             file[stray] = 1
     done = terminal.run("merge", "w0.h5", "w1.h5", "-o", "out.h5", check=3)
     assert "h5sweep: /axxxx" in done.stderr and "xxz_s1 is in w0.h5" in done.stderr
-    options = ("--on-conflict", "last", "--audit-text")
+    options = ("--on-conflict", "last", "--skip", stray, "--audit-text")
     done = terminal.run("merge", "w0.h5", "w1.h5", "-o", "out.h5", *options)
     looks = [("check", "w0.h5"), ("salvage", "w0.h5"), ("clean", "out.h5")]
     seen = [done.stdout, done.stderr, *(terminal.run(*look, check=None).stdout for look in looks)]
@@ -386,7 +386,7 @@ def test_a_name_can_neither_fill_nor_steer_the_screen(terminal: Terminal) -> Non
     (entry,) = read_entries(terminal.folder / "out.h5")
     assert entry.conflicts[0].task == f"/{name}"
     assert f"/{stray}" in entry.inputs[0].skipped
-    report = terminal.json("merge", "w0.h5", "w1.h5", "-o", "out.h5", *options[:2])
+    report = terminal.json("merge", "w0.h5", "w1.h5", "-o", "out.h5", *options[:4])
     assert report["conflicts"][0]["task"] == f"/{name}"
 
 

@@ -8,7 +8,7 @@ from .file_view import Group
 from .hdf5.carve import Carved, Carving
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.tree import data_extents
-from .tasks import is_mere_dimension
+from .skipping import is_mere_dimension
 from .zero_rows import PAGE_BYTES
 
 

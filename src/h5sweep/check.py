@@ -29,6 +29,7 @@ from .places import PLAN_NAME, RUN_SUFFIX, Place, find_places
 from .plan import Plan, Value, key_text
 from .reading import data_findings, own_tree, source_of, structure_findings
 from .siblings import Family, Siblings
+from .skipping import Names
 from .triage import RECORDS_MAGIC, Triage
 
 MOST_FINDINGS = 20
@@ -49,6 +50,7 @@ class Settings:
     rule: KeyRule = field(default_factory=KeyRule)
     processes: int = PROCESSES
     limits: Limits = field(default_factory=Limits)
+    skip: Names = frozenset()
 
 
 def check_files(
@@ -61,6 +63,7 @@ def check_files(
     processes: int = PROCESSES,
     timeout_s: float = 20.0,
     memory_bytes: int = 1 << 30,
+    skip: Names = frozenset(),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> CheckReport:
     """Say of every file below `paths` what state it is in. Nothing on disk changes.
@@ -75,6 +78,7 @@ def check_files(
         KeyRule.parse(key, expected),
         processes,
         Limits(timeout_s, memory_bytes),
+        skip,
     )
     places = list(find_places(paths))
     with Library(processes, settings.limits) as library:
@@ -249,7 +253,7 @@ class _Check:
 
     def judge_contents(self, looked: _Looked, tree: Tree, family: Family) -> None:
         looked.objects = len(tree.objects)
-        layout = Layout(tree)
+        layout = Layout(tree, skip=self.settings.skip)
         looked.findings += family.structure_findings
         looked.fault_places = frozenset(fault.path for fault in tree.faults)
         looked.findings += judge_contents(layout, self.settings.require)

@@ -20,7 +20,7 @@ from . import durable, quarantine
 from .adopt import is_up_to_date, merge_details
 from .audit import AuditEntry, AuditInput, Refused, append_removal, read_trail
 from .clean_proof import Prover, xxh3_or_nothing
-from .contents import INIT, Style, indexed_table
+from .contents import Style, indexed_table
 from .errors import ChangedError, DamagedError, UsageError
 from .findings import State
 from .folder import RunFolder
@@ -39,6 +39,7 @@ from .quarantine import (
     read_quarantines,
 )
 from .records import RecordFile
+from .skipping import Names, is_named, parse_names
 from .state import LOCK_SILENT_S
 from .units import count_text
 
@@ -369,7 +370,7 @@ class _Finder:
     def _look_at_merged(
         self, path: Path, entry: AuditEntry, one: AuditInput, status: os.stat_result
     ) -> None:
-        objection = _kind_objection(path, one)
+        objection = _kind_objection(path, one, parse_names(entry.policy.get("skip")))
         xxh3 = "" if objection else xxh3_or_nothing(path)
         if not objection and one.xxh3 not in (None, xxh3):
             objection = "it changed since it was merged: its checksum is another"
@@ -450,7 +451,7 @@ class _Finder:
             self.removable.append(item)
 
 
-def _kind_objection(path: Path, one: AuditInput) -> str:
+def _kind_objection(path: Path, one: AuditInput, skip: Names) -> str:
     """Why a file cannot go by what it is, or by what was left out of it."""
     if one.style == Style.OUTPUT:
         return "it is an output itself: remove it by hand if it is not needed"
@@ -460,10 +461,12 @@ def _kind_objection(path: Path, one: AuditInput) -> str:
     left_out = [
         name
         for name in one.skipped
-        if name.rpartition("/")[2] != INIT and indexed_table(name) not in one.datasets
+        if name not in one.left_out and indexed_table(name) not in one.datasets
     ]
     if left_out:
-        return f"{', '.join(left_out[:3])} was not merged, and is nowhere else"
+        is_wanted = all(is_named(name, skip) for name in left_out)
+        what = "was left out by --skip" if is_wanted else "was not merged"
+        return f"{', '.join(left_out[:3])} {what}, and is nowhere else"
     return ""
 
 

@@ -32,7 +32,7 @@ class Prover:
         self._open = ExitStack()  # the output, however many files are compared with it
         self._records: RecordProof | None = None
         self._rows: OutputRows | None = None
-        self._groups: TaskGroups | None = None
+        self._groups: dict[frozenset[str], TaskGroups] = {}  # by what is not looked at
         self.written = files_being_written()
 
     def __enter__(self) -> Prover:
@@ -90,15 +90,12 @@ class Prover:
         # Imported here and below, because a clean of record files needs none of them.
         if item.way == "sweep":
             return self._is_in_rows(item, one)
-        answers = []
+        joined: set[str] = set()
         if item.rows:
-            from .join_columns import is_in_columns
+            from .join_columns import datasets_in_columns
 
-            answers.append(is_in_columns(self._survey, one, self._folder.output, item.rows))
-        has_groups = one.contents is not None and one.contents.has_groups
-        if not item.rows or has_groups or one.style in (Style.GROUPS, Style.ONE):
-            answers.append(self._is_in_groups(one))
-        return all(answers)
+            joined = datasets_in_columns(self._survey, one, self._folder.output, item.rows)
+        return self._is_in_groups(one, frozenset(joined))
 
     def _is_in_rows(self, item: Item, one: Input) -> bool:
         from .foreign import OutputRows
@@ -107,12 +104,14 @@ class Prover:
             self._rows = self._open.enter_context(OutputRows(self._folder.output))
         return self._rows.hold(self._survey, one, key=item.key)
 
-    def _is_in_groups(self, one: Input) -> bool:
+    def _is_in_groups(self, one: Input, joined: frozenset[str]) -> bool:
+        """The same of what is not in columns."""
         from .join_groups import is_in_groups, opened_output
 
-        if self._groups is None:
-            self._groups = self._open.enter_context(opened_output(self._folder.output))
-        return is_in_groups(self._survey, one, self._groups)
+        if joined not in self._groups:
+            opened = opened_output(self._folder.output, joined)
+            self._groups[joined] = self._open.enter_context(opened)
+        return is_in_groups(self._survey, one, self._groups[joined], joined)
 
 
 def _has_failures(path: Path) -> bool:

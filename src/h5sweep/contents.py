@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -18,12 +18,12 @@ from .findings import Finding
 from .hdf5.data import is_fill, read_column, read_row, rows_of_fill
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Storage
-from .hdf5.tree import Dataset, Object, Tree, data_extents
+from .hdf5.tree import Dataset, Object, ObjectKind, Tree, data_extents
 from .plan import key_text
 from .reading import can_be_proven
+from .skipping import Names, without_skipped
 from .units import size_text
 
-INIT = "init"  # the dataset that a worker writes first, to show that it could
 _INDEX = re.compile(r"(.*/)_i_([^/]+)/.+")
 MOST_KEY_COLUMNS = 4
 _HUGE_BYTES = 1 << 40
@@ -84,14 +84,14 @@ class Table:
 
 
 class Layout:
-    """One file's objects, seen as tasks."""
+    """One file's objects, seen as tasks; `tree` is without those that are skipped."""
 
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
+    def __init__(self, tree: Tree, *, skip: Names = frozenset()) -> None:
+        self.tree, self.skipped = without_skipped(tree, skip)
         self.by_group: dict[str, dict[str, Dataset]] = {}
         self._tails: dict[str, int] = {}
         self._tables: list[Table] | None = None
-        for path, dataset in tree.datasets:
+        for path, dataset in self.tree.datasets:
             parent, _, name = path.rpartition("/")
             self.by_group.setdefault(parent or "/", {})[name] = dataset
         self.style = self._style()
@@ -120,13 +120,28 @@ class Layout:
             return Style.OUTPUT
         if self.tables():
             return Style.ROWS
-        if any(group != "/" for group in self.by_group):
-            return Style.GROUPS
-        root = self._fixed_table().columns
+        root, groups = self.by_group.get("/", {}), self.by_group.keys() - {"/"}
+        if not root:
+            return Style.GROUPS if groups or self._described() else Style.NOTHING
+        if groups:
+            return Style.GROUPS if self._are_tasks(groups) else Style.ONE
         lengths = {dataset.rows for dataset in root.values()}
-        if len(root) > 1 and len(lengths) == 1 and None not in lengths:
-            return Style.ROWS
-        return Style.ONE if self.by_group.get("/") else Style.NOTHING
+        is_table = len(root) > 1 and len(lengths) == 1 and None not in lengths
+        return Style.ROWS if is_table else Style.ONE
+
+    def _are_tasks(self, groups: Iterable[str]) -> bool:
+        """Whether groups beside datasets are tasks, and not parts of one: then they are alike.
+
+        They hold datasets of the same names, or are numbered.
+        """
+        names = [frozenset(self.by_group[group]) for group in groups]
+        return len(set(names)) < len(names) or any(_DIGITS.search(group) for group in groups)
+
+    def _described(self) -> list[str]:
+        """The groups with attributes and nothing else: tasks, where no group holds a dataset."""
+        parents = {o.path.rpartition("/")[0] for o in self.tree.objects}
+        groups = [o for o in self.tree.objects if o.kind is ObjectKind.GROUP and o.attributes]
+        return [o.path for o in groups if o.path != "/" and o.path not in parents]
 
     def tables(self) -> list[Table]:
         """Groups with columns that may grow."""
@@ -134,8 +149,7 @@ class Layout:
             found = []
             for group, datasets in self.by_group.items():
                 growing = {name: dataset for name, dataset in datasets.items() if dataset.may_grow}
-                # A group in which some grow and others do not is that of one task.
-                if growing and (group == "/" or len(growing) == len(datasets)):
+                if growing and _are_columns(group, growing, datasets):
                     found.append(Table(group, growing))
             if self.groups_beside(found):  # then one in which all grow is that of a task as well
                 found = [table for table in found if table.group == "/"]
@@ -156,24 +170,20 @@ class Layout:
             self._tails[table.group] = _tail_rows(self.tree, table) if may_have else 0
         return self._tails[table.group]
 
-    def _fixed_table(self) -> Table:
-        root = self.by_group.get("/", {})
-        return Table("/", {name: it for name, it in root.items() if name != INIT})
-
     def tail_of(self, path: str) -> int:
         """The same for the table that is this group, or of which this dataset is."""
         groups = (path, path.rpartition("/")[0] or "/")
         return next((self.tail_rows(table) for table in self.tables() if table.group in groups), 0)
 
     def all_tables(self) -> list[Table]:
-        return self.tables() or [self._fixed_table()]
+        return self.tables() or [Table("/", self.by_group.get("/", {}))]
 
     def task_groups(self) -> list[Object]:
         """The topmost groups that hold datasets.
 
         Without those in which something is damaged: their tasks are to be run again.
         """
-        groups = self.by_group.keys() - {"/"}
+        groups = self.by_group.keys() - {"/"} if self.by_group else {*self._described()}
         paths = {g for g in groups if groups.isdisjoint(_ways_to(g)[:-1])} - self.spoiled()
         found = [o for o in self.tree.objects if o.path in paths]
         return sorted(found, key=lambda o: natural_order(o.path))
@@ -216,7 +226,7 @@ class Layout:
             groups = self.task_groups()
             ends = [group.path.strip("/") for group in (groups[:1] + groups[-1:])]
             return len(groups), *(ends or ("", ""))
-        if self.style is Style.ONE and self.by_group["/"].keys() != {INIT}:
+        if self.style is Style.ONE:
             return 1, "", ""
         return (None if any(f.is_listing for f in self.tree.faults) else 0), "", ""
 
@@ -237,6 +247,22 @@ class Layout:
                     continue
             ends.append(key_text(key))
         return ends[0], ends[1]
+
+
+def _are_columns(
+    group: str, growing: Mapping[str, Dataset], datasets: Mapping[str, Dataset]
+) -> bool:
+    """Whether datasets that may grow are columns; else they are values of one task.
+
+    Of that are some that grow and others that do not, unless several grow at the root, or rows of
+    compounds do, or others are as long: then the others are what a worker says once.
+    """
+    fixed = {name: d for name, d in datasets.items() if name not in growing}
+    if not fixed or group != "/":
+        return not fixed
+    lengths = {d.rows for d in growing.values()}
+    has_fields = any(d.type.member_names for d in growing.values())
+    return len(growing) > 1 or has_fields or any(d.rows in lengths for d in fixed.values())
 
 
 def _ways_to(path: str) -> list[str]:
@@ -270,8 +296,8 @@ def natural_order(text: str) -> list[Any]:
 def judge_contents(layout: Layout, require: Sequence[str] = ()) -> list[Finding]:
     """What is wrong with the data as a worker's results."""
     found = [*_judge_datasets(layout.tree)]
-    names = {path.rpartition("/")[2] for path, _ in layout.tree.datasets}
-    if names == {INIT} and not any(f.is_listing for f in layout.tree.faults):
+    is_listed = not any(f.is_listing for f in layout.tree.faults)
+    if layout.skipped.marks and not layout.tree.datasets and is_listed:
         found.append(findings.INIT_ONLY.finding())
     if require:
         found += _judge_required(layout, require)

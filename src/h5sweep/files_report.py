@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from .audit import Conflict, conflict_text
 from .contents import indexed_table
 from .inputs import Input, Taken
 from .policy import line_about
+from .skipping import Names, is_named
 from .units import count_text, size_text
 
 SCHEMA = "h5sweep.merge/1"
@@ -40,6 +42,7 @@ class FilesReport:
     duration_s: float
     conflicts: tuple[Conflict, ...] = ()  # different results for one task, and which was taken
     tasks_in_output: int = 0  # those that it had before, too
+    skip: Names = frozenset()  # what was to be left out
 
     @cached_property
     def taken(self) -> tuple[Taken, ...]:
@@ -50,10 +53,11 @@ class FilesReport:
 def closing_lines(report: FilesReport) -> Iterator[str]:
     """What to tell somebody at the end of a merge, the next command last."""
     conflicts = [f"conflict: {conflict_text(one)}" for one in report.conflicts]
-    skipped = [place for one in report.taken for place in _skipped(one)]
+    skipped = [place for one in report.taken for place in _skipped(one, report.skip)]
     yield from _some([f"note: {note}" for note in report.notes], "notes")
     yield from _some(conflicts, "conflicts")
     yield from _some([f"skipped, no result: {place}" for place in skipped], "datasets skipped")
+    yield from _some(list(_named(report)), "names skipped")
     yield from _some([f"left out: {line_about(one)}" for one in report.refused], "files left out")
     about = f"{_counts(report)}; {_SHAPES[report.way]}, {size_text(report.size_bytes)}"
     yield f"wrote {report.output} ({about})"
@@ -71,11 +75,18 @@ def _counts(report: FilesReport) -> str:
     return f"{total}, {report.tasks:,} of them from {files}{twice}"
 
 
-def _skipped(one: Taken) -> Iterator[str]:
-    """What is not in the output: datasets, and the indexes of tables by these."""
+def _named(report: FilesReport) -> Iterator[str]:
+    """What the user wanted left out, each once."""
+    names = [n for one in report.taken for n in one.skipped if is_named(n, report.skip)]
+    for name, count in Counter(names).items():
+        yield f"skipped, as --skip says: {name} of {count_text(count, 'file')}"
+
+
+def _skipped(one: Taken, named: Names) -> Iterator[str]:
+    """What else is not in the output: datasets, and the indexes of tables by these."""
     tables = [indexed_table(name) for name in one.skipped]
     for name, table in zip(one.skipped, tables, strict=True):
-        if table not in one.datasets:
+        if table not in one.datasets and not is_named(name, named):
             yield f"{one.source.path}: {name}"
     for table in dict.fromkeys(table for table in tables if table in one.datasets):
         yield f"{one.source.path}: the index of {table}, which PyTables makes anew"

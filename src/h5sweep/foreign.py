@@ -50,7 +50,7 @@ from .processes import this_process
 from .records import FORMAT, NO_TASK, Kind, RecordFile, json_bytes, pack_record
 from .state import IN_OUTPUT, FolderState
 from .units import count_text
-from .values import STR, Schema, decode_result, result_header, schema_from_header
+from .values import STR, Schema, cast, decode_result, result_header, schema_from_header
 
 ROLE = "foreign"
 WRITE_BYTES = 1 << 20
@@ -199,7 +199,10 @@ def opened_tasks(
             if one.is_alike:
                 alike = stack.enter_context(survey.opened_alike(one))
                 if alike is not None:
-                    tasks = find_alike_tasks(alike, one, rule, skip_unmatched=skip_unmatched)
+                    layout = survey.layout_of(alike.tree)
+                    tasks = find_alike_tasks(
+                        layout, alike, one, rule, skip_unmatched=skip_unmatched
+                    )
             if tasks is None:
                 layout = stack.enter_context(survey.opened(one))
                 tasks = find_tasks(layout, one, rule, skip_unmatched=skip_unmatched)
@@ -545,7 +548,7 @@ def _survives(one: Cell, other: Cell) -> bool:
     """Whether a value is `other` when it is turned into its dtype."""
     values = np.frombuffer(one[2], one[0])
     with np.errstate(all="ignore"), suppress(TypeError, ValueError, OverflowError):
-        return bool(values.astype(other[0]).tobytes() == other[2])
+        return bool(cast(values, other[0]).tobytes() == other[2])
     return False
 
 

@@ -37,10 +37,13 @@ BLOCK_BYTES = 32 << 20
 
 
 def find_alike_tasks(
-    alike: AlikeFile, one: Input, rule: KeyRule, *, skip_unmatched: bool
+    layout: Layout, alike: AlikeFile, one: Input, rule: KeyRule, *, skip_unmatched: bool
 ) -> TasksOfFile | None:
-    """The tasks of a file of groups that are alike; None if these groups are not the tasks."""
-    file = ForeignFile(Layout(alike.tree), one, rule)
+    """The tasks of a file of groups that are alike; None if these groups are not the tasks.
+
+    `layout` is of the objects that are in no such group.
+    """
+    file = ForeignFile(layout, one, rule)
     rest = file.task_groups()
     sets = [_SetOfTasks(file, groups) for groups in alike.sets]
     keys: list[KeyRow] = []
@@ -51,7 +54,7 @@ def find_alike_tasks(
     if rest and any(nearest(p, rest) is not None for s in alike.sets for p in s.paths):
         return None
     file.require_all_matched(rest, skip=skip_unmatched)
-    others = GroupTasks(file, rest)
+    others = GroupTasks(file, rest, skip_unmatched=skip_unmatched)
     if others.has_datasets or any(found.has_datasets for found in sets):
         others.leave_out_empty()
         empty = [path for s in sets if not s.has_datasets for path in s.groups.paths]

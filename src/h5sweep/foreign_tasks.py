@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .attributes import attribute_json, names_axes, raw_json
-from .contents import INIT, Layout
+from .contents import Layout, indexed_table
 from .errors import UnmergeableError, UnsupportedValueError, UsageError
 from .foreign_attributes import DatasetAttributes, Described
 from .foreign_values import MOST_VALUE_BYTES
@@ -32,6 +32,7 @@ from .inputs import Input
 from .key_rule import KeyRow, KeyRule
 from .keyed_tasks import KeyedFile, Where, nearest
 from .reading import damaged_file
+from .skipping import is_mere_dimension
 from .values import Array, ResultEncoder, encode_text, free_name, naming_order
 
 BLOCK_BYTES = 8 << 20
@@ -93,7 +94,7 @@ def find_tasks(layout: Layout, one: Input, rule: KeyRule, *, skip_unmatched: boo
     if not where.objects:
         return (_CompoundTasks if "" in where.columns else _RowTasks)(file, where)
     file.require_all_matched(where.objects, skip=skip_unmatched)
-    tasks = GroupTasks(file, where.objects)
+    tasks = GroupTasks(file, where.objects, skip_unmatched=skip_unmatched)
     if tasks.has_datasets:
         tasks.leave_out_empty()
     return tasks
@@ -107,15 +108,23 @@ class ForeignFile(KeyedFile):
         self.one = one
         self.finished_at = one.modified_ns / 1e9
         self.encoder = ResultEncoder(rule.names)
-        self.about = About()
+        self.about = About(skipped=layout.skipped.paths)
+        self.about.left_out.update(self.values.texts_of(layout.skipped.marks.values()))
+        self.axes = dict.fromkeys(filter(self._is_mere_axis, self.by_path), "an axis, no values")
+        self.about.skipped += self.axes
+        self.about.left_out.update(self.axes)
         self._names: dict[str, str] = {}
         if self.tree.is_cut:
             raise UnmergeableError(f"{one.path} has too many objects to list them all")
 
+    def _is_mere_axis(self, path: str) -> bool:
+        about = self.by_path[path].attributes.get("NAME")
+        return about is not None and is_mere_dimension({"NAME": about.value.decode("latin-1")})
+
     def datasets(self) -> Iterator[tuple[str, Object]]:
-        """Every dataset under each of its names; a second name may be a link."""
+        """Every dataset with values under each of its names; a second name may be a link."""
         for found in self.tree.objects:
-            if found.dataset is not None:
+            if found.dataset is not None and found.path not in self.axes:
                 yield found.path, found
         by_address = {o.address: o for o in self.tree.objects}
         for path, address in self.tree.second_names:
@@ -141,8 +150,7 @@ class ForeignFile(KeyedFile):
 
     def has_results(self) -> bool:
         """Whether there is anything but what a worker's file has before its first result."""
-        paths = [path for path, _ in self.datasets() if path != f"/{INIT}"]
-        return bool(paths or self.links_to_nothing() or self.task_groups())
+        return bool([*self.datasets()] or self.links_to_nothing() or self.task_groups())
 
     def require_all_matched(self, groups: dict[str, KeyRow], *, skip: bool) -> None:
         """Raise UsageError, naming them, if groups with datasets belong to no task."""
@@ -152,10 +160,23 @@ class ForeignFile(KeyedFile):
         if strays and not skip:
             raise UsageError(
                 f"{self.one.path}: {len(strays):,} groups hold data and have no key "
-                f"({self._rule_text()}): {named}; nothing was merged. Correct --key, or move "
-                "what is no result into another file"
+                f"({self._rule_text()}): {named}; nothing was merged. Correct --key, or leave out "
+                f"what is no result with --skip {','.join(map(posixpath.basename, strays))}"
             )
         self.about.skipped += strays
+
+    def require_none_beside(self, paths: Sequence[str], *, skip: bool = False) -> None:
+        """Raise UsageError, naming them, if datasets belong to no task: they would be lost."""
+        beside = [path for path in paths if indexed_table(path) not in self.by_path]
+        if beside and not skip:
+            named = ", ".join(beside[:MOST_NAMED]) + (", …" if len(beside) > MOST_NAMED else "")
+            names = ",".join(dict.fromkeys(posixpath.basename(path) for path in beside))
+            raise UsageError(
+                f"{self.one.path}: {named} {'is' if len(beside) == 1 else 'are'} in no task; "
+                f"nothing was merged. Leave out what is no result with --skip {names}, or correct "
+                f"--key ({self._rule_text()})"
+            )
+        self.about.skipped += paths
 
     def no_key_text(self) -> str:
         """What is there instead of the key that was asked for, and how to write it."""
@@ -342,7 +363,9 @@ class NoTasks:
     def __init__(self, file: ForeignFile) -> None:
         self.about = file.about
         self.keys: list[KeyRow] = []
-        self.about.skipped += [path for path, _ in file.datasets()]
+        for group in file.tree.objects:
+            if group.attributes:
+                file.leave_out_attributes(group, group.path)
 
     def place(self, number: int) -> str:
         return "/"
@@ -354,16 +377,20 @@ class NoTasks:
 class GroupTasks:
     """A group a task; or a dataset, which has no other name for its values than `value`."""
 
-    def __init__(self, file: ForeignFile, groups: dict[str, KeyRow]) -> None:
+    def __init__(
+        self, file: ForeignFile, groups: dict[str, KeyRow], *, skip_unmatched: bool = False
+    ) -> None:
         self._file, self.about = file, file.about
         self.finished_at = file.finished_at
         self._datasets: dict[str, dict[str, Object]] = {path: {} for path in groups}
+        beside = []
         for path, holder in file.datasets():
             group = nearest(path, self._datasets, itself=True)
             if group is None:
-                self.about.skipped.append(path)
+                beside.append(path)
             else:
                 self._datasets[group][path[len(group) + 1 :] or VALUE] = holder
+        file.require_none_beside(beside, skip=skip_unmatched)
         for path, why in file.links_to_nothing().items():
             if nearest(path, self._datasets, itself=True) is not None:
                 raise UnmergeableError(f"{file.one.path}: {path} {why}: put the data there")
@@ -416,12 +443,7 @@ class _OneTask:
 
     def results(self, *, backwards: bool = False) -> Iterator[Result]:
         file = self._file
-        datasets = {}
-        for path, holder in file.datasets():
-            if path == f"/{INIT}":
-                self.about.skipped.append(path)
-            else:
-                datasets[path[1:]] = holder
+        datasets = {path[1:]: holder for path, holder in file.datasets()}
         for path, why in file.links_to_nothing().items():
             raise UnmergeableError(f"{file.one.path}: {path} {why}: put the data there")
         assert file.tree.root is not None
@@ -437,8 +459,12 @@ class _RowTasks:
     def __init__(self, file: ForeignFile, where: Where) -> None:
         self._file, self.about, self._group = file, file.about, where.table
         self.rows = file.rows_of(where)
-        names = sorted(where.columns, key=naming_order)
-        fitting = {name: d for name in names if (d := where.columns[name]).rows == self.rows}
+        fitting = {
+            name: where.columns[name]
+            for name in sorted(where.columns, key=naming_order)
+            if where.columns[name].rows == self.rows
+            and posixpath.join(where.table, name) not in file.axes
+        }
         self._columns = {name: d for name, d in fitting.items() if name not in file.rule.names}
         self._note_dropped(fitting)
         try:
@@ -449,7 +475,7 @@ class _RowTasks:
     def _note_dropped(self, fitting: dict[str, Dataset]) -> None:
         file, prefix = self._file, self._group.rstrip("/") + "/"
         kept = {prefix + name for name in fitting}
-        self.about.skipped += [path for path, _ in file.datasets() if path not in kept]
+        file.require_none_beside([path for path, _ in file.datasets() if path not in kept])
         named: dict[str, list[str]] = {}
         for name, dataset in fitting.items():
             named[prefix + name] = self._columns_of(name, dataset, set(chain(*named.values())))
@@ -515,7 +541,7 @@ class _CompoundTasks(_RowTasks):
 
     def _note_dropped(self, fitting: dict[str, Dataset]) -> None:
         file = self._file
-        self.about.skipped += [path for path, _ in file.datasets() if path != self._group]
+        file.require_none_beside([path for path, _ in file.datasets() if path != self._group])
         for found in file.tree.objects:
             is_here = found.path == self._group or found.kind is ObjectKind.GROUP
             if is_here and found.attributes:

@@ -6,7 +6,7 @@ No link, no virtual and no external data are ever followed out of the file.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from .hdf5.datatypes import Datatype
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
 from .hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE, Attribute, Storage
-from .hdf5.tree import Dataset
+from .hdf5.tree import Dataset, Object
 from .values import Array, value_text
 
 MOST_VALUE_BYTES = 512 << 20  # what one task may hold at most; more would not fit into memory
@@ -41,6 +41,16 @@ class Values:
         if values.keys() <= {""}:
             return value_text(values.get(""))
         return ", ".join(f"{name}: {value_text(found)}" for name, found in values.items())
+
+    def texts_of(self, objects: Iterable[Object]) -> dict[str, str]:
+        """The values of datasets for people, and of their attributes, by their places."""
+        found = {}
+        for one in objects:
+            values = self.of_dataset(one.dataset) if one.dataset is not None else {}
+            found[one.path] = value_text(values.get(""))
+            for name, attribute in one.attributes.items():
+                found[f"{one.path}@{name}"] = self.text_of(attribute)
+        return found
 
     def of_dataset(self, dataset: Dataset) -> dict[str, Array]:
         """All of a dataset; nothing if it holds nothing (a null dataspace)."""

@@ -44,6 +44,7 @@ from .reading import (
     unread_file,
 )
 from .siblings import Family, Siblings
+from .skipping import Names, is_named
 from .triage import RECORDS_MAGIC, Triage
 
 READ_AT_ONCE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not make us wait
@@ -117,8 +118,8 @@ class Taken:
     datasets: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
     rows: dict[str, Sequence[int]] = field(default_factory=dict)  # as in `AuditInput`
-    skipped: tuple[str, ...] = ()  # datasets that are no results, such as /init
-    left_out: dict[str, str] = field(default_factory=dict)  # attributes that the output lacks
+    skipped: tuple[str, ...] = ()  # what is not in the output, such as /init
+    left_out: dict[str, str] = field(default_factory=dict)  # values that only the trail has
 
 
 class OnConflict(StrEnum):
@@ -146,7 +147,9 @@ class Survey:
     are read once, and structures.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, skip: Names = frozenset()) -> None:
+        """`skip`: the names of what is to be left out of every file."""
+        self.skip = skip
         self.linked_folders: list[str] = []  # links in folders that were not followed
         self._triage = Triage()
         self._siblings = Siblings()
@@ -275,7 +278,7 @@ class Survey:
             if family is None:
                 tree = own_tree(file)
                 family = self._siblings.add(tree, structure_findings(tree))
-            layout = Layout(family.tree_of(source))
+            layout = self.layout_of(family.tree_of(source))
             found += family.structure_findings
             found += judge_contents(layout)
             one.contents = layout.contents(with_keys=False)
@@ -304,8 +307,8 @@ class Survey:
         """
         if one.size_bytes < LEAST_ALIKE_BYTES or (alike := read_alike(self._alike, file)) is None:
             return False
-        layout = Layout(alike.tree)
-        if layout.style in (Style.ROWS, Style.OUTPUT):
+        layout = self.layout_of(alike.tree)
+        if layout.style in (Style.ROWS, Style.OUTPUT) or _has_named(alike, self.skip):
             return False
         one.is_alike = True
         if alike.kept_bytes <= self._alike_bytes_left:
@@ -344,7 +347,7 @@ class Survey:
         try:
             require_unchanged(one, descriptor)
             source = source_of(descriptor, one.size_bytes)
-            yield Layout(self._tree_of(one, source))
+            yield self.layout_of(self._tree_of(one, source))
             require_unchanged(one, descriptor)
         except Unsupported as error:
             raise unread_file(one.name, error) from error
@@ -352,6 +355,10 @@ class Survey:
             raise _damaged(one, descriptor, error) from error
         finally:
             os.close(descriptor)
+
+    def layout_of(self, tree: Tree) -> Layout:
+        """The objects of a file without those that are to be left out."""
+        return Layout(tree, skip=self.skip)
 
     def _tree_of(self, one: Input, source: Source) -> Tree:
         if one.family is not None:
@@ -449,12 +456,20 @@ def read_alike(reader: AlikeReader, file: Hdf5File) -> AlikeFile | None:
         return None
 
 
+def _has_named(alike: AlikeFile, names: Names) -> bool:
+    """Whether something in groups that are alike is to be left out: then each is read by itself."""
+    if not names:
+        return False
+    paths = [path for groups in alike.sets for path in groups.paths]
+    paths += [found.path for groups in alike.sets for found in groups.example.objects]
+    return any(is_named(path, names) for path in paths)
+
+
 def contents_of_alike(layout: Layout, alike: AlikeFile) -> Contents:
     """Count the tasks of a file, those in groups that are alike and the others."""
     rest = layout.contents()
-    tasks, datasets, data_bytes = rest.tasks or 0, rest.datasets, rest.data_bytes
-    if layout.style is Style.ONE:
-        tasks = 0  # what stands at the root beside groups is no task
+    # What stands at the root beside groups is no task.
+    tasks, datasets, data_bytes = len(layout.task_groups()), rest.datasets, rest.data_bytes
     for groups in alike.sets:
         inside = [o.dataset for o in groups.example.objects if o.dataset is not None]
         parents = {o.path.rpartition("/")[0] for o in groups.example.objects if o.dataset}

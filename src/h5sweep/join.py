@@ -25,7 +25,7 @@ from .audit import (
     audit_path,
 )
 from .audit_files import Listing, entry_of_files, list_taken
-from .contents import Contents, Style
+from .contents import Contents, Style, indexed_table
 from .damage import MetDamage
 from .errors import ChangedError, DamagedError, UsageError
 from .files_report import FilesReport
@@ -105,7 +105,7 @@ class _FilesMerge:
     def run(self) -> FilesReport:
         self._begun = time.monotonic()
         self.output = _resolved(self.given_output)
-        self.survey = Survey()
+        self.survey = Survey(self.policy.skip)
         self.notes: list[str] = []
         RunFolder(self.output).require_place()
         _require_outside(self.output, self.paths)
@@ -168,7 +168,7 @@ class _FilesMerge:
         with_rows, with_groups, inside = list(good), list[Input](), _contents_of(good)
         if any(contents.style is not Style.ROWS for contents in inside):
             with_rows = [one for one in good if one.style is Style.ROWS]
-            with_groups = [one for one in good if one.style in (Style.GROUPS, Style.ONE)]
+            with_groups = [one for one in good if one.style is not Style.ROWS]
         if growing := _tasks_that_grow(with_rows, has_groups=bool(with_groups)):
             with_rows = [one for one in with_rows if one not in growing]
             with_groups = [o for o in good if o in {*with_groups, *growing}]
@@ -187,16 +187,15 @@ class _FilesMerge:
                 if one.style is Style.ONE and one.contents and one.contents.tasks
             ]
             parts.append(columns)
-            if any(contents.has_groups for contents in inside):
-                both = {one for one in with_rows if one.contents and one.contents.has_groups}
-                with_groups = [o for o in good if o in {*with_groups, *both}]
+            if more := columns.have_more():
+                with_groups = [o for o in good if o in {*with_groups, *more}]
         if with_groups:
             conflict = self.policy.on_conflict
             groups = JoinedGroups(
                 self.survey,
                 with_groups,
                 on_conflict=conflict,
-                beside=columns.attribute_owners if columns else {},
+                columns=columns,
             )
             parts.append(groups)
         return parts
@@ -272,6 +271,7 @@ class _FilesMerge:
             to=apart,
             key=self.key,
             expected=folder.load_plan(),
+            skip=self.policy.skip,
         )
         found = {}
         for file in (file for file in report.files if file.path in by_name):
@@ -347,6 +347,7 @@ class _FilesMerge:
             duration_s=time.monotonic() - self._begun,
             conflicts=tuple(conflicts),
             tasks_in_output=tasks,
+            skip=self.policy.skip,
         )
         entry = entry_of_files(
             self.output,
@@ -403,7 +404,8 @@ def _united(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
             known.datasets += taken.datasets
             known.attributes = tuple(dict.fromkeys(known.attributes + taken.attributes))
             known.left_out = {**known.left_out, **taken.left_out}
-            known.skipped = tuple(name for name in known.skipped if name in taken.skipped)
+            indexes = (name for name in known.skipped if indexed_table(name))
+            known.skipped = (*taken.skipped, *indexes)
     return list(found.values())
 
 
@@ -429,9 +431,10 @@ def _with_originals(one: Conflict, salvaged: Mapping[Input, Input]) -> Conflict:
 
 
 def _way_of(parts: Sequence[JoinedColumns | JoinedGroups]) -> str:
-    if len(parts) == 2:
-        return "both"
-    return "columns" if isinstance(parts[0], JoinedColumns) else "groups"
+    has_groups = any(isinstance(part, JoinedGroups) and part.has_groups for part in parts)
+    if isinstance(parts[0], JoinedGroups):
+        return "groups"
+    return "both" if has_groups else "columns"
 
 
 class _Steps:

@@ -29,8 +29,9 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from . import durable
 from .audit import Conflict
-from .contents import Layout
+from .contents import Layout, indexed_table
 from .errors import DamagedError
+from .foreign_values import Values
 from .h5 import h5py
 from .hdf5.errors import Unsupported
 from .hdf5.tree import Dataset
@@ -101,12 +102,31 @@ class JoinedColumns:
         self._odd: list[_OddPiece] = []
         self._columns = self._schema.columns
         self._tables = {table.name: table for table in self._schema.tables}
+        self._places = {one: place for place, one in enumerate(inputs)}
         self._routes = [self._route(structure) for structure in self._schema.structures]
 
     @property
     def attribute_owners(self) -> dict[tuple[str, str], tuple[Input, str]]:
         """From which input each attribute of the output is, and its value for people."""
         return self._schema.attribute_owners()
+
+    @property
+    def paths(self) -> set[str]:
+        """The datasets of the output that this writes."""
+        return {column.path for column in self._columns} | self._schema.scales.keys()
+
+    def datasets_of(self, one: Input) -> tuple[str, ...]:
+        """The datasets of an input that are in the output, and those that need not be."""
+        place = self._places.get(one)
+        if place is None:
+            return ()
+        structure = self._structure(place)
+        return *self._schema.kept_of(structure), *self._schema.indexes_of(structure)
+
+    def have_more(self) -> set[Input]:
+        """The inputs that have datasets besides."""
+        numbers = {n for n, s in enumerate(self._schema.structures) if self._schema.has_more(s)}
+        return {self._inputs[p] for p, n in enumerate(self._schema.of_input) if n in numbers}
 
     @property
     def size_bytes(self) -> int:
@@ -134,7 +154,15 @@ class JoinedColumns:
             for place in np.flatnonzero(has_odd).tolist():
                 self._copy_odd(place, output)
         self._note_copies(checksums)
-        return TakenRows(self._inputs, checksums, self._schema)
+        return TakenRows(self._inputs, checksums, self._schema, dict(self._read_marks()))
+
+    def _read_marks(self) -> Iterator[tuple[int, dict[str, str]]]:
+        """The values of what is left out of each input, for the audit trail."""
+        for place, one in enumerate(self._inputs):
+            if self._structure(place).skipped.marks:
+                with self._survey.opened(one) as layout:
+                    values = Values(layout.tree.file)
+                    yield place, values.texts_of(layout.skipped.marks.values())
 
     def verify(self, path: Path, progress: Progress) -> None:
         """Read everything back from `path` and compare it with what the inputs were.
@@ -388,19 +416,23 @@ def _objects_checksum(data: Array) -> int:
 Runs = Sequence[int]  # first row and count, again and again
 
 
-def is_in_columns(survey: Survey, one: Input, output: Path, rows: Mapping[str, Runs]) -> bool:
-    """Whether every row of every table of a file is in `output` at these rows, value by value.
+def datasets_in_columns(
+    survey: Survey, one: Input, output: Path, rows: Mapping[str, Runs]
+) -> set[str]:
+    """The datasets of a file that are in `output` at these rows, value by value; both are read.
 
-    Both are read again. False also for a table of the file that is not among `rows`.
+    Those of its axes are there as they are, and what only indexes one of them is not asked for.
     """
-    with survey.opened(one) as layout:
-        columns = [
-            (path, dataset, runs)
-            for path, dataset in layout.tree.datasets
-            if (runs := _runs_of(path, rows)) and dataset.rows == sum(runs[1::2])
-        ]
-        has_others = _has_other_tables(layout, [path for path, _, _ in columns])
-        return bool(columns) and not has_others and _are_equal(one, layout, output, columns)
+    found: set[str] = set()
+    with survey.opened(one) as layout, h5py.File(output, "r", locking=False) as file:
+        for path, dataset in layout.tree.datasets:
+            runs = _runs_of(path, rows)
+            if path in file and file[path].shape == dataset.space.dims:  # an axis, or all rows
+                runs = (0, dataset.rows or 0)
+            is_whole = bool(runs) and dataset.rows == sum(runs[1::2])
+            if is_whole and _are_equal(one, layout, output, [(path, dataset, runs)]):
+                found.add(path)
+        return found | {p for p, _ in layout.tree.datasets if indexed_table(p) in found}
 
 
 def begins_with(survey: Survey, one: Input, output: Path, rows: Mapping[str, Runs]) -> bool:
@@ -430,11 +462,6 @@ def _are_equal(
             )
     except (DamagedError, Unsupported, OSError, RuntimeError):
         return False
-
-
-def _has_other_tables(layout: Layout, paths: Sequence[str]) -> bool:
-    growing = {f"{t.group.rstrip('/')}/{name}" for t in layout.tables() for name in t.columns}
-    return not growing <= set(paths)
 
 
 def _are_rows_equal(

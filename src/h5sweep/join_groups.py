@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import selectors
 import signal
 import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xxhash import xxh3_64_intdigest
 
@@ -38,6 +46,9 @@ from .places import absolute
 from .reading import DamagedFileError
 from .task_groups import TaskGroups, refuse_references, task_groups_of, unequal_groups
 from .units import count_text
+
+if TYPE_CHECKING:
+    from .join_columns import JoinedColumns
 
 MEMORY_BYTES = 1 << 30
 START_S = 60.0
@@ -61,17 +72,19 @@ class JoinedGroups:
         inputs: Sequence[Input],
         *,
         on_conflict: OnConflict = OnConflict.STOP,
-        beside: Mapping[tuple[str, str], tuple[Input, str]] | None = None,
+        columns: JoinedColumns | None = None,
     ) -> None:
-        """`beside`: attributes, by object and name, that the output will have from others."""
+        """`columns`: what the output will have besides, of these inputs and of others."""
         self.notes: list[str] = []
+        self.has_groups = False  # and not only datasets beside columns
         self.size_bytes = sum(one.size_bytes for one in inputs)
         self._survey, self._inputs, self._on_conflict = survey, list(inputs), on_conflict
         self._chosen: dict[str, int] = {}  # path → which input
         self._above: dict[str, int] = {}
         # Of groups above others: from which input each attribute is, and in which it differs.
         self._attributes: dict[tuple[str, str], tuple[int, bytes]] = {}
-        self._beside = beside or {}
+        self._columns = columns
+        self._beside = columns.attribute_owners if columns else {}
         self._differing_attributes: dict[tuple[str, str], list[Input]] = {}
         self._left_out: list[dict[str, str]] = [{} for _ in inputs]
         self._described: list[dict[str, None]] = [
@@ -83,12 +96,12 @@ class JoinedGroups:
         order = on_conflict.order(inputs)
         is_natural = order == sorted(order)
         for number in order:
-            with opened_groups(survey, self._inputs[number]) as tasks:
+            with self._opened(number) as tasks:
                 self._take_groups(number, tasks)
                 if is_natural:
                     self._unite(number, tasks)
         for number in () if is_natural else sorted(order):  # attributes are those of the first
-            with opened_groups(survey, self._inputs[number]) as tasks:
+            with self._opened(number) as tasks:
                 self._unite(number, tasks)
         self._require_no_nesting()
         if self._differing:
@@ -110,6 +123,11 @@ class JoinedGroups:
             for group, others in self._differing.items()
         ]
 
+    def _opened(self, number: int) -> AbstractContextManager[TaskGroups]:
+        one = self._inputs[number]
+        joined = self._columns.datasets_of(one) if self._columns else ()
+        return opened_groups(self._survey, one, joined)
+
     def _take_groups(self, number: int, tasks: TaskGroups) -> None:
         """Take the groups of one input that none before it has."""
         both: dict[int, list[str]] = {}
@@ -119,20 +137,25 @@ class JoinedGroups:
                 both.setdefault(known, []).append(path)
         for known, paths in both.items():
             self._compare(known, number, tasks, paths)
+        self.has_groups |= tasks.count_tasks(tasks.roots) > 0
         self._skipped[number] = tuple(tasks.skipped)
+        self._left_out[number].update(tasks.marks)
 
     def _compare(self, known: int, number: int, tasks: TaskGroups, paths: list[str]) -> None:
         """Decide about groups that were taken from another input already."""
-        with opened_groups(self._survey, self._inputs[known]) as earlier:
+        with self._opened(known) as earlier:
             unequal = list(unequal_groups(earlier, tasks, paths))
-        self._duplicates[number] += len(paths) - len(unequal)
+        self._duplicates[number] += tasks.count_tasks(paths) - tasks.count_tasks(unequal)
         if unequal and self._on_conflict is OnConflict.STOP:
             first, second = self._inputs[known].path, self._inputs[number].path
+            name, are_groups = posixpath.basename(unequal[0]), tasks.count_tasks(unequal) > 1
+            others = f"{len(unequal) - 1:,} other{' groups' if are_groups else 's'}"
             raise ConflictError(
                 f"{unequal[0]} is in {first} and in {second} with different content"
-                + (f", and so are {len(unequal) - 1:,} other groups" if len(unequal) > 1 else "")
-                + "; nothing was merged. Say which to take with --on-conflict first, last or newest"
-                "; or, if each file is a task, how its name tells which: --key 'w{worker}'"
+                + (f", and so are {others}" if len(unequal) > 1 else "")
+                + "; nothing was merged. Say which to take with --on-conflict first, last or "
+                f"newest, or leave it out with --skip {name}; or, if each file is a task, how its "
+                "name tells which: --key 'w{worker}'"
             )
         for path in unequal:
             self._differing.setdefault(path, []).append(number)
@@ -197,9 +220,10 @@ class JoinedGroups:
         """Write what can be moved as bytes; `groups` are the others afterwards."""
         one = self._inputs[number]
         duplicates = self._duplicates[number]
-        taken = Taken(one, tasks=len(groups) + duplicates, duplicates=duplicates)
+        taken = Taken(one, duplicates=duplicates)
         taken.skipped, taken.left_out = self._skipped[number], self._left_out[number]
-        with opened_groups(self._survey, one) as tasks:
+        with self._opened(number) as tasks:
+            taken.tasks = tasks.count_tasks(groups) + duplicates
             if set(groups) - tasks.roots.keys():
                 raise DamagedError(f"{one.path} has no longer what it had: give the command again")
             if writer is not None:
@@ -215,10 +239,9 @@ class JoinedGroups:
         with _Copier(path) as copier:
             for number, groups in left:
                 one = self._inputs[number]
-                with opened_groups(self._survey, one) as tasks:
+                with self._opened(number) as tasks:
                     pairs = [(tasks.roots[group], group) for group in groups]
-                    drop = [path[1:] for path in tasks.skipped] if tasks.sources.get("/") else []
-                    copier.copy(one, list(self._described[number]), pairs, drop)
+                    copier.copy(one, list(self._described[number]), pairs, tasks.skipped)
             copier.close(self._inputs[left[-1][0]].path)
 
     def verify(self, path: Path, progress: Progress = lambda done, total: None) -> None:
@@ -228,9 +251,9 @@ class JoinedGroups:
         """
         done = 0
         chosen = self._groups_by_input()
-        with opened_output(path) as output:
+        with opened_output(path, self._columns.paths if self._columns else ()) as output:
             for number, one in enumerate(self._inputs):
-                with opened_groups(self._survey, one) as tasks:
+                with self._opened(number) as tasks:
                     try:
                         self._verify_input(output, tasks, chosen[number])
                         self._verify_above(output, tasks, number)
@@ -266,34 +289,37 @@ class JoinedGroups:
                     )
 
 
-def is_in_groups(survey: Survey, one: Input, output: TaskGroups) -> bool:
-    """Whether every group of a file is in an open output with equal content, read from both."""
-    with opened_groups(survey, one) as tasks:
+def is_in_groups(
+    survey: Survey, one: Input, output: TaskGroups, joined: Collection[str] = ()
+) -> bool:
+    """Whether all of a file but `joined` is in an open output, with equal content in both."""
+    with opened_groups(survey, one, joined) as tasks:
         if not tasks.roots.keys() <= output.roots.keys():
             return False
         return next(unequal_groups(tasks, output, list(tasks.roots)), None) is None
 
 
 @contextmanager
-def opened_groups(survey: Survey, one: Input) -> Iterator[TaskGroups]:
+def opened_groups(survey: Survey, one: Input, joined: Collection[str] = ()) -> Iterator[TaskGroups]:
     """The tasks of an input; ChangedError if it is not what was looked at."""
     with ExitStack() as stack:
         alike = stack.enter_context(survey.opened_alike(one)) if one.is_alike else None
-        layout = Layout(alike.tree) if alike else stack.enter_context(survey.opened(one))
-        tasks = task_groups_of(str(one.path), layout, one.path.stem, alike)
-        refuse_references(tasks, layout.tree, alike)
+        opened = survey.layout_of(alike.tree) if alike else None
+        layout = opened or stack.enter_context(survey.opened(one))
+        tasks = task_groups_of(str(one.path), layout, one.path.stem, alike, joined)
+        refuse_references(tasks, alike)
         yield tasks
 
 
 @contextmanager
-def opened_output(path: Path) -> Iterator[TaskGroups]:
-    """The tasks of the file that was written."""
+def opened_output(path: Path, joined: Collection[str] = ()) -> Iterator[TaskGroups]:
+    """The tasks of the file that was written, of which `joined` are columns."""
     try:
         with OpenSource(path) as opened, _mapped(opened) as content:
             found = open_file(opened if content is None else Source(content))
             alike = _read_alike_output(found)
             layout = Layout(alike.tree if alike else read_whole_tree(found))
-            yield task_groups_of(str(path), layout, "", alike)
+            yield task_groups_of(str(path), layout, "", alike, joined)
     except Damaged as error:
         raise _not_read_back(path, error) from error
 

@@ -52,8 +52,10 @@ def _copy(output: Any, request: dict[str, Any]) -> None:
         creating.set_create_intermediate_group(True)
         for start, end in request["copies"]:
             h5py.h5o.copy(source.id, start.encode(), output.id, end.encode(), lcpl=creating)
-            for name in request["drop"]:
-                del output[posixpath.join(end, name)]
+            inside = f"{start.rstrip('/')}/"
+            for path in request["drop"]:
+                if path.startswith(inside):
+                    del output[posixpath.join(end, path[len(inside) :])]
 
 
 def _opened(path: str, beside: Path, *, is_open: bool) -> Any:

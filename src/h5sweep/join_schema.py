@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from .attributes import is_decoding
-from .contents import INIT, Layout, Style
+from .contents import Layout, Style, indexed_table
+from .errors import UsageError
 from .hdf5.datatypes import Class
 from .hdf5.messages import Attribute, Filter, Storage
 from .hdf5.tree import Dataset, ObjectKind
@@ -38,6 +39,7 @@ from .join_types import (
     unite,
 )
 from .join_words import (
+    differing_axis,
     differing_text,
     not_united,
     ragged,
@@ -46,6 +48,7 @@ from .join_words import (
     values_lost,
 )
 from .merged_file import OWN_ATTRIBUTES
+from .skipping import Skipped
 from .units import count_text
 from .values import Array, value_text
 
@@ -122,6 +125,7 @@ class Structure:
     axes: dict[str, Axes] = field(default_factory=dict)  # by the path of their dataset
     start: int = 0  # where in the file addresses begin to count
     links: tuple[str, ...] = ()  # second names, and what is neither a group nor a dataset
+    skipped: Skipped = field(default_factory=Skipped)
     tables: dict[str, Part] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # attributes that others have otherwise
 
@@ -235,7 +239,6 @@ class Schema:
                 dataset = structure.groups[group].get(path)
                 if dataset is not None and dataset.rows != count:
                     others.discard(path)
-        others = {path for path in others if path.rpartition("/")[2] != INIT}
         for structure, count in zip(having, rows, strict=True):
             datasets = structure.groups[group].items()
             columns = {path: d for path, d in datasets if path in growing | others}
@@ -371,21 +374,19 @@ class Schema:
     # Axes ----------------------------------------------------------------------------------------
 
     def _unite_scales(self) -> dict[str, tuple[Dataset, bytes]]:
-        """The datasets that stand for axes, if they are the same in every file that has them."""
+        """The datasets that stand for axes; ConflictError if they differ between files."""
         found: dict[str, tuple[Dataset, bytes]] = {}
-        differing: dict[str, None] = {}
+        owners: dict[str, Input] = {}
         have_scales = np.array([bool(s.scales) for s in self.structures])
         for place in np.flatnonzero(have_scales[self.of_input]).tolist():
             structure = self.structures[int(self.of_input[place])]
             with self.survey.opened(self.inputs[place]) as layout:
                 for path in structure.scales:
-                    new = _read_scale(self.inputs[place], layout, path, structure.datasets[path])
-                    old = found.setdefault(path, new) if new else None
-                    if old is None or new is None or not _are_same(old, new):
-                        differing[path] = None
-        for path in differing:
-            found.pop(path, None)
-            self.notes.append(f"{path}, an axis of others, differs between files and is left out")
+                    one = self.inputs[place]
+                    new = _read_scale(one, layout, path, structure.datasets[path])
+                    if not _are_same(found.setdefault(path, new), new):
+                        raise differing_axis(path, owners[path], one)
+                    owners.setdefault(path, one)
         return found
 
     def _unite_axes(self) -> dict[str, Axes]:
@@ -405,6 +406,16 @@ class Schema:
     def kept_of(self, structure: Structure) -> tuple[str, ...]:
         """The datasets of a file that are in the output."""
         return (*structure.columns, *(path for path in structure.scales if path in self.scales))
+
+    def indexes_of(self, structure: Structure) -> tuple[str, ...]:
+        """The datasets of a file that say no more than tables which are in the output."""
+        columns = structure.columns
+        return tuple(path for path in structure.datasets if indexed_table(path) in columns)
+
+    def has_more(self, structure: Structure) -> bool:
+        """Whether a file has datasets besides: what a worker says once, or groups of tasks."""
+        known = {*self.kept_of(structure), *self.indexes_of(structure)}
+        return not structure.datasets.keys() <= known
 
     # Attributes ----------------------------------------------------------------------------------
 
@@ -494,6 +505,7 @@ def read_structure(survey: Survey, one: Input) -> Structure:
             _read_axes(layout),
             layout.tree.file.superblock.start,
             tuple(_links(layout)),
+            layout.skipped,
         )
 
 
@@ -511,8 +523,7 @@ def _growing(layout: Layout) -> Iterator[str]:
     tables = layout.all_tables() if layout.style is Style.ROWS else layout.tables()
     for table in tables:
         for name in table.columns:
-            if name != INIT:
-                yield _path(table.group, name)
+            yield _path(table.group, name)
 
 
 def _path(group: str, name: str) -> str:
@@ -570,15 +581,15 @@ def _read_axes(layout: Layout) -> dict[str, Axes]:
     return found
 
 
-def _read_scale(
-    one: Input, layout: Layout, path: str, dataset: Dataset
-) -> tuple[Dataset, bytes] | None:
-    """A dataset that stands for an axis, with its data; None if these cannot be copied."""
+def _read_scale(one: Input, layout: Layout, path: str, dataset: Dataset) -> tuple[Dataset, bytes]:
+    """A dataset that stands for an axis, with its data; UsageError if these cannot be copied."""
     is_plain = not dataset.type.points_elsewhere and not dataset.is_external
-    if not is_plain or not dataset.space.dims or dataset.layout.storage is Storage.VIRTUAL:
-        return None
-    if dataset.size_bytes > MOST_SCALE_BYTES:
-        return None
+    is_plain = is_plain and dataset.layout.storage is not Storage.VIRTUAL
+    if not is_plain or not dataset.space.dims or dataset.size_bytes > MOST_SCALE_BYTES:
+        raise UsageError(
+            f"{path} in {one.path} is an axis of other datasets that cannot be copied; nothing was "
+            f"merged. Leave it out with --skip {path.rpartition('/')[2]}"
+        )
     reader = RowReader(layout.tree.file, path, dataset, sound_path(one))
     return dataset, b"".join(reader.read(rows).tobytes() for rows in reader.steps())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .errors import UsageError
+from .errors import ConflictError, UsageError
 from .hdf5.errors import Unsupported
 from .hdf5.messages import Storage
 from .hdf5.tree import Dataset
@@ -47,6 +47,14 @@ def require_joinable(one: Input, path: str, dataset: Dataset) -> None:
         raise UsageError(f"{where}: {error}") from error
     if not dataset.space.dims:
         raise UsageError(f"{where} is a single value, and a column in other files")
+
+
+def differing_axis(path: str, first: Input, second: Input) -> ConflictError:
+    return ConflictError(
+        f"{path} is an axis of other datasets and differs between {first.path} and {second.path}; "
+        f"nothing was merged. Leave it out with --skip {path.rpartition('/')[2]}, or merge these "
+        "files apart"
+    )
 
 
 def ragged(path: str, first: Input, dataset: Dataset, second: Input, other: Dataset) -> UsageError:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 
-from .contents import INIT, Layout, natural_order
+from .contents import Layout, natural_order
 from .elements import field_places
 from .errors import UsageError
 from .foreign_values import Values
@@ -121,7 +121,7 @@ class KeyedFile:
         dims = {datasets[name].space.dims for name in self.rule.names}
         if len(dims) != 1 or len(shape := dims.pop() or ()) != 1:
             return False
-        return shape != (1,) or all(d.rows == 1 for name, d in datasets.items() if name != INIT)
+        return shape != (1,) or all(d.rows == 1 for d in datasets.values())
 
     def _table(self) -> Where | None:
         """The group whose columns hold the key; UsageError if there are two."""

@@ -27,7 +27,8 @@ from .hdf5.errors import Unsupported
 from .key_rule import KeyRule
 from .keys import KeyPattern
 from .library_child import confine
-from .tasks import find_tasks, is_mere_dimension, show_compounds
+from .skipping import is_mere_dimension
+from .tasks import find_tasks, leave_out, show_compounds
 from .values import Array, ResultEncoder
 
 FRAME = struct.Struct("<IQ")
@@ -109,7 +110,7 @@ def _answer(request: dict[str, Any]) -> list[str]:
         listing = _Listing(file)
         listing.walk()
         listing.ask(request["wanted"])
-        groups = show_compounds(listing.groups, rule)
+        groups = show_compounds(leave_out(listing.groups, frozenset(request["skip"])), rule)
         for found in find_tasks(groups, rule, os.path.basename(request["path"])):  # noqa: PTH119
             if isinstance(found, FoundRows):
                 _send_rows(found)

@@ -11,6 +11,7 @@ from itertools import compress
 from .errors import DamagedError, UsageError
 from .findings import NOT_CLOSED_CODES, unmergeable_text
 from .inputs import Input, OnConflict
+from .skipping import Names
 
 _ADVICE = """\
 the same with --on-damaged skip merges the others;
@@ -55,6 +56,7 @@ class Policy:
     on_damaged: OnDamaged = OnDamaged.STOP
     max_damaged: Threshold | None = None
     on_conflict: OnConflict = OnConflict.STOP
+    skip: Names = frozenset()  # what to leave out of every file
 
     def __post_init__(self) -> None:
         if self.max_damaged is not None and self.on_damaged is OnDamaged.STOP:
@@ -69,6 +71,7 @@ class Policy:
             "on_damaged": self.on_damaged.value,
             "max_damaged": limit,
             "on_conflict": self.on_conflict.value,
+            "skip": ",".join(sorted(self.skip)) or None,
         }
 
 

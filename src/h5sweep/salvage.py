@@ -37,9 +37,10 @@ from .records import Kind, RecordFile, Scan, read_data
 from .salvage_records import write_records
 from .salvage_report import Conflict, FileSalvage, Loss, SalvageReport
 from .second_reader import SecondReader, question_of
+from .skipping import Names
 from .staging import Stage, digest_of, form_of, schema_of
 from .streams import settle_streams
-from .tasks import find_tasks, guess_rule, show_compounds
+from .tasks import find_tasks, guess_rule, leave_out, show_compounds
 from .triage import RECORDS_MAGIC, Verdict, judge_bytes
 
 MOST_WANTED = 100_000
@@ -59,6 +60,7 @@ def salvage_files(
     expected: Plan | None = None,
     accept: str = Label.CONSISTENT,
     nameless: str | os.PathLike[str] | None = None,
+    skip: Names = frozenset(),
     use_library: bool = True,
     timeout_s: float = 20.0,
     memory_bytes: int = 1 << 30,
@@ -83,7 +85,7 @@ def salvage_files(
     places = [p for p in find_places(paths) if p.claims_hdf5 or p.path.endswith(RECORDS_SUFFIX)]
     limits = Limits(timeout_s, memory_bytes)
     with SecondReader(limits) as library:
-        job = _Job(rule, Label(accept), library if use_library else None, limits, nameless)
+        job = _Job(rule, Label(accept), library if use_library else None, limits, nameless, skip)
         files: list[FileSalvage] = []
         job.progress = lambda: progress(len(files), len(places), job.results)
         written = files_being_written()
@@ -113,8 +115,10 @@ class _Job:
         library: SecondReader | None,
         limits: Limits,
         nameless: str | os.PathLike[str] | None,
+        skip: Names,
     ) -> None:
         self.rule = rule
+        self.skip = skip
         self.accept = accept
         self.library = library
         self.limits = limits
@@ -201,7 +205,7 @@ class _File:
         verdict = judge_bytes(self.source, self.path)
         self.what = "; ".join(f.message for f in verdict.findings[:2])
         carving = carve(self.source)
-        groups = view_carved(carving, self.job.limits.memory_bytes)
+        groups = leave_out(view_carved(carving, self.job.limits.memory_bytes), self.job.skip)
         self.rule = guess_rule(groups, self.rule)
         self.note_damage(carving, bool(verdict.findings))
         root = next((group for group in groups if is_output(group)), None)
@@ -332,6 +336,7 @@ class _File:
             self.rule.names,
             pattern,
             self.wanted_paths(),
+            self.job.skip,
         )
         is_sound = carving.is_sound and question.how == "plain"
         for header, data in library.ask(question):

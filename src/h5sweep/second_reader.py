@@ -8,7 +8,7 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -32,14 +32,21 @@ class Question:
     names: tuple[str, ...] = ()
     pattern: str = ""
     wanted: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
     size_bytes: int = field(default=0, compare=False)
 
 
 def question_of(
-    path: str, source: Source, block: Superblock, names: Sequence[str], pattern: str, wanted: Any
+    path: str,
+    source: Source,
+    block: Superblock,
+    names: Sequence[str],
+    pattern: str,
+    wanted: Any,
+    skip: Iterable[str] = (),
 ) -> Question:
     """How the library can be brought to open a file: as it is, as SWMR, or closed in memory."""
-    asked = (tuple(names), pattern, tuple(wanted), source.size)
+    asked = (tuple(names), pattern, tuple(wanted), tuple(skip), source.size)
     is_shut = not block.is_being_written and block.end == source.size and block.checksum_is_right
     if is_shut:
         return Question(path, "plain", 0, "", *asked)

@@ -5,7 +5,7 @@ There may be many thousands of inputs, most of them alike, so that what they sha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as quoted
 from typing import NamedTuple
 
@@ -21,8 +21,16 @@ _OWN = frozenset(("path", "size_bytes", "modified_ns", "xxh3", "rows"))  # all e
 class TakenRows:
     """Each `Taken` is made when it is asked for."""
 
-    def __init__(self, inputs: Sequence[Input], checksums: Sequence[int], schema: Schema) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        checksums: Sequence[int],
+        schema: Schema,
+        marks: Mapping[int, dict[str, str]],
+    ) -> None:
+        """`marks`: what inputs have that only the audit trail keeps, by their places."""
         self._inputs, self._checksums, self._held = inputs, checksums, schema.held
+        self._marks = marks
         self._of_input: list[int] = schema.of_input.tolist()
         self._shared = [_shared(structure, schema) for structure in schema.structures]
         self._places = {t.name: (t.starts.tolist(), t.counts.tolist()) for t in schema.tables}
@@ -46,7 +54,7 @@ class TakenRows:
             shared.attributes,
             rows,
             shared.skipped,
-            shared.left_out,
+            {**shared.left_out, **self._marks.get(place, {})},
         )
 
     def file_ids(self) -> Iterator[tuple[Input, FileId]]:
@@ -82,7 +90,7 @@ class TakenRows:
         """Inputs one after the other that differ only in what is each one's own."""
         first, known = 0, None
         for place, (one, number) in enumerate(zip(self._inputs, self._of_input, strict=True)):
-            about = number, one.findings, one.contents
+            about = number, one.findings, one.contents, self._marks.get(place)
             if about != known:
                 if known is not None:
                     yield known[0], first, place
@@ -125,7 +133,7 @@ def _shared(structure: Structure, schema: Schema) -> _Shared:
         if f"{path}@{name}" not in structure.left_out
     )
     kept = schema.kept_of(structure)
-    skipped = tuple(path for path in structure.datasets if path not in kept) + structure.links
+    skipped = (*structure.skipped.paths, *schema.indexes_of(structure), *structure.links)
     rows = sum(part.rows for part in structure.tables.values())
     held = sum(part.first for part in structure.tables.values())
     return _Shared(

@@ -1,7 +1,7 @@
 """The groups of a file that a merge keeps whole, and whether two of them hold the same.
 
 A task group is one that holds datasets, with all that is below it, or an empty group; a file
-with datasets at its root only is one as a whole. Groups above task groups hold nothing but groups.
+that is one task is one as a whole. Datasets beside task groups are kept as they are.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
 import numpy as np
 
-from .contents import INIT, Layout, Style
+from .contents import Layout, Style
 from .elements import points_simply
 from .errors import UnmergeableError
 from .foreign_values import Values
@@ -43,13 +43,26 @@ class _Member:
 
 
 class TaskGroups:
-    """All task groups of one file, by the paths they have in an output."""
+    """All task groups of one file, and datasets beside them, by the paths they have in an output.
+
+    `joined` are datasets that are not looked at: they are columns, which others join. If `is_one`,
+    the file is a task as a whole, and `stem` its name.
+    """
 
     def __init__(
-        self, name: str, tree: Tree, *, style: Style, stem: str = "", alike: AlikeFile | None = None
+        self,
+        name: str,
+        layout: Layout,
+        *,
+        stem: str = "",
+        is_one: bool = False,
+        alike: AlikeFile | None = None,
+        joined: Collection[str] = (),
     ) -> None:
         self.name = name
+        tree = _without(layout.tree, joined)
         self._tree, self._values = tree, Values(tree.file)
+        self._open = {"/", *(above for path in joined for above in _above(path))}
         self._by_path = {o.path: o for o in tree.objects}
         self._by_address = {o.address: o for o in tree.objects}
         self._inside: dict[str, list[str]] = {}  # members that are part of a task group
@@ -58,13 +71,10 @@ class TaskGroups:
         # There may be a million: numbers through all sets, and not an object each.
         self._firsts = [0, *accumulate(len(groups.paths) for groups in self.sets)]
         self._numbers = {p: n for n, p in enumerate(chain(*(g.paths for g in self.sets)))}
-        self.skipped: list[str] = []
-        if style is Style.ONE and not self.sets:
-            self.skipped = [f"/{INIT}"] if f"/{INIT}" in self._by_path else []
-            has_results = any(o.dataset and o.path not in self.skipped for o in tree.objects)
-            self.roots = {f"/{stem}": "/"} if has_results else {}
-        else:
-            self.roots = self._find_roots()
+        self.skipped = layout.skipped.paths
+        self.marks = self._values.texts_of(layout.skipped.marks.values())
+        self._beside: set[str] = set()  # those of the roots that are datasets
+        self.roots = {f"/{stem}": "/"} if is_one else self._find_roots()
         # One dictionary serves as both, unless a file is a task as a whole.
         is_renamed = any(path != source for path, source in self.roots.items())
         self.sources = {s: path for path, s in self.roots.items()} if is_renamed else self.roots
@@ -72,7 +82,7 @@ class TaskGroups:
         self._refuse_links()
 
     def _find_roots(self) -> dict[str, str]:
-        """The topmost groups that hold datasets, and those that hold nothing."""
+        """The topmost groups that hold datasets, those that hold nothing, datasets beside them."""
         parents = {posixpath.dirname(o.path) for o in self._tree.objects if o.path != "/"}
         parents |= {posixpath.dirname(path) for path in self._numbers}
         linked = {posixpath.dirname(path) for path, _ in self._tree.second_names}
@@ -82,20 +92,34 @@ class TaskGroups:
         found: dict[str, str] = {}
         for group in self._tree.objects:
             if group.kind is not ObjectKind.GROUP:
-                if posixpath.dirname(group.path) == "/":
-                    self.skipped.append(group.path)
+                if posixpath.dirname(group.path) in self._open:
+                    self._keep_beside(group, group.path, found)
                 continue
             is_task = group.path in holders or group.path not in parents
-            if group.path != "/" and is_task and nearest(group.path, found) is None:
+            if group.path not in self._open and is_task and nearest(group.path, found) is None:
                 found[group.path] = group.path
-        names = [*(path for path, _ in self._tree.second_names), *self._tree.soft_links]
-        self.skipped += [path for path in names if nearest(path, found) is None]
+        for path, address in self._tree.second_names:
+            if nearest(path, found) is None:
+                self._keep_beside(self._by_address.get(address), path, found)
+        self.skipped += [path for path in self._tree.soft_links if nearest(path, found) is None]
         for path in self._numbers:
             if (holder := nearest(path, found)) is None:
                 found[path] = path
             else:
                 self._inside.setdefault(holder, []).append(path)
         return found
+
+    def _keep_beside(self, one: Object | None, path: str, found: dict[str, str]) -> None:
+        """Keep a dataset that is in no task group; say so of what is neither."""
+        if one is not None and one.kind is ObjectKind.DATASET:
+            found[path] = path
+            self._beside.add(path)
+        else:
+            self.skipped.append(path)
+
+    def count_tasks(self, paths: Collection[str]) -> int:
+        """How many of these are task groups, and not datasets beside them."""
+        return len(paths) - len(self._beside.intersection(paths))
 
     def _objects_by_group(self) -> dict[str, list[tuple[str, Object]]]:
         """The objects of each task group that the plain reader has listed, with their paths."""
@@ -135,6 +159,11 @@ class TaskGroups:
             writer.add(sets[key], np.array(numbers, np.int64), self._values)
         return left
 
+    @property
+    def listed(self) -> list[tuple[str, Object]]:
+        """The objects that the plain reader has listed, with their paths."""
+        return [(found.path, found) for found in self._tree.objects]
+
     def above(self) -> dict[str, Object]:
         """The groups above task groups, and the root; with their attributes."""
         if self.sources.get("/") is not None:
@@ -154,8 +183,8 @@ class TaskGroups:
         attributes: dict[str, None] = {}
         for source, objects in self._objects.items():
             for path, found in objects:
-                if found.dataset is not None and path not in self.skipped:
-                    datasets.setdefault(path[len(source.rstrip("/")) + 1 :])
+                if found.dataset is not None:
+                    datasets.setdefault(path[len(source.rstrip("/")) + 1 :] or path)
                 elif path == source:
                     attributes.update(dict.fromkeys(found.attributes))
         for groups in self.sets:
@@ -200,8 +229,6 @@ class TaskGroups:
         digest = hashlib.blake2b(digest_size=16)
         start = len(source.rstrip("/"))
         for name, found in sorted(objects, key=lambda it: it[0]):
-            if name in self.skipped:
-                continue
             _add(digest, name[start:] if name != source else "", found.kind)
             try:
                 self._add_attributes(digest, found)
@@ -359,19 +386,33 @@ def _equal_members(
 
 
 def task_groups_of(
-    name: str, layout: Layout, stem: str, alike: AlikeFile | None = None
+    name: str,
+    layout: Layout,
+    stem: str,
+    alike: AlikeFile | None = None,
+    joined: Collection[str] = (),
 ) -> TaskGroups:
     """The task groups of an open file; without a stem it is an output, and no single task."""
-    is_flat = layout.by_group.keys() <= {"/"}
-    style = Style.ONE if is_flat and alike is None and stem else Style.GROUPS
     if layout.tree.is_cut:
         raise UnmergeableError(f"{name} has too many objects to list them all")
-    return TaskGroups(name, layout.tree, style=style, stem=stem, alike=alike)
+    is_flat = layout.by_group.keys() == {"/"}
+    is_one = (is_flat or layout.style is Style.ONE) and alike is None and not joined and stem != ""
+    return TaskGroups(name, layout, stem=stem, is_one=is_one, alike=alike, joined=joined)
 
 
-def refuse_references(tasks: TaskGroups, tree: Tree, alike: AlikeFile | None) -> None:
+def _without(tree: Tree, paths: Collection[str]) -> Tree:
+    return replace(tree, objects=[o for o in tree.objects if o.path not in paths])
+
+
+def _above(path: str) -> Iterator[str]:
+    while path != "/":
+        path = posixpath.dirname(path)
+        yield path
+
+
+def refuse_references(tasks: TaskGroups, alike: AlikeFile | None) -> None:
     """Raise UnmergeableError if something refers to objects: a copy would lead nowhere."""
-    objects = [(found.path, found) for found in tree.objects]
+    objects = tasks.listed
     for groups in alike.sets if alike else ():
         objects += [(groups.paths[0] + o.path, o) for o in groups.example.objects]
     for path, found in objects:

@@ -29,9 +29,9 @@ from .file_view import (
 from .hdf5.errors import Unsupported
 from .key_rule import KeyRule
 from .plan import RESERVED_NAMES, Key
+from .skipping import Names, is_mark, is_named
 from .values import free_name, naming_order, value_name
 
-_MERE_DIMENSION = "This is a netCDF dimension but not a netCDF variable"
 MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
 
 
@@ -48,6 +48,21 @@ def guess_rule(groups: Sequence[Group], rule: KeyRule) -> KeyRule:
     keys = {tuple(g.attributes[n].value.item() for n in names) for g in tasks}
     is_key = len(tasks) > 1 and len(keys) == len(tasks)
     return replace(rule, names=tuple(names), is_guess=True) if is_key and names else rule
+
+
+def leave_out(groups: Sequence[Group], names: Names) -> list[Group]:
+    """The groups that count, and in them the datasets that do; `skipping` says which."""
+    kept = [group for group in groups if not is_named(group.path, names)]
+    for group in kept:
+        lengths = {n: v.shape[0] if v.shape else None for n, v in group.variables.items()}
+        for name, variable in list(group.variables.items()):
+            others = [length for other, length in lengths.items() if other != name]
+            is_plain = group.path == "/" and not variable.fields
+            if is_named(name, names) or (
+                is_plain and is_mark(name, variable.shape, others, may_grow=variable.may_grow)
+            ):
+                del group.variables[name]
+    return kept
 
 
 def show_compounds(groups: Sequence[Group], rule: KeyRule) -> list[Group]:
@@ -94,11 +109,6 @@ def _is_name(name: str) -> bool:
 
 def _may_be_key(cell: Cell) -> bool:
     return cell.value.shape == () and cell.value.dtype.kind in "biuU"
-
-
-def is_mere_dimension(attributes: Mapping[str, object]) -> bool:
-    """Whether a dataset stands for an axis and never gets values, as netCDF has them."""
-    return str(attributes.get("NAME", "")).startswith(_MERE_DIMENSION)
 
 
 def find_tasks(

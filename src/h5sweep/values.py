@@ -16,7 +16,7 @@ from __future__ import annotations
 import datetime
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -108,11 +108,28 @@ class ResultEncoder:
 
 
 @lru_cache(1024)  # asked for every value of every task
+@lru_cache(maxsize=4096)
 def value_name(text: str, key_names: tuple[str, ...] = ()) -> str:
     """The name in a result for what another program calls `text`."""
     name = "".join(c if f"_{c}".isidentifier() else "_" for c in text) or "value"
     name = name if name.isidentifier() else f"_{name}"
     return f"{name}_" if name in RESERVED_NAMES or name in key_names else name
+
+
+def free_name(text: str, taken: Container[str], key_names: tuple[str, ...] = ()) -> str:
+    """The same; if another value has that name already, with a number behind it."""
+    name = wanted = value_name(text, key_names)
+    number = 2
+    while name in taken:
+        name, number = f"{wanted}_{number}", number + 1
+    return name
+
+
+@lru_cache(maxsize=4096)
+def naming_order(text: str) -> tuple[bool, str]:
+    """Sorts those first that keep their names, so that all readers give the others the same."""
+    is_kept = value_name(text) == text
+    return not is_kept, "" if is_kept else text
 
 
 def schema_bytes(cells: Iterable[tuple[str, str, tuple[int, ...]]]) -> bytes:

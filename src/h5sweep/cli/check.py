@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from .options import expecting, limiting_library
+from .options import expecting, limiting_library, skipping
 from .terminal import print_text, print_texts, showing_progress, terminal_size
 
 
@@ -24,6 +24,7 @@ from .terminal import print_text, print_texts, showing_progress, terminal_size
     metavar="KEY",
     help="How tasks are told apart: farm{farm_id:d}_s{seed:d}, or farm_id,seed.",
 )
+@skipping
 @click.option(
     "-j",
     "--processes",
@@ -45,6 +46,7 @@ def check_command(
     name: str | None,
     key: str | None,
     processes: int,
+    skip: str | None,
     timeout: float,
     memory: int,
     show_all: bool,
@@ -65,6 +67,7 @@ def check_command(
     from ..check import check_files
     from ..check_report import report_csv, report_json, report_text
     from ..expected import load_expected
+    from ..skipping import parse_names
 
     expected = load_expected(expect, name) if expect else None
     with showing_progress() as display:
@@ -77,6 +80,7 @@ def check_command(
             processes=processes,
             timeout_s=timeout,
             memory_bytes=memory,
+            skip=parse_names(skip),
             progress=display.checking,
         )
     if as_json:

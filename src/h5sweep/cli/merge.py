@@ -11,6 +11,7 @@ import click
 from ..errors import UsageError
 from ..folder import SUFFIX
 from ..units import count_text, size_text
+from .options import skipping
 from .run_folder import existing_folder
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Which of two different results for one task to take.",
 )
+@skipping
 @click.option("--force", is_flag=True, help="Replace an output that is not ours; keep a backup.")
 @click.option("--compress", is_flag=True, help="gzip the output (with --key, or of a run).")
 @click.option(
@@ -119,6 +121,7 @@ def _merge_files(
     on_damaged: str,
     max_damaged: str | None,
     on_conflict: str,
+    skip: str | None,
     force: bool,
     compress: bool,
     remove_merged: bool,
@@ -129,6 +132,7 @@ def _merge_files(
     from ..inputs import OnConflict
     from ..join import merge_files
     from ..policy import OnDamaged, Policy, Threshold
+    from ..skipping import parse_names
 
     limit = None if max_damaged is None else Threshold.parse(max_damaged)
     with showing_progress() as display:
@@ -136,7 +140,7 @@ def _merge_files(
             paths,
             output,
             key=key,
-            policy=Policy(OnDamaged(on_damaged), limit, OnConflict(on_conflict)),
+            policy=Policy(OnDamaged(on_damaged), limit, OnConflict(on_conflict), parse_names(skip)),
             force=force,
             compress=compress,
             progress=display.copying,

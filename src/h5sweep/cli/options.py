@@ -61,6 +61,15 @@ def expecting(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def skipping(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What every command takes that counts or takes the tasks of other programs' files."""
+    return click.option(
+        "--skip",
+        metavar="NAMES",
+        help="Datasets and groups to leave out, by name: init,meta.",
+    )(command)
+
+
 def limiting_library(*, memory_help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """What every command takes that asks the HDF5 library about files it may not survive."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import expecting, limiting_library
+from .options import expecting, limiting_library, skipping
 from .terminal import print_text, print_texts, showing_progress
 
 
@@ -25,6 +25,7 @@ from .terminal import print_text, print_texts, showing_progress
     help="How tasks are told apart: farm{farm_id:d}_s{seed:d}, or farm_id,seed.",
 )
 @expecting
+@skipping
 @click.option(
     "--accept",
     type=click.Choice(["verified", "consistent", "unverified"]),
@@ -49,6 +50,7 @@ def salvage_command(
     name: str | None,
     accept: str,
     nameless: Path | None,
+    skip: str | None,
     timeout: float,
     memory: int,
     as_json: bool,
@@ -65,6 +67,7 @@ def salvage_command(
     from ..expected import load_expected
     from ..salvage import salvage_files
     from ..salvage_report import report_json, report_text
+    from ..skipping import parse_names
 
     expected = load_expected(expect, name) if expect else None
     with showing_progress() as display:
@@ -78,6 +81,7 @@ def salvage_command(
             nameless=nameless,
             timeout_s=timeout,
             memory_bytes=memory,
+            skip=parse_names(skip),
             progress=display.salvaging,
         )
     if as_json:
