@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from h5sweep.library import Limits
 from h5sweep.merge import merge_run
 from h5sweep.salvage import salvage_files
 from h5sweep.second_reader import Question, SecondReader, question_of
-from recorded_writes import KEY, PATTERN, write_tasks
+from recorded_writes import KEY, PATTERN, key_of, write_tasks
 from salvage_checks import read_results, true_plan, true_results
 
 TASKS = 12
@@ -464,7 +465,45 @@ def test_the_next_command_can_be_pasted(worker: Any, terminal: Terminal) -> None
     done = terminal.run("merge", "got out", "-o", "layouts.h5")
     assert f"({TASKS} tasks of 1 file" in done.stderr
     done = terminal.run("salvage", path, "-o", "my layouts.h5")
-    assert "next: h5sweep merge 'my layouts.h5'; h5sweep missing 'my layouts.h5'" in done.stdout
+    assert "next: h5sweep merge 'my layouts.h5'\n" in done.stdout
+    terminal.run("merge", "my layouts.h5")
+
+
+def test_the_next_commands_list_the_rest(worker: Any, terminal: Terminal) -> None:
+    """Where tasks are expected, `missing` is given what it needs, before and after the merge."""
+    path = worker("group earliest", (0, 96))
+    rows = [f"{k['farm_id']},{k['farm_type']},{k['seed']}" for k in map(key_of, range(TASKS + 3))]
+    (terminal.folder / "my tasks.csv").write_text("\n".join([KEY, *rows, ""]))
+    done = terminal.run("salvage", path, "-o", "s.h5", "--expect", "my tasks.csv")
+    line = " ".join(done.stdout.split("next: ")[1].split())
+    merge, missing = line.removesuffix(" lists the rest").split("; ")
+    assert f"3 of {TASKS + 3} missing" in _taken(terminal, missing, check=1)
+    _taken(terminal, merge)
+    assert f"3 of {TASKS + 3} missing" in _taken(terminal, missing, check=1)
+
+
+def _taken(terminal: Terminal, command: str, **about: Any) -> str:
+    """Do what a message says, word for word."""
+    program, *words = shlex.split(command)
+    assert program == "h5sweep"
+    done = terminal.run(*words, **about)
+    return done.stdout + done.stderr
+
+
+def test_files_of_which_all_was_recovered_take_a_line(worker: Any, terminal: Terminal) -> None:
+    """One line for all sound files, and one for all that were not closed."""
+    path = worker("group latest")
+    folder = path.parent / "night"
+    folder.mkdir()
+    for number in range(6):
+        shutil.copy(path, folder / f"worker_{number}.h5")
+        if number > 3:
+            set_flags(folder / f"worker_{number}.h5", 1)
+    done = terminal.run("salvage", folder, "--key", KEY)
+    first, *rest = done.stdout.splitlines()
+    assert first == f"4 sound files: {4 * TASKS} tasks recovered"
+    assert "worker_4.h5 and 1 more file: " in " ".join(done.stdout.split())
+    assert "worker_5" not in done.stdout and len(rest) <= 8
 
 
 def test_the_json_has_a_schema(worker: Any, terminal: Terminal) -> None:

@@ -20,6 +20,7 @@ from .carved import NO_CHUNK, UNSURE_CHUNK, CarvedVariable, Shared
 from .carved_view import view_carved
 from .errors import DamagedError, StorageError, UnsupportedValueError, UsageError
 from .evidence import ALONE, Candidate, Label, Way, judge_results
+from .expected import read_expected_state
 from .file_view import NEVER_WRITTEN, NO_KEY, Failures, Found, FoundRows, Group, Proof, row_place
 from .folder import RECORDS_SUFFIX, RunFolder
 from .hdf5.carve import Carving, carve
@@ -95,7 +96,13 @@ def salvage_files(
         for number, file in enumerate(files):  # the files behind these tell what is in each
             if file.is_alone and len(job.siblings) > 1:
                 files[number] = job.salvage(places[number], written, target, folder)
-    return SalvageReport(tuple(files), Label(accept), None if output is None else str(output))
+    is_declared = folder is not None and _is_declared(folder)
+    return SalvageReport(
+        tuple(files),
+        Label(accept),
+        None if output is None else str(output),
+        "" if is_declared else None,
+    )
 
 
 def _plan_of(folder: RunFolder) -> Plan | None:
@@ -103,6 +110,13 @@ def _plan_of(folder: RunFolder) -> Plan | None:
         return folder.load_plan()
     except DamagedError:
         return None  # what is in the files does not depend on it
+
+
+def _is_declared(folder: RunFolder) -> bool:
+    try:
+        return read_expected_state(folder).is_declared
+    except DamagedError:
+        return False
 
 
 class _Job:

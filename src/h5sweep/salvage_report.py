@@ -6,7 +6,7 @@ import json
 import shlex
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from .units import count_text, printable
 
 SCHEMA = "h5sweep.salvage/1"
 WIDTH = 80
+SOUND = "sound"
 MOST_LINES = 6  # of one kind, for one file
 
 
@@ -57,15 +58,26 @@ class FileSalvage:
 
     @property
     def evidence(self) -> int:
-        """How many tasks there are signs of."""
+        """How many tasks were detected."""
         lost = {key_text(x.key) if x.key else x.place for x in self.losses if x.place}
         refused = {key_text(c.key) for c in self.refused}
         return len(self.taken) + len(lost - refused) + len(refused) + len(self.conflicts)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that there are signs of was recovered."""
+        """Whether every task detected was recovered."""
         return self.is_live or not (self.refused or self.losses or self.conflicts or self.nameless)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing to tell about this one file."""
+        return self.is_complete and not self.notes
+
+    @property
+    def state(self) -> str:
+        """What happened to it, in a few words."""
+        lost = "damaged" if self.is_damaged else SOUND if self.is_complete else "not all readable"
+        return self.what or lost
 
     @property
     def is_alone(self) -> bool:
@@ -88,6 +100,7 @@ class SalvageReport:
     files: tuple[FileSalvage, ...]
     accept: Label = Label.CONSISTENT
     output: str | None = None
+    expect: str | None = None  # what `missing` needs to know the rest: "", if that is declared
 
     @property
     def recovered(self) -> int:
@@ -95,7 +108,7 @@ class SalvageReport:
 
     @property
     def exit_code(self) -> int:
-        """0 if everything that there are signs of was recovered, else 3."""
+        """0 if every task detected was recovered, else 3."""
         return 0 if all(file.is_complete for file in self.files) else 3
 
     @property
@@ -108,21 +121,22 @@ class SalvageReport:
             return "run the tasks of these files again"
         records = next((file.records for file in self.files if file.records), None)
         if records is None:
-            return "the same with -o OUTPUT writes these results into its run folder"
+            return "add -o OUTPUT to write these results into its run folder"
         if self.output is not None:
             output = shlex.quote(self.output)
-            return f"h5sweep merge {output}; h5sweep missing {output} lists the rest"
+            rest = None if self.expect is None else f"{output} {self.expect}".rstrip()
+            lists = "" if rest is None else f"; h5sweep missing {rest} lists the rest"
+            return f"h5sweep merge {output}{lists}"
         folder = shlex.quote(str(Path(records).parent))
         return f"h5sweep merge {folder} -o OUTPUT makes one file of them"
 
 
 def report_text(report: SalvageReport) -> str:
-    """A salvage for people: a few lines a file, 80 columns."""
-    lines = [line for file in report.files for line in _file_lines(file, report.accept)]
-    evidence = sum(file.evidence for file in report.files)
-    many = count_text(len(report.files), "file")
-    lines.append(f"{report.recovered:,} of {evidence:,} tasks recovered from {many}")
-    lines.append(f"next: {report.next}")
+    """A salvage for people, 80 columns: a line for files of which all was recovered."""
+    lines = list(_quiet_lines([file for file in report.files if file.is_quiet]))
+    for file in report.files:
+        lines += () if file.is_quiet else _file_lines(file, report.accept)
+    lines += _summary_lines(report)
     wrapped = (
         textwrap.wrap(printable(line, breaks=""), WIDTH, subsequent_indent="      ")
         for line in lines
@@ -130,24 +144,30 @@ def report_text(report: SalvageReport) -> str:
     return "\n".join(part for parts in wrapped for part in parts or [""]) + "\n"
 
 
+def _quiet_lines(files: Sequence[FileSalvage]) -> Iterator[str]:
+    """A line for all sound files, and one for those to which the same happened."""
+    alike: dict[str, list[FileSalvage]] = {}
+    for file in files:
+        alike.setdefault(file.state, []).append(file)
+    for state, some in alike.items():
+        tasks = count_text(sum(len(file.taken) for file in some), "task")
+        more = f" and {count_text(len(some) - 1, 'more file')}" if len(some) > 1 else ""
+        name = count_text(len(some), "sound file") if state == SOUND else f"{some[0].path}{more}"
+        what = "" if state == SOUND else f": {state}"
+        yield f"{name}{what}" + ("" if some[0].is_live else f": {tasks} recovered")
+
+
 def _file_lines(file: FileSalvage, accept: Label) -> Iterator[str]:
-    yield f"{file.path}: {file.what or ('damaged' if file.is_damaged else 'nothing is wrong')}"
-    if file.is_live:
-        return
-    yield f"  evidence of {count_text(file.evidence, 'task')}"
-    if file.key and (file.taken or file.refused):
-        yield f"  key: {file.key}"
-    for way, labels in file.counts.items():
-        total = ", ".join(f"{count:,} {label}" for label, count in labels.items())
-        yield f"  recovered ({way}): {total}"
-    if not file.taken:
-        yield "  recovered: nothing"
+    yield f"{file.path}: {file.state}"
+    tasks = count_text(file.evidence, "task")
+    yield f"  recovered: {len(file.taken):,} of {tasks} detected"
     yield from _grouped("not taken", ((c.reason, key_text(c.key)) for c in file.refused))
     if file.refused and accept is not Label.UNVERIFIED:
         yield "    (--accept unverified takes these too)"
     yield from _grouped("lost", ((loss.why, _where(loss)) for loss in file.losses))
     for conflict in file.conflicts[:MOST_LINES]:
-        yield f"  conflict: {key_text(conflict.key)}: {' | '.join(conflict.found)}"
+        more = f" and {len(conflict.found) - 3:,} more" if len(conflict.found) > 3 else ""
+        yield f"  conflict: {key_text(conflict.key)}: {' | '.join(conflict.found[:3])}{more}"
     if len(file.conflicts) > MOST_LINES:
         yield f"  … and {len(file.conflicts) - MOST_LINES:,} more conflicts"
     if file.nameless:
@@ -155,8 +175,25 @@ def _file_lines(file: FileSalvage, accept: Label) -> Iterator[str]:
         yield f"  {arrays} without a name: --nameless DIR writes them out"
     for note in file.notes:
         yield f"  note: {note}"
-    if file.records:
-        yield f"  written: {file.records}"
+
+
+def _summary_lines(report: SalvageReport) -> Iterator[str]:
+    """How all results came, how they are told apart, and where they were written."""
+    labels: dict[str, Counter[str]] = {}
+    for file in report.files:
+        for way, counts in file.counts.items():
+            labels.setdefault(way, Counter()).update(counts)
+    for way, found in labels.items():
+        total = ", ".join(f"{count:,} {label}" for label, count in found.items())
+        yield f"recovered ({way}): {total}"
+    keys = {file.key: None for file in report.files if file.key and (file.taken or file.refused)}
+    yield from (f"key: {key}" for key in keys)
+    folders = {str(Path(file.records).parent): None for file in report.files if file.records}
+    yield from (f"written to: {folder}" for folder in folders)
+    evidence = sum(file.evidence for file in report.files)
+    many = count_text(len(report.files), "file")
+    yield f"{report.recovered:,} of {count_text(evidence, 'task')} recovered from {many}"
+    yield f"next: {report.next}"
 
 
 def _where(loss: Loss) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -16,13 +18,13 @@ from .terminal import print_text, print_texts, showing_progress
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Put what is recovered into the run folder of this output.",
+    help="Write what is recovered into the run folder of this output.",
 )
 @click.option("--to", type=click.Path(path_type=Path), help="Or into this folder.")
 @click.option(
     "--key",
     metavar="KEY",
-    help="How tasks are told apart: farm{farm_id:d}_s{seed:d}, or farm_id,seed.",
+    help="Where each task's key is found: farm{farm_id:d}_s{seed:d}, or farm_id,seed.",
 )
 @expecting
 @skipping
@@ -31,13 +33,13 @@ from .terminal import print_text, print_texts, showing_progress
     type=click.Choice(["verified", "consistent", "unverified"]),
     default="consistent",
     show_default=True,
-    help="The least that must speak for a result.",
+    help="The weakest label that is still taken.",
 )
 @click.option(
     "--nameless",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write arrays that nothing names any more into this folder (npy).",
+    help="Write arrays that lost their names into this folder (npy).",
 )
 @limiting_library(memory_help="Most memory for one result.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
@@ -55,11 +57,11 @@ def salvage_command(
     memory: int,
     as_json: bool,
 ) -> int:
-    """Get the results out of damaged HDF5 files; the files themselves stay as they are.
+    """Recover results from damaged HDF5 files; the files themselves stay as they are.
 
-    PATH is a file, a folder or a glob. With -o, what is recovered lies in the run folder of that
+    PATH is a file, a folder or a glob. With -o, what is recovered goes into the run folder of that
     output as if it had just been computed: merge, missing and run see it. Without -o and --to,
-    nothing is written. Exit code 0 if all that there are signs of was recovered, 3 if not.
+    nothing is written. Exit code 0 if every task detected was recovered, 3 if not.
 
     \b
     h5sweep salvage layouts.h5_temp -o layouts.h5 --expect study.py
@@ -84,6 +86,9 @@ def salvage_command(
             skip=parse_names(skip),
             progress=display.salvaging,
         )
+    if expect is not None:
+        sweep = "" if name is None else f" --sweep {shlex.quote(name)}"
+        report = replace(report, expect=f"--expect {shlex.quote(str(expect))}{sweep}")
     if as_json:
         print_texts([report_json(report)])
     else:
