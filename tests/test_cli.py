@@ -440,7 +440,7 @@ def test_tasks_that_died_show_their_stacks_and_name_their_logs(
             r"  \| Stack when it crashed \(most recent call last\):\n"
             r'  \|   File ".*/study\.py", line \d+, in f\n  \|     end\(signal.*\n'
             r'  \|   File ".*/study\.py", line \d+, in end\n  \|     os\.kill\(.*\n'
-            r"  \| log: (out\.h5\.run/logs/worker_.*\.log)\n",
+            r"  \| log: (/.*/out\.h5\.run/logs/worker_.*\.log)\n",
             said,
         )
         assert found is not None, said
