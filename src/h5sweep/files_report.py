@@ -19,6 +19,7 @@ from .units import count_text, size_text
 
 SCHEMA = "h5sweep.merge/1"
 MOST_LINES = 20
+MOST_NAMED = 4
 _SHAPES = {
     "columns": "columns as they were",
     "groups": "groups as they were",
@@ -43,6 +44,7 @@ class FilesReport:
     conflicts: tuple[Conflict, ...] = ()  # different results for one task, and which was taken
     tasks_in_output: int = 0  # those that it had before, too
     skip: Names = frozenset()  # what was to be left out
+    once_by: tuple[str, ...] = ()  # columns in which no two rows are alike, if that was looked for
 
     @cached_property
     def taken(self) -> tuple[Taken, ...]:
@@ -69,7 +71,12 @@ def _counts(report: FilesReport) -> str:
     total, files = count_text(report.tasks_in_output, "task"), count_text(len(report.taken), "file")
     if not report.taken:
         return f"{total}, as before"
-    twice = f", {report.duplicates:,} more were there twice and equal" if report.duplicates else ""
+    were = "was" if report.duplicates == 1 else "were"
+    twice = f", {report.duplicates:,} more {were} there twice and equal" * bool(report.duplicates)
+    if report.once_by:
+        names = report.once_by
+        by = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} integers and texts"
+        twice += f", each {by} once"
     if report.tasks == report.tasks_in_output:
         return f"{total} of {files}{twice}"
     return f"{total}, {report.tasks:,} of them from {files}{twice}"
@@ -132,6 +139,7 @@ def report_json(report: FilesReport) -> str:
         "tasks": report.tasks,
         "tasks_in_output": report.tasks_in_output,
         "duplicates": report.duplicates,
+        "once_by": list(report.once_by),
         "bytes": report.size_bytes,
         "files": files,
         "refused": refused,

@@ -34,6 +34,7 @@ from .folder import RunFolder
 from .foreign import record_tasks
 from .inputs import Input, Survey, Taken, xxh3_of
 from .join_columns import JoinedColumns
+from .join_duplicates import notes_on_rows
 from .join_groups import JoinedGroups
 from .lock import holding, holding_output
 from .merge import merge_run
@@ -156,10 +157,14 @@ class _FilesMerge:
                     listing = taken.listing() if isinstance(taken, TakenRows) else list_taken(taken)
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()
+            looked_at = [one for part in parts for one in part.looked_at]
             for part in parts:
                 self.notes += [note for note in part.notes if note not in self.notes]
+            self.notes += notes_on_rows(looked_at)
             conflicts = [one for part in parts for one in part.conflicts]
-            return self._conclude(_way_of(parts), taken, conflicts, listing=listing)
+            report = self._conclude(_way_of(parts), taken, conflicts, listing=listing)
+            is_told = len(looked_at) == 1 and looked_at[0].are_unique
+            return replace(report, once_by=looked_at[0].names) if is_told else report
 
     def _parts(
         self, good: Sequence[Input], held_rows: HeldRows

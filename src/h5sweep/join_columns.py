@@ -46,6 +46,7 @@ from .join_copy import (
     verify_alike,
     verify_file,
 )
+from .join_duplicates import RowsLookedAt, look_at_rows
 from .join_output import JoinedOutput, as_objects, created, not_as_written, reopened
 from .join_rows import RowReader, read_objects, read_raw
 from .join_schema import Column, Mode, Part, Schema, Structure, sound_path
@@ -98,6 +99,8 @@ class JoinedColumns:
         self._schema = Schema(survey, inputs, held)
         self.notes = self._schema.notes
         self.conflicts: list[Conflict] = []  # rows have no keys by which they could contradict
+        self.looked_at: list[RowsLookedAt] = []  # for rows that may be there twice, by `verify`
+        self._copied_rows = 0
         self._batches: list[_Batch] = []
         self._odd: list[_OddPiece] = []
         self._columns = self._schema.columns
@@ -192,6 +195,11 @@ class JoinedColumns:
             for piece in self._odd:
                 if _checksum_of(output, piece) != piece.checksum:
                     raise not_as_written(piece.column.path)
+            looked_at = [
+                look_at_rows(output, table, self._inputs, copied=self._copied_rows)
+                for table in self._schema.tables
+            ]
+            self.looked_at = [one for one in looked_at if one is not None]
         meter.finish()
 
     # How it is copied ----------------------------------------------------------------------------
@@ -279,6 +287,7 @@ class JoinedColumns:
             if first is not one and one.contents and one.contents.tasks:
                 pairs.append((one, first))
         if pairs:
+            self._copied_rows = sum(one.contents.tasks or 0 for one, _ in pairs if one.contents)
             one, first = pairs[0]
             more = f", and so are {len(pairs) - 1:,} more to others" if len(pairs) > 1 else ""
             self.notes.append(

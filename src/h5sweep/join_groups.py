@@ -41,6 +41,7 @@ from .hdf5.file import Hdf5File, open_file
 from .hdf5.source import OpenSource, Source
 from .hdf5.tree import Object, read_whole_tree
 from .inputs import Input, OnConflict, Survey, Taken, xxh3_of
+from .join_duplicates import RowsLookedAt
 from .join_words import differing_text
 from .places import absolute
 from .reading import DamagedFileError
@@ -77,6 +78,7 @@ class JoinedGroups:
         """`columns`: what the output will have besides, of these inputs and of others."""
         self.notes: list[str] = []
         self.has_groups = False  # and not only datasets beside columns
+        self.looked_at: list[RowsLookedAt] = []  # of groups each is taken once
         self.size_bytes = sum(one.size_bytes for one in inputs)
         self._survey, self._inputs, self._on_conflict = survey, list(inputs), on_conflict
         self._chosen: dict[str, int] = {}  # path → which input
