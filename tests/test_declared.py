@@ -301,9 +301,12 @@ def test_a_unit_stays_when_the_study_says_none(terminal: Terminal, sweep: Sweep)
     assert "'GW h'" in sweep(6, units=MEGA, check=2).stderr
 
 
-def test_axes_are_not_given_other_names(terminal: Terminal, sweep: Sweep) -> None:
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_axes_are_not_given_other_names(terminal: Terminal, sweep: Sweep, has_folder: bool) -> None:
     """Two axes that change places would change what every row means."""
     sweep(4, dims='{"layout": ("turbine", "xy")}')
+    if not has_folder:
+        shutil.rmtree(terminal.folder / "out.h5.run")
     said = sweep(5, dims='{"layout": ("xy", "turbine")}', check=2).stderr
     assert "dims: layout is 'xy, turbine' in the study and 'turbine, xy' in the 4 results" in said
 

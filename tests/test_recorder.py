@@ -231,6 +231,13 @@ def test_key_is_stored_as_plain_values(tmp_path: Path) -> None:
     assert json.dumps(keys(tmp_path)) == '[{"seed": 3, "speed": 0.5}]'
 
 
+def test_a_recorder_makes_no_path(tmp_path: Path) -> None:
+    """A folder that is misspelt is told, and not made."""
+    with pytest.raises(UsageError, match=r"there is no folder .*nowhere for out\.h5"):
+        Recorder(tmp_path / "nowhere" / "out.h5")
+    assert not list(tmp_path.iterdir())
+
+
 def test_many_recorders_open_a_new_output_at_once(tmp_path: Path) -> None:
     """The ranks of an MPI program all find, or make, the same run folder."""
     code = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,9 @@ def declare_sweep(folder: RunFolder, declaration: Declaration, tell: Tell) -> Fo
     sweep = folder.load_sweep()
     attributes = _kept_attributes(sweep, united_attributes(sweep, held), declaration)
     if state.tasks_done:
-        _require_same_labels(folder, sweep, attributes, declaration, state.tasks_done)
+        units = {**_found_units(attributes), **(sweep.get("units") or {})}
+        dims = {**held.dims, **(sweep.get("dims") or {})}
+        _require_same_labels(folder, units, dims, declaration, state.tasks_done)
     for text in _changes(declaration, sweep, attributes, stored, plan, declared):
         tell(text)
     if plan is not stored:
@@ -73,16 +75,17 @@ def _kept_attributes(
 
 def _require_same_labels(
     folder: RunFolder,
-    sweep: Sweep,
-    attributes: dict[str, dict[str, Any]],
+    units: dict[str, str],
+    dims: dict[str, list[str]],
     declaration: Declaration,
     results: int,
 ) -> None:
     """Raise WrongFolderError if results would be given other units or axes than they have."""
-    units = {**_found_units(attributes), **(sweep.get("units") or {})}
+    known: Mapping[str, str | list[str]]
+    declared: Mapping[str, str | list[str]]
     for what, known, declared in (
         ("units", units, declaration.units),
-        ("dims", sweep.get("dims") or {}, declaration.dims),
+        ("dims", dims, declaration.dims),
     ):
         for name in declared.keys() & known.keys():
             if known[name] != declared[name]:

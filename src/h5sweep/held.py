@@ -23,6 +23,7 @@ class HeldTasks:
     plan: Plan  # as it was given, and behind it what only the output has
     ranges: list[list[int]] = field(default_factory=list)
     described: Mapping[str, Mapping[str, Any]] | None = None  # attributes; None if not read
+    dims: Mapping[str, list[str]] = field(default_factory=dict)  # that were declared, if read
 
 
 def held_tasks(folder: RunFolder, plan: Plan) -> HeldTasks:

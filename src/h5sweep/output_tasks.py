@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ from .output import OutputReader, damaged_rows
 from .plan import Plan, plan_list
 from .values import Array
 
+Held = tuple[Plan, list[list[int]], Attributes, dict[str, list[str]]]
 
-def read_rows(output: Path, plan: Plan) -> tuple[Plan, list[list[int]], Attributes]:
-    """The plan with the tasks that only the output has; which tasks it holds; its attributes.
+
+def read_rows(output: Path, plan: Plan) -> Held:
+    """The plan with the tasks that only the output has; the tasks that it holds; attributes, dims.
 
     A row counts if its checksum holds and if its key is that of its number.
     """
@@ -24,7 +27,8 @@ def read_rows(output: Path, plan: Plan) -> tuple[Plan, list[list[int]], Attribut
             extended = _plan_with_output(plan, reader)
             tasks, is_sound = tasks_of_output(reader, extended), _has_own_keys(reader, plan)
             is_sound[damaged_rows(reader)] = False
-            return extended, ranges_of(np.unique(tasks[is_sound])), reader.described()
+            ranges = ranges_of(np.unique(tasks[is_sound]))
+            return extended, ranges, reader.described(), _dims(reader)
         except SweepError:
             raise
         except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
@@ -33,6 +37,14 @@ def read_rows(output: Path, plan: Plan) -> tuple[Plan, list[list[int]], Attribut
                 f"{output} cannot be read as an output ({error}). Move it away and give the same "
                 "command again: the records in the run folder are not touched by this"
             ) from error
+
+
+def _dims(reader: OutputReader) -> dict[str, list[str]]:
+    """The names of axes that the sweep has declared, by result."""
+    try:
+        return dict(json.loads(bytes(reader.whole("provenance/dims"))))
+    except KeyError:
+        return {}
 
 
 def tasks_of_output(reader: OutputReader, plan: Plan) -> Array:
