@@ -12,12 +12,14 @@ import h5py
 import numpy as np
 import pytest
 
-from check_samples import change, set_flags
+from check_samples import SAMPLES, change, set_flags
 from check_samples import write_groups as write_sound_groups
 from conftest import Terminal
 from h5sweep import check
 from h5sweep.check import check_files
 from h5sweep.check_report import report_text
+from h5sweep.findings import unmergeable_text
+from h5sweep.units import count_text
 
 KEYS = {"groups": "farm{farm_id:d}_s{seed:d}"}
 PACKED: dict[str, dict[str, Any]] = {
@@ -286,3 +288,26 @@ def test_check_and_merge_agree_on_files_that_were_not_closed(terminal: Terminal)
     assert "note: 12 files were not closed by their writers; read all the same" in done.stderr
     named = terminal.json("merge", "night", "-o", "o.h5", "--on-damaged", "skip")["files"]
     assert [one["findings"] for one in named] == [["D107"]] * 12
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+@pytest.mark.parametrize("many", [1, 3])
+def test_what_the_library_refuses_is_damaged_for_check_and_merge(
+    many: int, has_key: bool, terminal: Terminal
+) -> None:
+    """A datatype that our own reader takes: check names it, and merge goes by its policy."""
+    night = terminal.folder / "night"
+    night.mkdir()
+    write_sound_groups(night / "worker_0.h5", tasks=12)
+    for number in range(many):
+        SAMPLES["D204"].make(night / f"x{number}.h5")
+    key = ["--key", "farm{farm_id:d}_t{farm_type:d}_s{seed:d}"] if has_key else []
+    done = terminal.run("check", "night", check=3)
+    assert f"damaged  {count_text(many, 'file')}: library-refuses (D204)" in done.stdout
+    words = ["merge", "night", "-o", "out.h5", *key]
+    stopped = terminal.run(*words, check=3)
+    assert stopped.stderr.count("D204") == many
+    assert unmergeable_text(many, many + 1) in stopped.stderr
+    assert unmergeable_text(many, many + 1) in done.stdout
+    done = terminal.run(*words, "--on-damaged", "skip")
+    assert done.stderr.count("left out: damaged") == many

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from . import findings
 from .findings import Finding, State
-from .library import Answer, Library, Request
+from .library import Answer
 from .units import size_text
 
 MOST_FOR_ONE_PLACE = 3
-
-
-def ask_about(files: Sequence[tuple[str, int]]) -> list[list[Finding]]:
-    """What the HDF5 library says when it reads all of these files, given with their sizes."""
-    found: list[list[Finding]] = [[] for _ in files]
-    with Library() as library:
-        for number, (path, size_bytes) in enumerate(files):
-            library.ask(Request(number, path, "deep", size_bytes))
-        while library.open_requests:
-            for request, answer in library.answers(wait=True):
-                found[request.tag] = findings_of(answer)
-    return found
 
 
 def findings_of(answer: Answer) -> list[Finding]:

@@ -1,31 +1,41 @@
-"""Damage that shows only when data are read: by a merge while it copies, or by asking for it.
+"""Damage that our own reader does not see in the structure of a file: the HDF5 library does, or
+whoever reads the data.
 
-A merge does not read its inputs twice to be sure of them: it unpacks every chunk when it copies it.
-What it meets there is remembered, all inputs are read, and the merge begins again, with the policy
-that was given for damaged files.
+A merge does not read its inputs twice to be sure of them. It unpacks every chunk when it copies it,
+and asks the library in a child meanwhile. What it meets is remembered, all inputs are read, and the
+merge begins again, with the policy that was given for damaged files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 
 from . import findings
-from .answers import ask_about
-from .findings import Finding, by_weight
+from .answers import findings_of
+from .contents import Style
+from .findings import Finding, against_merging, by_weight
 from .hdf5.tree import Tree
 from .inputs import Input, Survey
+from .library import Library, Request
 from .reading import DamagedFileError, can_be_proven, data_findings
 
 
 class MetDamage:
-    """What earlier tries of one merge have met."""
+    """What the tries of one merge have met."""
 
     def __init__(self) -> None:
         self._known: dict[Path, list[Finding]] = {}
+        self._library = Library(processes=1)
+
+    def __enter__(self) -> MetDamage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._library.__exit__()
 
     def take(self, error: DamagedFileError) -> bool:
-        """Remember damage; False if it is known, or in none of the inputs that were looked at."""
+        """Remember damage; False if it was known, so that another try would end like this one."""
         known = self._known.setdefault(Path(error.name), [])
         if error.finding in known:
             return False
@@ -33,25 +43,64 @@ class MetDamage:
         return True
 
     def judge(self, survey: Survey, inputs: Sequence[Input]) -> None:
-        """Add to the findings of inputs what only their data show, as far as it must be known now.
+        """Add to the findings of inputs what was met, and begin to ask the library about the rest.
 
-        Data that our own reader cannot unpack are read by the HDF5 library. The rest is read once
-        any damage was met, so that all damaged inputs are named at once.
+        Once any damage was met, data are read and the answers waited for, so that all damaged
+        inputs are named at once.
         """
+        if self._known:
+            self._ask(inputs)
+            self._take_answers()
         for one in inputs if self._known else ():
             found: list[Finding] = []
             if one.is_readable and one.contents and one.contents.has_packed:
                 with survey.opened(one) as layout:
                     found = list(data_findings(layout.tree))
             _add(one, found or self._known.get(one.path, []))
-        unproven = [o for o in inputs if o.is_readable and o.contents and o.contents.has_unproven]
-        for one in (one for one in unproven if one.is_suspect):
-            with survey.opened(one) as layout:
-                _add(one, list(_read_unclosed(layout.tree)))
-        closed = [one for one in unproven if not one.is_suspect]
-        answers = ask_about([(one.name, one.size_bytes) for one in closed])
-        for one, found in zip(closed, answers, strict=True):
-            _add(one, found)
+        for one in inputs:
+            if one.is_readable and one.is_suspect and one.contents and one.contents.has_unproven:
+                with survey.opened(one) as layout:
+                    _add(one, list(_read_unclosed(layout.tree)))
+        if not self._known:
+            self._ask(inputs)
+
+    def _ask(self, inputs: Sequence[Input]) -> None:
+        """Ask about every structure once; about data only if our own reader cannot unpack them."""
+        alike: dict[Hashable, list[Input]] = {}
+        for one in inputs:
+            if one.is_readable and not one.is_suspect and one.style is not Style.RECORDS:
+                alike.setdefault(_structure_of(one), []).append(one)
+        for some in alike.values():
+            first = some[0]
+            what = "deep" if first.contents and first.contents.has_unproven else "structure"
+            self._library.ask(Request(some, first.name, what, first.size_bytes))
+
+    def require_none_by_library(self) -> None:
+        """Wait for the library; DamagedFileError if it refuses an input, or dies of one."""
+        if refused := self._take_answers():
+            name, found = refused[0]
+            self._known[name].remove(found)  # whoever catches this takes it
+            raise DamagedFileError(str(name), found)
+
+    def _take_answers(self) -> list[tuple[Path, Finding]]:
+        """Wait for all answers, and remember what the library refuses."""
+        refused = []
+        while self._library.open_requests:
+            for request, answer in self._library.answers(wait=True):
+                if reasons := against_merging(findings_of(answer)):
+                    refused += [(one.path, reasons[0]) for one in request.tag]
+        for name, found in refused:
+            self._known.setdefault(name, []).append(found)
+        return refused
+
+
+def _structure_of(one: Input) -> Hashable:
+    """What inputs have in common of which the library would say the same."""
+    if one.contents and one.contents.has_unproven:
+        return one.name
+    if one.alike is not None:
+        return frozenset(id(groups.example) for groups in one.alike.sets)
+    return one.name if one.family is None else id(one.family)
 
 
 def _read_unclosed(tree: Tree) -> Iterator[Finding]:

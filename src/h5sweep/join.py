@@ -77,16 +77,17 @@ def merge_files(
     merge = _FilesMerge(paths, Path(output), policy or Policy(), key, force, compress)
     merge.progress, merge.tell = progress, tell
     changes = 0
-    while True:
-        try:
-            return merge.run()
-        except ChangedError:
-            changes += 1
-            if changes == ATTEMPTS:
-                raise
-        except DamagedFileError as error:
-            if not merge.damage.take(error):
-                raise
+    with MetDamage() as merge.damage:
+        while True:
+            try:
+                return merge.run()
+            except ChangedError:
+                changes += 1
+                if changes == ATTEMPTS:
+                    raise
+            except DamagedFileError as error:
+                if not merge.damage.take(error):
+                    raise
 
 
 @dataclass
@@ -101,7 +102,7 @@ class _FilesMerge:
     compress: bool
     progress: Progress = field(init=False)
     tell: Callable[[str], None] = field(init=False)
-    damage: MetDamage = field(default_factory=MetDamage)
+    damage: MetDamage = field(init=False)
 
     def run(self) -> FilesReport:
         self._begun = time.monotonic()
@@ -154,6 +155,7 @@ class _FilesMerge:
                 with durable.syncing(temporary):
                     for part in parts:
                         part.verify(temporary, steps.next())
+                    self.damage.require_none_by_library()
                     listing = taken.listing() if isinstance(taken, TakenRows) else list_taken(taken)
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()
@@ -223,6 +225,7 @@ class _FilesMerge:
     def _merge_into_sweep(self, good: Sequence[Input]) -> FilesReport:
         folder = RunFolder(self.output)
         self._require_replaceable(self._reason_to_keep_for_sweep())
+        self.damage.require_none_by_library()
         if self._is_named:  # its rows stay anyway
             good = [one for one in good if _resolved(one.path) != self.output]
         # Records and rows; what an earlier try has recorded is not recorded again.
