@@ -38,7 +38,7 @@ from .join_duplicates import notes_on_rows
 from .join_groups import JoinedGroups
 from .lock import holding, holding_output
 from .merge import merge_run
-from .merged_before import HeldRows, plan_addition
+from .merged_before import Addition, plan_addition
 from .merged_file import mark_as_merged
 from .places import absolute
 from .policy import OnDamaged, Policy, notes_on, separate
@@ -145,7 +145,7 @@ class _FilesMerge:
             self._require_replaceable(addition.reason)
             self.notes += addition.notes
             good = addition.inputs
-            parts = self._parts(good, addition.held_rows)
+            parts = self._parts(good, addition)
             needed = sum(part.size_bytes for part in parts)
             durable.require_space(self.output, needed + len(good) * AUDIT_BYTES)
             steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
@@ -169,13 +169,15 @@ class _FilesMerge:
             return replace(report, once_by=looked_at[0].names) if is_told else report
 
     def _parts(
-        self, good: Sequence[Input], held_rows: HeldRows
+        self, good: Sequence[Input], addition: Addition
     ) -> list[JoinedColumns | JoinedGroups]:
         """What goes into the output: columns, groups, or both."""
         with_rows, with_groups, inside = list(good), list[Input](), _contents_of(good)
         if any(contents.style is not Style.ROWS for contents in inside):
-            with_rows = [one for one in good if one.style is Style.ROWS]
-            with_groups = [one for one in good if one.style is not Style.ROWS]
+            rows = {one for one in good if one.style is Style.ROWS}
+            rows |= {*addition.tables} if rows else set()
+            with_rows = [one for one in good if one in rows]
+            with_groups = [one for one in good if one not in rows]
         if growing := _tasks_that_grow(with_rows, has_groups=bool(with_groups)):
             with_rows = [one for one in with_rows if one not in growing]
             with_groups = [o for o in good if o in {*with_groups, *growing}]
@@ -186,7 +188,7 @@ class _FilesMerge:
             )
             with_groups, with_rows = [o for o in good if o in {*with_groups, *with_rows}], []
         parts: list[JoinedColumns | JoinedGroups] = []
-        columns = JoinedColumns(self.survey, with_rows, held_rows) if with_rows else None
+        columns = JoinedColumns(self.survey, with_rows, addition.held_rows) if with_rows else None
         if columns is not None:
             self.notes += [
                 f"{one.path} became a group with its name: its datasets are not equally long"

@@ -19,6 +19,7 @@ from .errors import UnmergeableError
 from .inputs import Input, Survey, Taken, xxh3_of
 from .join_columns import begins_with
 from .join_groups import opened_groups, opened_output
+from .join_schema import Schema
 from .merged_file import FileId, digest_of, inputs_of
 from .taken_rows import TakenRows
 from .task_groups import unequal_groups
@@ -36,6 +37,7 @@ class Addition:
     notes: list[str] = field(default_factory=list)
     held: list[FileId] = field(default_factory=list)  # the files that the output stands for
     held_rows: HeldRows = field(default_factory=dict)  # of inputs that the output has in part
+    tables: tuple[Input, ...] = ()  # the output itself, if it may have rows beside groups
 
     def holds(self, taken: Iterable[Taken]) -> Iterator[FileId]:
         """The files that the new output holds, now that these were taken."""
@@ -71,7 +73,8 @@ def plan_addition(
         return Addition(given, found.reason())
     left = [one for one in given if one not in found.same]
     ids = [_id_of_held(one) for one in held]
-    return Addition([own, *left], None, list(found.notes()), ids, found.held_rows)
+    tables = (own,) if any(file.rows for file in held) else ()
+    return Addition([own, *left], None, list(found.notes()), ids, found.held_rows, tables)
 
 
 def held_files(entries: Iterable[AuditEntry]) -> list[AuditInput]:
@@ -104,7 +107,8 @@ def _plan_without_trail(
     )
     notes = [] if old.style is Style.GROUPS else [note]  # of groups each is taken once anyway
     # With the digest among them, no later merge takes for known what is in it.
-    return Addition([old, *given], None, notes, [*before, FileId(0, 0, made_of)])
+    held_ids = [*before, FileId(0, 0, made_of)]
+    return Addition([old, *given], None, notes, held_ids, tables=(old,))
 
 
 class _Found:
@@ -150,9 +154,7 @@ class _Found:
     def _without_grown(self, left: Sequence[AuditInput]) -> list[AuditInput]:
         """Those of which not all that the output has of them is in the given files."""
         gone = [file for file in left if file.rows and not self._has_grown(file)]
-        inside = self._old.contents
-        has_groups = inside is not None and (inside.has_groups or inside.style is Style.GROUPS)
-        if left and has_groups and self._lack_groups():
+        if left and self._lack_groups():
             gone += [file for file in left if not file.rows]
             return gone or list(left)
         return gone
@@ -175,16 +177,20 @@ class _Found:
 
     def _begins_with(self, one: Input, file: AuditInput) -> bool:
         with self._survey.opened(one) as layout:
-            if not set(file.datasets) <= {path for path, _ in layout.tree.datasets}:
+            columns = {path for path in file.datasets if path.startswith("/")}  # not in groups
+            if not columns <= {path for path, _ in layout.tree.datasets}:
                 return False
         return begins_with(self._survey, one, self._old.path, file.rows)
 
     def _lack_groups(self) -> bool:
-        """Whether the output has a group that is in none of the given files, or is another."""
-        with opened_output(self._old.path) as output:
+        """Whether the output has something beside rows that no given file has as it is there."""
+        with_rows = [one for one in self._given if one.style is Style.ROWS]
+        columns = Schema(self._survey, with_rows).columns if with_rows else []
+        joined = {column.path for column in columns}
+        with opened_output(self._old.path, joined) as output:
             left = set(output.roots)
             for one in self._given:
-                with suppress(UnmergeableError), opened_groups(self._survey, one) as tasks:
+                with suppress(UnmergeableError), opened_groups(self._survey, one, joined) as tasks:
                     both = [path for path in tasks.roots if path in left]
                     left.difference_update({*both} - {*unequal_groups(output, tasks, both)})
         return bool(left)
