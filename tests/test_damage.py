@@ -280,6 +280,7 @@ def test_check_and_merge_agree_on_files_that_were_not_closed(terminal: Terminal)
     assert "1 of 13 files cannot be merged as they are" in lines
     assert lines[-1] == "next: h5sweep merge with the same paths and -o OUTPUT --on-damaged skip"
     assert sum("worker_" in line for line in lines) == 1
+    assert all(len(line) <= 80 for line in lines)
     done = terminal.run("merge", "night", "-o", "out.h5", check=3)
     assert "1 of 13 files cannot be merged as they are" in done.stderr
     done = terminal.run(

@@ -21,7 +21,7 @@ from .units import count_text, printable, size_text
 
 SCHEMA = "h5sweep.check/1"
 MOST_LINES = 8  # files shown of one group, unless all are wanted
-LEAST_WIDTH = 20
+LEAST_WIDTH, USUAL_WIDTH = 20, 80
 MOST_VALUES = 12
 MOST_HTML_ROWS = 200
 _FILE_COLUMNS = (
@@ -138,7 +138,7 @@ def _groups(report: CheckReport) -> list[_Group]:
 
 
 def report_text(report: CheckReport, *, width: int | None = None, show_all: bool = False) -> str:
-    """A check for people; lines longer than `width` are wrapped."""
+    """A check for people; lines longer than `width`, or than 80 letters, are wrapped."""
     is_quick = report.depth is Depth.QUICK
     groups = _groups(report)
     lines = [line for g in groups for line in _group_lines(g, show_all, width, is_quick=is_quick)]
@@ -260,9 +260,14 @@ def _closing_lines(report: CheckReport) -> Iterator[str]:
 
 
 def _wrapped(line: str, width: int | None) -> str:
-    if width is None or len(line) <= width:
-        return line
-    return textwrap.fill(line, max(width, LEAST_WIDTH), subsequent_indent=" " * 6)
+    """A line in the width of the terminal; without one, paths stay whole."""
+    return textwrap.fill(
+        line,
+        USUAL_WIDTH if width is None else max(width, LEAST_WIDTH),
+        subsequent_indent=" " * 6,
+        break_long_words=width is not None,
+        break_on_hyphens=False,
+    )
 
 
 def report_json(report: CheckReport) -> str:
