@@ -11,6 +11,8 @@ from typing import Any
 import h5py
 import pytest
 
+from damaged_files import DAMAGES, damaged_states
+from damaged_files import STYLES as DAMAGED_STYLES
 from h5sweep.hdf5.carve import carve
 from h5sweep.hdf5.source import OpenSource
 from h5sweep.hdf5.tree import Tree, data_extents, read_object
@@ -220,3 +222,33 @@ def end_of(path: Path, task: int) -> int:
         headers = [h5py.h5o.get_info(found.id).addr + 2048 for found in objects]
         data = [found.id.get_offset() + found.nbytes for found in objects[1:]]
         return int(max(headers + data))
+
+
+QUICK = ("flat earliest plain", "flat latest fletcher32", "columns earliest plain")
+QUICK += ("nested latest gzip", "attributes earliest", "compounds latest all")
+
+
+@pytest.mark.parametrize(
+    ("style", "count", "seed"),
+    [
+        *((style, len(DAMAGES), 7) for style in QUICK),
+        *(
+            pytest.param(style, 10 * len(DAMAGES), 8, marks=pytest.mark.slow)
+            for style in DAMAGED_STYLES
+        ),
+    ],
+)
+def test_no_style_and_no_damage_gives_a_wrong_result(
+    style: str, count: int, seed: int, tmp_path: Path
+) -> None:
+    """Whatever was lost of whichever file, what is accepted has all values, and the right ones."""
+    right = states = 0
+    for damage, content, truth in damaged_states(style, count, seed):
+        key = DAMAGED_STYLES[style].key
+        # A flipped bit without a checksum is a value like any other.
+        accept = "verified" if damage == "flipped" else "consistent"
+        options = {"key": key, "accept": accept, "use_library": False}
+        found = salvage_content(content, tmp_path, truth, **options)
+        assert not found.wrong, damage
+        right, states = right + len(found.right), states + 1
+    print(f"{style}: {states} states, {right} results")

@@ -257,3 +257,76 @@ def test_a_table_that_lacks_part_of_its_directory_is_doubted(tmp_path: Path) -> 
     zero(path, content.find(b"SNOD"), 328)
     saved, found = salvaged(path, "seed", use_library=False)
     assert not found and not saved.is_complete
+
+
+def test_fletcher_does_not_vouch_for_zeros(tmp_path: Path) -> None:
+    """The checksum of a chunk of zeros is zero: where a page was lost, it proves nothing."""
+    true = np.random.default_rng(1).uniform(1, 9, (6, 50, 10))
+
+    def put(group: Any, task: int) -> None:
+        group.create_dataset("layout", data=true[task], chunks=(50, 10), fletcher32=True)
+
+    aligned = {"alignment_threshold": 1024, "alignment_interval": 4096}
+    path = write_groups(tmp_path / "w.h5", 6, put, libver="v110", **aligned)
+    with h5py.File(path) as file:
+        place = file["s3/layout"].id.get_chunk_info(0).byte_offset
+    zero(path, place, 4096)
+    _, found = salvaged(path)
+    assert (3,) not in found and len(found) >= 4
+
+
+@pytest.mark.parametrize("kind", ["groups", "columns"])
+def test_a_lost_sector_gives_no_values(kind: str, tmp_path: Path) -> None:
+    """Zeros as long as a sector, whichever, are not taken for values without a checksum."""
+    true = np.random.default_rng(2).uniform(1, 9, (24, 12))
+    path = tmp_path / "w.h5"
+    with h5py.File(path, "w", libver="v108", meta_block_size=64) as file:
+        if kind == "columns":
+            file["seed"], file["v"] = np.arange(24), true
+        else:
+            for task in range(24):
+                file[f"s{task}/v"] = true[task]
+    content = path.read_bytes()
+    key = "seed" if kind == "columns" else PATTERN
+    places = sorted({content.find(one.tobytes()) // 512 for one in true})
+    for sector in places:
+        path.write_bytes(content)
+        zero(path, sector * 512, 512)
+        (tmp_path / "out").mkdir(exist_ok=True)
+        for old in (tmp_path / "out").iterdir():
+            old.unlink()
+        _, found = salvaged(path, key, use_library=False)
+        assert all(np.array_equal(result["v"], true[task]) for (task,), result in found.items())
+
+
+def test_texts_of_fixed_length_may_end_at_a_page(tmp_path: Path) -> None:
+    """The zeros behind a text are part of it, wherever the file has its pages."""
+
+    def put(group: Any, task: int) -> None:
+        group.create_dataset("t", data=np.array([b"ab%d" % task] * 40, "S40"))
+
+    _, found = salvaged(write_groups(tmp_path / "w.h5", 24, put, libver="latest"))
+    assert len(found) == 24
+
+
+def test_chunks_that_were_never_written_are_fill_values(tmp_path: Path) -> None:
+    """In a file that was closed, a dataset of which parts were never written is whole."""
+
+    def put(group: Any, task: int) -> None:
+        values = group.create_dataset("v", (10, 10), "f8", chunks=(5, 5), fillvalue=-1.0)
+        values[:5, :5] = task + 1
+
+    _, found = salvaged(write_groups(tmp_path / "w.h5", 6, put, libver="v110"))
+    assert len(found) == 6 and found[2,]["v"][7, 7] == -1 and found[2,]["v"][0, 0] == 3
+
+
+def test_a_text_that_zeros_cut_off_is_missed(tmp_path: Path) -> None:
+    """A text of any length with zeros in it is no shorter text."""
+
+    def put(group: Any, task: int) -> None:
+        group["v"], group["note"] = 1.0 + task, f"converged after {task} steps"
+
+    path = write_groups(tmp_path / "w.h5", 4, put)
+    zero(path, path.read_bytes().find(b"after 2 steps"), 13)
+    _, found = salvaged(path, use_library=False)
+    assert set(found) == {(0,), (1,), (3,)}

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
 
+from .data_gaps import FEW_BYTES, UNWRITTEN, DataGaps, Shared
 from .elements import DoubtfulElements, field_places, has_lists
-from .file_view import Cell, Cells, Proof, rows_that_fit
+from .file_view import Cell, Cells, Gap, Proof, rows_that_fit
 from .hdf5.carve import Carved, Carving
 from .hdf5.chunks import Chunk
 from .hdf5.data import chunk_bytes, fill_bytes, overlap
 from .hdf5.errors import Damaged, Unsupported
-from .hdf5.messages import Attribute, Storage
+from .hdf5.messages import DEFLATE, FLETCHER32, Attribute, Filter, Storage
 from .hdf5.rescue import Stored, read_stored
 from .hdf5.tree import Dataset, data_extents
 from .values import Array
-from .zero_rows import PAGE_BYTES, ZeroPages, ZeroRows
 
-FEW_BYTES = 16  # of zeros at the edge of what lies in a page
 LOST_PAGE = "it lies in a page of zeros that reaches beyond it: a lost page"
 NO_CHUNK = "a chunk of it is in no index"
 LOST_PAGE_OF_CHUNK = "its chunk has zeros to the edge of a page, as a lost page leaves them"
@@ -34,14 +31,6 @@ UNSURE_CHUNK = "it was perhaps in the making, and its filter does not tell"
 KEPT_CHUNKS = 4
 MOST_CHUNKS_LOST = 80  # in a row: a node of an index has 64
 Extents = tuple[tuple[int, int], ...]
-
-
-class Gap(IntEnum):
-    """Whether zeros may stand for what was lost."""
-
-    NONE = 0
-    MAYBE = 1  # they may as well be values
-    SURE = 2  # they reach beyond the data
 
 
 @dataclass(frozen=True)
@@ -53,28 +42,23 @@ class Rescued:
     doubt: str = ""
 
 
-class Shared:
-    """What all variables of a file remember together."""
-
-    def __init__(self, carving: Carving) -> None:
-        self.elements = DoubtfulElements(carving.file)
-        self.pages = ZeroPages(carving.file.source)
-
-
 class CarvedVariable:
     """A dataset that was found in a file, read by its bytes."""
 
     def __init__(self, carving: Carving, carved: Carved, most_bytes: int, shared: Shared) -> None:
         assert carved.object.dataset is not None
         self.file = carving.file
-        self.elements, self._pages = shared.elements, shared.pages
+        self.elements, self._pages, self.is_closed = (
+            shared.elements,
+            shared.pages,
+            carving.is_closed,
+        )
         self.dataset: Dataset = carved.object.dataset
+        self.gaps = DataGaps(carving.file, self.dataset, shared)
         self.is_checked = carved.is_checked
         self.doubt = "its header is torn" if carved.is_torn else ""
         self.most_bytes = most_bytes
         self.attributes = dict(_readable_attributes(self.elements, carved))
-        self.claims: list[tuple[int, int, int]] = []  # the extents of all datasets, in order
-        self.zeros_from = carving.file.source.size  # the rest of the file is zeros, and lost
         self.rivals: dict[int, list[tuple[CarvedVariable, int]]] = {}  # who claims a place too
         self.rescued: dict[int, Rescued] = {}  # chunks that `streams` has settled, by first row
         self.unsure_from: int | None = None  # rows whose chunks may be of something else
@@ -125,18 +109,21 @@ class CarvedVariable:
         doubt = self.doubt or doubt
         fills = self._fills(data, 1, by_field=row is not None)
         gaps = self._gaps(row, places if proof is Proof.NOTHING else ())
-        doubt = doubt or (LOST_PAGE if Gap.SURE in gaps.values() else "")
+        is_lost = any(gap is Gap.SURE for gap, _ in gaps.values())
+        doubt = doubt or (LOST_PAGE if is_lost else "")
         dims = self.shape or ()
         cells = self.elements.decode(self.dataset.type, data, dims if row is None else dims[1:])
         proof = Proof.DOUBT if doubt else self._proof_of_type(proof)
         rescued = self._is_rescued(row)
         is_whole = row is None and proof is Proof.NOTHING and len(places) == 1
+        is_whole = is_whole and UNWRITTEN not in places
         offset = self.start + places[0][0] if is_whole else None
         found = {}
         for name, array in cells.items():
             part = name if name in self.fields and row is not None else ""
-            has_gap = gaps.get(part, Gap.NONE) is not Gap.NONE
-            found[name] = Cell(array, proof, bool(fills[part][0]), has_gap, rescued, doubt, offset)
+            gap, runs = gaps.get(part, (Gap.NONE, 0))
+            is_fill = bool(fills[part][0])
+            found[name] = Cell(array, proof, is_fill, gap, runs, rescued, doubt, offset)
         return found
 
     def rows_at_once(self, row: int) -> int:
@@ -161,7 +148,7 @@ class CarvedVariable:
         data, proof, doubt, places = self._read_data(rows)
         doubt = self.doubt or doubt
         fills = self._fills(data, len(rows), by_field=True)
-        apart = self._near_page_edges(len(rows), places if proof is Proof.NOTHING else ())
+        apart = self._near_zeros(len(rows), places if proof is Proof.NOTHING else ())
         shape = (len(rows), *(self.shape or ())[1:])
         cells = self.elements.decode(self.dataset.type, data, shape)
         proof = Proof.DOUBT if doubt else self._proof_of_type(proof)
@@ -197,8 +184,8 @@ class CarvedVariable:
         found = {name: same[:, at : at + size].all(axis=1) for name, (at, size) in parts.items()}
         return {**found, "": same.all(axis=1)}
 
-    def _near_page_edges(self, rows: int, places: Extents) -> Array:
-        """For which rows `_gap` may find one: those that reach into zeros at a page's edge.
+    def _near_zeros(self, rows: int, places: Extents) -> Array:
+        """For which rows there may be a gap: those in long zeros, or in zeros at a page's edge.
 
         Where these zeros are few, it takes a value that goes on in the next page.
         """
@@ -206,44 +193,26 @@ class CarvedVariable:
         least = min((FEW_BYTES, *(size for _, size in self.fields.values())))
         for address, size in places:
             first, step = self.start + address, size // rows
+            for low, high in self.file.zero_runs.within(first, first + size):
+                found[max(low - first, 0) // step : max(-((first - high) // step), 0)] = True
             for low, high, edge in self._pages.zeros_at_edges(first, first + size):
                 if high - low >= min(least, step) or (edge - first) % step:
                     found[max(low - first, 0) // step : max(-((first - high) // step), 0)] = True
         return found
 
-    def _gaps(self, row: int | None, places: Extents) -> dict[str, Gap]:
-        """Whether zeros may stand for something lost: in each field of a row, or anywhere ("")."""
+    def _gaps(self, row: int | None, places: Extents) -> dict[str, tuple[Gap, int]]:
+        """Whether zeros may stand for something lost: in each field of a row, or anywhere ("").
+
+        With each, how many stretches of zeros are inside.
+        """
         parts = self.fields if row is not None else {}
         if not parts or len(places) != 1:
-            gap = max((self._gap(at, size) for at, size in places), default=Gap.NONE)
-            are_values = gap is Gap.MAYBE and row is not None and self._is_value(row)
-            return {"": Gap.NONE if are_values else gap}
+            gaps = [self.gaps.gap(at, size) for at, size in places]
+            gap = max((gap for gap, _ in gaps), default=Gap.NONE)
+            are_values = Gap.NONE < gap < Gap.SURE and row is not None and self.gaps.is_value(row)
+            return {"": (Gap.NONE if are_values else gap, sum(runs for _, runs in gaps))}
         (start, _), *_ = places
-        return {name: self._gap(start + at, size) for name, (at, size) in parts.items()}
-
-    def _is_value(self, row: int) -> bool:
-        """Whether zeros in pages of zeros are values, because all around them are zeros too."""
-        is_single = len(self.shape or ()) == 1 and self.dataset.type.size <= FEW_BYTES
-        return is_single and not self.dataset.filters and self._zero_rows.are_values(row)
-
-    @cached_property
-    def _zero_rows(self) -> ZeroRows:
-        row_bytes = self.dataset.type.size
-        # A damaged header may claim any number.
-        rows = min((self.shape or (0,))[0], self.file.size // max(row_bytes, 1))
-        return ZeroRows(rows, row_bytes, self._row_start, self.file.source.read, self._pages)
-
-    def _row_start(self, row: int) -> int | None:
-        """Where a row of single values that are not filtered lies in the file."""
-        layout, size, first = self.dataset.layout, self.dataset.type.size, 0
-        address = layout.address if layout.storage is Storage.CONTIGUOUS else None
-        if layout.storage is Storage.CHUNKED:
-            first = row // layout.chunk[0] * layout.chunk[0]
-            chunk = self.chunks.get((first,))
-            address = None if chunk is None else chunk.address
-        if address is None or address + (row - first + 1) * size > self.file.size:
-            return None
-        return self.start + address + (row - first) * size
+        return {name: self.gaps.gap(start + at, size) for name, (at, size) in parts.items()}
 
     def _is_rescued(self, row: int | None) -> bool:
         if row is None or not self.rescued:
@@ -281,6 +250,8 @@ class CarvedVariable:
             raise Unsupported("data of other files")
         is_compact = layout.storage is Storage.COMPACT
         address = self.dataset.compact_at if is_compact else layout.address
+        if address is None and size and rows is None and self.is_closed:
+            return fill_bytes(self.dataset, size), Proof.NOTHING, "", (UNWRITTEN,)
         if address is None and size:
             raise Damaged("nothing was written there")
         place = (address or 0) + (rows.start * (size // len(rows)) if rows else 0)
@@ -294,14 +265,20 @@ class CarvedVariable:
         dims, sides = self.shape or (), self.dataset.layout.chunk
         rows = range(dims[0]) if some is None else some
         whole = np.empty((len(rows), *dims[1:], self.dataset.type.size), np.uint8)
-        proof, doubt, places = Proof.CHECKSUM, "", []
+        proof, doubt = Proof.CHECKSUM, ""
+        places: list[tuple[int, int]] = []
         for first in _grid(rows, dims, sides):
+            if some is None and self.is_closed and first not in self.chunks:
+                whole[overlap(first, sides, dims, rows)[0]] = self._fill
+                proof, places = Proof.NOTHING, [*places, UNWRITTEN]
+                continue
             stored, chunk = self._stored(first, rows)
             part, inside = overlap(first, sides, dims, rows)
             block = np.frombuffer(stored.data, np.uint8).reshape(*sides, -1)
             whole[part] = block[inside]
             # Without a checksum of its index, a chunk may be the right one of something else.
-            is_proven = stored.is_checked and self.is_checked
+            is_vouched = stored.is_checked and (chunk is None or self._is_vouched(chunk))
+            is_proven = is_vouched and self.is_checked
             proof = min(proof, Proof.CHECKSUM if is_proven else Proof.NOTHING)
             if first[0] in self.rescued:
                 doubt = doubt or self.rescued[first[0]].doubt
@@ -309,23 +286,37 @@ class CarvedVariable:
                 doubt = "another dataset claims a chunk of it"
             elif self.unsure_from is not None and first[0] >= self.unsure_from:
                 doubt = doubt or UNSURE_CHUNK
-            if chunk is not None and not stored.is_checked and self._is_filtered(chunk):
+            if chunk is not None and not is_vouched and self._is_filtered(chunk):
                 doubt = doubt or self._packed_doubt(chunk)
-            elif chunk is not None and not stored.is_checked:
-                step = chunk.size // sides[0]
+            elif chunk is not None and not is_vouched:
+                step = chunk_bytes(self.dataset) // sides[0]
                 at = chunk.address + (rows.start - first[0]) * step
                 whole_chunk = (chunk.address, chunk.size)
                 places.append(whole_chunk if some is None else (at, step * len(rows)))
         return whole.tobytes(), proof, doubt, tuple(places)
 
+    @cached_property
+    def _fill(self) -> Array:
+        return np.frombuffer(fill_bytes(self.dataset, self.dataset.type.size), np.uint8)
+
     def _is_filtered(self, chunk: Chunk) -> bool:
         """Whether a chunk went through any filter: its rows do not lie one behind the other."""
-        return any(not chunk.mask >> place & 1 for place in range(len(self.dataset.filters)))
+        return any(step.number != FLETCHER32 for step in self._steps(chunk))
+
+    def _steps(self, chunk: Chunk) -> list[Filter]:
+        steps = enumerate(self.dataset.filters)
+        return [step for place, step in steps if not chunk.mask >> place & 1]
+
+    def _is_vouched(self, chunk: Chunk) -> bool:
+        """Whether a checksum that is right says something: Fletcher's does not see zeros."""
+        is_packed = any(step.number == DEFLATE for step in self._steps(chunk))
+        return is_packed or not self._packed_doubt(chunk)
 
     def _packed_doubt(self, chunk: Chunk) -> str:
         """Doubt a filtered chunk without a checksum in which a page may be lost: so may any row."""
         if chunk.address not in self._packed_doubts:
-            may_be_lost = self._ends_at_page(chunk.address, chunk.size)
+            may_be_lost = self.gaps.ends_at_page(chunk.address, chunk.size)
+            may_be_lost |= bool(self.gaps.runs_in(chunk.address, chunk.size))
             self._packed_doubts[chunk.address] = LOST_PAGE_OF_CHUNK if may_be_lost else ""
         return self._packed_doubts[chunk.address]
 
@@ -360,9 +351,9 @@ class CarvedVariable:
         data = self.file.source.read(self.start + chunk.address, there)
         return Stored(data.ljust(chunk.size, b"\0"), chunk.size, is_checked=False)
 
-    @cached_property
+    @property
     def chunks(self) -> dict[tuple[int, ...], Chunk]:
-        return {chunk.start: chunk for chunk in self.dataset.chunks}
+        return self.gaps.chunks
 
     @cached_property
     def _across(self) -> int:
@@ -370,47 +361,6 @@ class CarvedVariable:
         dims, sides = self.shape or (), self.dataset.layout.chunk
         across = math.prod(-(-n // side) for n, side in zip(dims[1:], sides[1:], strict=True))
         return min(across, 1024)
-
-    def _gap(self, address: int, size: int) -> Gap:
-        """Whether any of these bytes lies in a stretch of zeros that may be a lost page."""
-        if not self._ends_at_page(address, size):
-            return Gap.NONE
-        if self.start + address + size > self.zeros_from:
-            return Gap.SURE
-        pages = self._zero_pages(address, size)
-        if not all(map(self._may_be_values, pages)):
-            return Gap.SURE
-        # A single number may well be zero, and a page of them may be a lost one.
-        return Gap.MAYBE if pages or size > FEW_BYTES else Gap.NONE
-
-    def _ends_at_page(self, address: int, size: int) -> bool:
-        """Whether zeros among these bytes go on to where a page begins or ends.
-
-        So it is where a page was lost, or never written; zeros that are values end with them.
-        """
-        last = self.file.source.size
-        first, end = self.start + address, min(self.start + address + size, last)
-        for page in range(first // PAGE_BYTES * PAGE_BYTES, end, PAGE_BYTES):
-            low, high = max(page, first), min(page + PAGE_BYTES, end)
-            few = min(FEW_BYTES, high - low)
-            leading, trailing = self._pages.around(page)
-            if leading >= low + few - page or trailing >= min(page + PAGE_BYTES, last) - high + few:
-                return True
-        return False
-
-    def _may_be_values(self, page: int) -> bool:
-        """Whether a page of zeros may be values: of one dataset, or of several, all of zeros."""
-        low, high = page - self.start, min(page - self.start + PAGE_BYTES, self.file.size)
-        place = max(bisect_right(self.claims, (low, high, high)) - 1, 0)
-        covered = low
-        for at, end, written in itertools.islice(self.claims, place, None):
-            if at > covered or covered >= high:
-                break
-            is_part = written > low and not (at <= low and end >= high)
-            if is_part and any(self.file.source.read(self.start + at, written - at)):
-                return False
-            covered = max(covered, end)
-        return covered >= high
 
     def extents(self) -> Iterator[tuple[int, int, int]]:
         """Where its data begin and end, and up to where rows were written."""
@@ -422,16 +372,6 @@ class CarvedVariable:
             if at in starts and not self.dataset.filters:
                 written = count // sides[0] * min(max(rows - starts[at], 0), sides[0])
             yield at, min(at + count, size), max(min(at + written, size), at)
-
-    def _zero_pages(self, address: int, size: int) -> list[int]:
-        """The offsets of the pages, all zeros, that some bytes lie in; the last may be shorter."""
-        first = (self.start + address) // PAGE_BYTES * PAGE_BYTES
-        last = min(self.start + address + size, self.file.source.size)
-        return [
-            page
-            for page in range(first, last, PAGE_BYTES)
-            if self.file.source.size - page > FEW_BYTES and self._pages.is_zero(page)
-        ]
 
     def place(self, row: int | None) -> Extents:
         """Where its data are, or should be: offsets in the file and sizes."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .carved import CarvedVariable, Shared, attribute_cell
+from .carved import CarvedVariable, attribute_cell
+from .data_gaps import Shared
 from .elements import DoubtfulElements
 from .file_view import Group
 from .hdf5.carve import Carved, Carving
@@ -20,7 +21,7 @@ def view_carved(carving: Carving, most_bytes: int) -> list[Group]:
         for address, carved in carving.objects.items()
         if carved.object.dataset is not None
     }
-    _note_suspects(carving, variables)
+    _note_suspects(carving, variables, shared)
     groups = {
         carved.address: _group_of(carving, carved, variables, shared.elements)
         for carved in carving.objects.values()
@@ -102,7 +103,7 @@ def _belongs_elsewhere(carving: Carving, carved: Carved, child: Carved, group: G
     return False
 
 
-def _note_suspects(carving: Carving, variables: dict[int, CarvedVariable]) -> None:
+def _note_suspects(carving: Carving, variables: dict[int, CarvedVariable], shared: Shared) -> None:
     """Find data that two datasets claim: the index of one of them is stale."""
     claims = sorted(
         (at, at + size, address)
@@ -111,9 +112,8 @@ def _note_suspects(carving: Carving, variables: dict[int, CarvedVariable]) -> No
         if size and not variable.dataset.is_external
     )
     extents = sorted(extent for variable in variables.values() for extent in variable.extents())
-    zeros_from = _lost_end(carving, [(at, end) for at, end, _ in extents])
-    for variable in variables.values():
-        variable.claims, variable.zeros_from = extents, zeros_from
+    shared.claims = extents
+    shared.zeros_from = _lost_end(carving, [(at, end) for at, end, _ in extents])
     reach, holder = 0, (0, 0, -1)
     for claim in claims:
         if claim[0] < reach and claim[2] in variables and holder[2] in variables:

@@ -74,6 +74,10 @@ class Elements:
                 raise Damaged(f"a list of {length:,} elements in {len(found):,} bytes")
             yield length, found[: length * element_bytes]
 
+    def until_zero(self, data: bytes) -> bytes:
+        """A text of any length as far as it goes."""
+        return data.partition(b"\0")[0]
+
     def text(self, data: bytes) -> str:
         """The text in some bytes."""
         try:
@@ -102,7 +106,7 @@ class Elements:
     def _stored_texts(self, datatype: Datatype, data: bytes, count: int) -> Iterator[bytes]:
         """The bytes of each text, without what ends it or fills its room."""
         if datatype.type is Class.VARIABLE:
-            yield from (found.partition(b"\0")[0] for _, found in self.lists(datatype, data))
+            yield from (self.until_zero(found) for _, found in self.lists(datatype, data))
             return
         size, padding = datatype.size, datatype.bits & 0xF
         for place in range(count):
@@ -142,6 +146,11 @@ class Elements:
 
 class DoubtfulElements(Elements):
     """The same of a damaged file: a text that nobody can have meant is Damaged."""
+
+    def until_zero(self, data: bytes) -> bytes:
+        if b"\0" in data:
+            raise Damaged("a text with zeros in it")
+        return data
 
     def text(self, data: bytes) -> str:
         try:

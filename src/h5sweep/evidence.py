@@ -59,6 +59,8 @@ class Candidate:
     doubt: str = ""
     fills: frozenset[str] = frozenset()
     gaps: frozenset[str] = frozenset()
+    inside: tuple[tuple[str, int], ...] = ()  # values that have so many stretches of zeros in them
+    odd: frozenset[str] = frozenset()  # those with zeros where values hardly have them
     places: tuple[tuple[str, int], ...] = ()  # where values lie that are in one piece
     tail: frozenset[str] = frozenset()  # fills that are so in all rows behind it, or in its page
     key_fills: frozenset[str] = frozenset()  # of its key, and then only those of the last rows
@@ -79,7 +81,8 @@ class Candidate:
 # By which a result is that one and no other; `_objection` looks at none of these.
 _OWN = {"key", "place", "way", "digest", "places", "confirmed_by", "label", "reason", "offset"}
 _TRAITS = attrgetter(*(field.name for field in fields(Candidate) if field.name not in _OWN))
-_SHARED = attrgetter("form", "fills", "gaps")
+Traits = tuple[Form, frozenset[str], frozenset[str], tuple[tuple[str, int], ...], frozenset[str]]
+_SHARED = attrgetter("form", "fills", "gaps", "inside", "odd")
 
 
 @lru_cache(1024)
@@ -117,17 +120,22 @@ class Siblings:
     shapes: dict[str, Counter[tuple[int, ...]]] = field(default_factory=dict)
     fills: Counter[str] = field(default_factory=Counter)
     gaps: Counter[str] = field(default_factory=Counter)
+    inside: Counter[tuple[str, int]] = field(default_factory=Counter)
+    odd: Counter[str] = field(default_factory=Counter)
     constants: set[str] = field(default_factory=set)
 
-    def add(self, form: Form, fills: frozenset[str], gaps: frozenset[str], count: int) -> None:
+    def add(self, traits: Traits, count: int) -> None:
         """Count results that have all this in common."""
+        form, fills, gaps, inside, odd = traits
         self.count += count
         for counter, names in (
             (self.names, _names_of(form)),
             (self.fills, fills),
             (self.gaps, gaps),
+            (self.odd, odd),
         ):
             counter.update(dict.fromkeys(names, count))
+        self.inside.update(dict.fromkeys(inside, count))
         for name, dtype, shape in form:
             self.dtypes.setdefault(name, Counter())[dtype, len(shape)] += count
             self.shapes.setdefault(name, Counter())[shape] += count
@@ -141,8 +149,16 @@ class Siblings:
 
     def lost_parts(self, found: Candidate) -> list[str]:
         """Which of its values have zeros as a lost page leaves them, unlike those of others."""
-        gaps = sorted(found.gaps - self.constants)
-        return [name for name in gaps if not self.is_usual(self.gaps, name)]
+        if not (found.gaps or found.inside or found.odd):
+            return []
+        gaps = [n for n in found.gaps - self.constants if not self.is_usual(self.gaps, n)]
+        for name, runs in found.inside:
+            if self.inside[name, runs] <= self.names[name] / 2:
+                gaps.append(name)
+        for name in found.odd:  # others are zero elsewhere too, or it is no value
+            if name not in self.constants or self.is_usual(self.odd, name):
+                gaps.append(name)
+        return sorted(gaps)
 
 
 def judge_results(
@@ -161,12 +177,12 @@ def judge_results(
     or a page lost.
     """
     siblings = Siblings(is_sound, is_closed, has_unwritten)
-    for (form, fills, gaps), count in Counter(map(_SHARED, (*candidates, *others))).items():
-        siblings.add(form, fills, gaps, count)
+    for traits, count in Counter(map(_SHARED, (*candidates, *others))).items():
+        siblings.add(traits, count)
     siblings.note_constants()
     if not is_closed:
         _note_last(candidates, others)
-    lossy = [c for c in candidates if c.is_row and (c.doubt or (c.gaps and siblings.lost_parts(c)))]
+    lossy = [c for c in candidates if c.is_row and (c.doubt or siblings.lost_parts(c))]
     for candidate in lossy:  # their zeros are no sign that zeros are values, in this table
         siblings.fills.subtract(candidate.fills)
         siblings.is_closed = False
@@ -174,10 +190,10 @@ def judge_results(
     _note_page_ends(candidates)
     known: dict[object, str] = {}  # most are like another
     for candidate in candidates:
-        traits = _TRAITS(candidate)
-        if traits not in known:
-            known[traits] = _objection(candidate, siblings)
-        candidate.reason = known[traits]
+        every = _TRAITS(candidate)
+        if every not in known:
+            known[every] = _objection(candidate, siblings)
+        candidate.reason = known[every]
         if candidate.reason:
             candidate.label = Label.UNVERIFIED
         elif candidate.proof is Proof.CHECKSUM:

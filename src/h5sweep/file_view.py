@@ -33,6 +33,16 @@ class Proof(IntEnum):
     CHECKSUM = 2
 
 
+class Gap(IntEnum):
+    """Whether zeros may stand for what was lost."""
+
+    NONE = 0
+    MAYBE = 1  # they may as well be values
+    INSIDE = 2  # they end within the value: so may values, if those of others do
+    ODD = 3  # they are where values hardly begin or end
+    SURE = 4  # they reach beyond the data
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One value of a task as it was read, and what vouches for it."""
@@ -40,7 +50,8 @@ class Cell:
     value: Array
     proof: Proof = Proof.NOTHING
     is_fill: bool = False  # nothing but the fill value
-    has_gap: bool = False  # part of it lies where only zeros are, as a lost page leaves them
+    gap: Gap = Gap.NONE  # part of it lies where only zeros are, as a lost page leaves them
+    runs: int = 0  # how many stretches of zeros are inside it
     is_rescued: bool = False  # out of a gzip stream that its index does not lead to
     doubt: str = ""
     offset: int | None = None  # where it lies in the file, if in one piece and without a checksum
@@ -135,6 +146,7 @@ class Found:
     is_proven: bool = False  # a checksum of the whole result is right
     key_fills: frozenset[str] = frozenset()  # parts of the key that were perhaps never written
     key_gaps: frozenset[str] = frozenset()  # those that lie where perhaps a page was lost
+    key_odd: frozenset[str] = frozenset()  # the same, where zeros are hardly values
     doubt: str = ""
     extents: tuple[tuple[int, int], ...] = ()  # of what is lost
     order: int = -1  # of groups that were written one after the other; -1: nobody knows

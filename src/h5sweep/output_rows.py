@@ -78,7 +78,7 @@ def _take_key(found: Found, group: Group, names: list[str], row: int, rule: KeyR
         key[name] = bool(cell.value) if is_truth else cell.value.item()
         proof = min(proof, cell.proof)
         found.doubt = found.doubt or cell.doubt
-        if cell.has_gap and cell.is_fill:
+        if cell.gap and cell.is_fill:
             found.doubt = f"zeros lie where its {name} should be, as a lost page leaves them"
     found.key = rule.checked(key)
     if found.key is None:

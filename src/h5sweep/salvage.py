@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from . import durable
-from .carved import NO_CHUNK, UNSURE_CHUNK, CarvedVariable, Shared
+from .carved import NO_CHUNK, UNSURE_CHUNK, CarvedVariable
 from .carved_view import view_carved
+from .data_gaps import Shared
 from .errors import DamagedError, StorageError, UnsupportedValueError, UsageError
 from .evidence import ALONE, Candidate, Label, Way, judge_results
 from .expected import read_expected_state
@@ -260,7 +261,7 @@ class _File:
     def note_damage(self, carving: Carving, has_findings: bool) -> None:
         """Say what happened to the file, where its first bytes do not."""
         self.is_damaged = has_findings or not carving.is_sound
-        self.is_closed = carving.is_sound and carving.file.superblock.version >= 3
+        self.is_closed = carving.is_closed
         faults = [f for o in carving.objects.values() if o.is_linked for f in o.faults]
         damaged = [fault for fault in faults if isinstance(fault, Damaged)]
         if damaged:

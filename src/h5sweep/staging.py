@@ -14,7 +14,7 @@ from typing import IO
 
 from .errors import UnsupportedValueError
 from .evidence import Candidate, Form, Way, proof_of, shared
-from .file_view import Found, FoundRows, Proof
+from .file_view import Found, FoundRows, Gap, Proof
 from .key_rule import KeyRule
 from .plan import key_json
 from .values import Array, ResultEncoder, result_header
@@ -62,7 +62,9 @@ class Stage:
             Proof.DOUBT if doubt else proof_of(found),
             doubt,
             shared(name for name, cell in cells.items() if cell.is_fill),
-            shared(found.key_gaps | {name for name, cell in cells.items() if cell.has_gap}),
+            shared(found.key_gaps | {n for n, cell in cells.items() if cell.gap is Gap.MAYBE}),
+            tuple((n, cell.runs) for n, cell in cells.items() if cell.gap is Gap.INSIDE),
+            shared(found.key_odd | {n for n, cell in cells.items() if cell.gap is Gap.ODD}),
             tuple((n, cell.offset) for n, cell in cells.items() if cell.offset is not None),
             key_fills=shared(found.key_fills),
             order=found.order,

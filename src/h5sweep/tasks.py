@@ -21,6 +21,7 @@ from .file_view import (
     Failures,
     Found,
     FoundRows,
+    Gap,
     Group,
     Proof,
     Variable,
@@ -389,7 +390,8 @@ def _take_row_key(found: Found, rule: KeyRule) -> None:
     if found.cells and not found.lost and all(cell.is_fill for cell in found.cells.values()):
         found.lost[""] = NEVER_WRITTEN
     found.key_fills = frozenset(name for name, cell in whole.items() if cell.is_fill)
-    found.key_gaps = frozenset(name for name, cell in whole.items() if cell.has_gap)
+    found.key_gaps = frozenset(name for name, cell in whole.items() if cell.gap is Gap.MAYBE)
+    found.key_odd = frozenset(name for name, cell in whole.items() if cell.gap > Gap.MAYBE)
     found.doubt = found.doubt or next((c.doubt for c in whole.values() if c.doubt), "")
 
 

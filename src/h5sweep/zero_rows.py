@@ -25,13 +25,13 @@ class ZeroPages:
     `around(page)` says how many of either there are in the page at an offset.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._size = source.size
-        self.around = lru_cache(PAGES_REMEMBERED)(partial(_zeros_around, source))
+    def __init__(self, source: Source, page_bytes: int = PAGE_BYTES) -> None:
+        self._size, self.page_bytes = source.size, page_bytes
+        self.around = lru_cache(PAGES_REMEMBERED)(partial(_zeros_around, source, page_bytes))
 
     def is_zero(self, page: int) -> bool:
         """Whether a page is nothing but zeros."""
-        return self.around(page)[0] == min(PAGE_BYTES, self._size - page)
+        return self.around(page)[0] == min(self.page_bytes, self._size - page)
 
     def zeros_at_edges(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
         """The zeros at the edges of the pages of a stretch: from where to where, and that edge."""
@@ -44,9 +44,9 @@ class ZeroPages:
                 yield page_end - trailing, page_end, page_end
 
 
-def _zeros_around(source: Source, page: int) -> tuple[int, int]:
+def _zeros_around(source: Source, page_bytes: int, page: int) -> tuple[int, int]:
     """With how many zeros the page at an offset begins, and with how many it ends."""
-    data = source.read(page, min(PAGE_BYTES, source.size - page))
+    data = source.read(page, min(page_bytes, source.size - page))
     return len(data) - len(data.lstrip(b"\0")), len(data) - len(data.rstrip(b"\0"))
 
 
@@ -97,5 +97,6 @@ class ZeroRows:
         place = self.place_of(row) if 0 <= row < self.rows else None
         if place is None:
             return None
-        pages = range(place // PAGE_BYTES * PAGE_BYTES, place + self.row_bytes, PAGE_BYTES)
+        step = self.pages.page_bytes
+        pages = range(place // step * step, place + self.row_bytes, step)
         return b"" if any(map(self.pages.is_zero, pages)) else self.read(place, self.row_bytes)

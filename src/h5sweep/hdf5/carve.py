@@ -19,19 +19,21 @@ from . import headers
 from .cursor import Cursor, Widths
 from .errors import Damaged, Unsupported
 from .file import Hdf5File
-from .headers import read_header
+from .headers import Header, read_header
 from .heaps import read_local_heap
 from .lost_names import find_lost_names
 from .messages import Link, read_link, read_link_info, read_symbol_table
 from .source import Source
 from .superblock import Superblock, find_superblock, read_superblock
 from .tree import Object, ObjectKind, Tree, data_extents, read_object
+from .zero_runs import SLACK_BYTES, ZeroRuns, is_of_sectors
 
 STEP_BYTES = 4 << 20
 MOST_FOUND = 1_000_000
 _OVERLAP = 24
 _MOST_BLOCK_BYTES = 64 << 10
 _MOST_LINK_BYTES = 1024
+_MOST_NUMBER_BYTES = 16  # a number may be zero, and at the edge of unused space
 _SAMPLE = 200
 _WORK_BYTES = 256 << 20  # what may be read in all, besides many times the file itself
 _WORK_FACTOR = 64
@@ -68,6 +70,10 @@ class LenientFile(Hdf5File):
 
     def pass_over(self, error: Damaged) -> None:
         super().note_fault(error)
+
+    @cached_property
+    def zero_runs(self) -> ZeroRuns:
+        return ZeroRuns(self.source)
 
     def note_fault(self, fault: Damaged) -> None:
         fault.costs_nothing = True
@@ -149,6 +155,11 @@ class Carving:
             if target is not None and most:
                 at = self.find(group.address, target, most - 1)
         return at
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its writer surely closed it, and all that leads to data is as it was left."""
+        return self.is_sound and self.file.superblock.version >= 3
 
 
 def find_offsets(source: Source, pattern: re.Pattern[bytes], overlap: int) -> Iterator[int]:
@@ -275,7 +286,7 @@ def _read_one(file: LenientFile, address: int) -> Carved | None:
     tree = Tree(file)
     try:
         header = read_header(file, address)
-        is_torn = bool(file.faults)
+        is_torn = bool(file.faults) or _has_zeros(file, header)
         read = read_object(tree, address)
     except (Damaged, Unsupported):
         return None
@@ -292,6 +303,20 @@ def _read_one(file: LenientFile, address: int) -> Carved | None:
     elsewhere: dict[str, str | None] = {p[1:]: to for p, to in tree.soft_links.items()}
     elsewhere |= dict.fromkeys(path[1:] for path in tree.external_links)
     return Carved(read[0], links, faults, elsewhere, header.version == 2, is_torn)
+
+
+def _has_zeros(file: LenientFile, header: Header) -> bool:
+    """Whether attributes without a checksum lie in a long stretch of zeros."""
+    messages = header.all(headers.ATTRIBUTE) if header.version == 1 else []
+    for message in messages:
+        first = file.superblock.start + message.address
+        end = first + len(message.data)
+        for run in file.zero_runs.within(first, end):
+            part = min(end, run[1]) - max(first, run[0])
+            least = SLACK_BYTES if is_of_sectors(run, first, end) else _MOST_NUMBER_BYTES + 1
+            if part >= least:
+                return True
+    return False
 
 
 def _add_parents(carving: Carving, blocks: list[int], addresses: list[int]) -> None:
