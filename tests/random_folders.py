@@ -81,14 +81,12 @@ def _fill(
     for place, (_, make, options) in enumerate(makers):
         name = f"v{place}" if place < 3 or chance.random() < 0.5 else f"in/v{place}"
         value = make(chance)
-        is_simple = not isinstance(value, h5py.Empty) and np.ndim(value) > 0 and np.size(value)
-        own = options if is_simple else {}
-        dtype = own.pop("dtype", None) if False else options.get("dtype")
-        rest = {k: v for k, v in own.items() if k != "dtype"}
         if isinstance(value, h5py.Empty):
             dataset = group.create_dataset(name, data=value)
+        elif np.ndim(value) and np.size(value):
+            dataset = group.create_dataset(name, data=value, **options)
         else:
-            dataset = group.create_dataset(name, data=value, dtype=dtype, **rest)
+            dataset = group.create_dataset(name, data=value, dtype=options.get("dtype"))
         for attribute, make_attribute in attributes[:1]:
             dataset.attrs[attribute] = make_attribute(chance)
     for attribute, make_attribute in attributes:
