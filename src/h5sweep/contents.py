@@ -21,7 +21,7 @@ from .hdf5.messages import Storage
 from .hdf5.tree import Dataset, Object, ObjectKind, Tree, data_extents
 from .plan import key_text
 from .reading import can_be_proven
-from .skipping import Names, without_skipped
+from .skipping import Names, is_mere_axis, without_skipped
 from .units import size_text
 
 _INDEX = re.compile(r"(.*/)_i_([^/]+)/.+")
@@ -91,9 +91,11 @@ class Layout:
         self.by_group: dict[str, dict[str, Dataset]] = {}
         self._tails: dict[str, int] = {}
         self._tables: list[Table] | None = None
+        self.axes = {one.path for one in self.tree.objects if is_mere_axis(one)}  # of netCDF
         for path, dataset in self.tree.datasets:
             parent, _, name = path.rpartition("/")
-            self.by_group.setdefault(parent or "/", {})[name] = dataset
+            if path not in self.axes:
+                self.by_group.setdefault(parent or "/", {})[name] = dataset
         self.style = self._style()
 
     @property

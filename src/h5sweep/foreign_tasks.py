@@ -32,7 +32,6 @@ from .inputs import Input
 from .key_rule import KeyRow, KeyRule
 from .keyed_tasks import KeyedFile, Where, nearest
 from .reading import damaged_file
-from .skipping import is_mere_dimension
 from .values import Array, ResultEncoder, encode_text, free_name, naming_order
 
 BLOCK_BYTES = 8 << 20
@@ -110,16 +109,12 @@ class ForeignFile(KeyedFile):
         self.encoder = ResultEncoder(rule.names)
         self.about = About(skipped=layout.skipped.paths)
         self.about.left_out.update(self.values.texts_of(layout.skipped.marks.values()))
-        self.axes = dict.fromkeys(filter(self._is_mere_axis, self.by_path), "an axis, no values")
+        self.axes = dict.fromkeys(sorted(layout.axes), "an axis, no values")
         self.about.skipped += self.axes
         self.about.left_out.update(self.axes)
         self._names: dict[str, str] = {}
         if self.tree.is_cut:
             raise UnmergeableError(f"{one.path} has too many objects to list them all")
-
-    def _is_mere_axis(self, path: str) -> bool:
-        about = self.by_path[path].attributes.get("NAME")
-        return about is not None and is_mere_dimension({"NAME": about.value.decode("latin-1")})
 
     def datasets(self) -> Iterator[tuple[str, Object]]:
         """Every dataset with values under each of its names; a second name may be a link."""
@@ -463,7 +458,6 @@ class _RowTasks:
             name: where.columns[name]
             for name in sorted(where.columns, key=naming_order)
             if where.columns[name].rows == self.rows
-            and posixpath.join(where.table, name) not in file.axes
         }
         self._columns = {name: d for name, d in fitting.items() if name not in file.rule.names}
         self._note_dropped(fitting)

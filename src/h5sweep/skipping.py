@@ -61,6 +61,12 @@ def is_mere_dimension(attributes: Mapping[str, object]) -> bool:
     return str(attributes.get("NAME", "")).startswith(_MERE_DIMENSION)
 
 
+def is_mere_axis(one: Object) -> bool:
+    """The same for an object of our own reader."""
+    name = one.attributes.get("NAME") if one.dataset is not None else None
+    return name is not None and is_mere_dimension({"NAME": name.value.decode("latin-1")})
+
+
 def without_skipped(tree: Tree, names: Names = frozenset()) -> tuple[Tree, Skipped]:
     """The objects of a file that count, and the others."""
     marks = {o.path: o for o in tree.objects if o.path == f"/{MARK}" and _is_mark(o, tree)}

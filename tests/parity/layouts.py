@@ -31,7 +31,6 @@ DIMENSIONS = ".*/(task|turbine|xy)"  # a dataset for each, without values, as ne
 # What rows wait for.
 BAD_CHUNK = "more than the rows of a bad gzip chunk is lost, or counted"
 CARVED = "salvage carves what merge simply reads"
-UNLIMITED = "a netCDF dimension without a variable is as long as nothing, and so is its table"
 
 Key = tuple[int, int]
 Values = dict[str, Any]
@@ -469,25 +468,15 @@ def netcdf4_columns(folder: Path) -> Truth:
     for path, seeds in files(folder):
         with netCDF4.Dataset(path, "w") as file:
             put_netcdf4(file, columns_of(seeds), len(seeds))
-    return truth(nothing=DIMENSIONS, refused="--key")
+    return truth(nothing=DIMENSIONS, refused="--skip task")
 
 
-@layout(
-    NAMES,
-    check=UNLIMITED,
-    merge=UNLIMITED,
-    merge_key=UNLIMITED,
-    salvage=UNLIMITED,
-    clean=UNLIMITED,
-    clean_key=UNLIMITED,
-    status=UNLIMITED,
-    missing=UNLIMITED,
-)
+@layout(NAMES)
 def netcdf4_unlimited(folder: Path) -> Truth:
     for path, seeds in files(folder):
         with netCDF4.Dataset(path, "w") as file:
             put_netcdf4(file, columns_of(seeds), None)
-    return truth(nothing=DIMENSIONS, refused="--key")
+    return truth(nothing=DIMENSIONS)
 
 
 def put_netcdf4(file: Any, columns: Values, length: int | None) -> None:
@@ -516,7 +505,7 @@ def h5netcdf_columns(folder: Path) -> Truth:
             file.dimensions = {"task": len(seeds), "turbine": 4, "xy": 2}
             for name, values in columns_of(seeds).items():
                 file.create_variable(name, ("task", "turbine", "xy")[: values.ndim], data=values)
-    return truth(nothing=DIMENSIONS, refused="--key")
+    return truth(nothing=DIMENSIONS, refused="--skip task")
 
 
 # Bookkeeping, and names that look like it
