@@ -210,7 +210,7 @@ class ForeignFile(KeyedFile):
         if isinstance(error, Damaged):
             return damaged_file(self.one.name, f"{path}: {error}")
         return UnmergeableError(
-            f"{self.one.path}: {path}: {error}; leave it out of the file, or of the merge"
+            f"{self.one.path}: {path}: {error}; leave it out with --skip {posixpath.basename(path)}"
         )
 
     def no_values(self, path: str) -> Exception:
