@@ -51,6 +51,7 @@ from salvage_checks import (  # noqa: E402 (as above)
 RESULTS = Path(__file__).parent / "results" / "salvage.json"
 NAMES = KEY.split(",")
 SPEED_MB = 512
+ROWS = 100_000
 
 
 def main() -> None:
@@ -67,6 +68,7 @@ def main() -> None:
             "states": measure_states(Path(folder), given.tasks, given.step),
             "damaged": measure_damaged(Path(folder), given.samples),
             "speed": measure_speed(Path(folder)),
+            "rows": measure_rows(Path(folder)),
         }
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -284,6 +286,33 @@ def measure_speed(folder: Path) -> dict[str, float]:
     }
     print(f"\n{json.dumps(found)}")
     return found
+
+
+def measure_rows(folder: Path) -> dict[str, float]:
+    """Rows of one compound, packed to next to nothing: CPU and memory a row, both readers."""
+    cost = [salvage_rows(folder / f"rows_{rows}.h5", rows) for rows in (1000, ROWS)]
+    cpu_s, peak_kb = (after - before for before, after in zip(*cost, strict=True))
+    found = {"rows": ROWS, "us_per_row": 1e6 * cpu_s / ROWS, "kb_per_row": peak_kb / ROWS}
+    print(json.dumps(found))
+    return found
+
+
+def salvage_rows(path: Path, rows: int) -> tuple[float, float]:
+    """The CPU time, with that of the library's child, and the most memory of one salvage."""
+    data = np.zeros(rows, [("farm_id", "i4"), ("seed", "i8"), ("aep", "f8"), ("x", "f8", (2,))])
+    data["seed"], data["aep"], data["x"] = np.arange(rows), 1.5, 2.0
+    settings = {"chunks": (1000,), "maxshape": (None,), "compression": "gzip", "shuffle": True}
+    with h5py.File(path, "w") as file:
+        file.create_dataset("results", data=data, **settings)
+    program = (
+        "import resource as r, sys; from h5sweep import salvage_files\n"
+        "salvage_files(sys.argv[1], to=sys.argv[2], key='farm_id,seed', timeout_s=3600)\n"
+        "used = [r.getrusage(who) for who in (r.RUSAGE_SELF, r.RUSAGE_CHILDREN)]\n"
+        "print(sum(u.ru_utime + u.ru_stime for u in used), used[0].ru_maxrss)"
+    )
+    words = [sys.executable, "-c", program, str(path), str(path.with_suffix(""))]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    return float(said[0]), float(said[1])
 
 
 if __name__ == "__main__":

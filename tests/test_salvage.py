@@ -558,6 +558,22 @@ def test_what_is_known_of_a_result_is_small(tmp_path: Path) -> None:
     assert (peaks[1] - peaks[0]) / 4_000 < 1_000, peaks
 
 
+def test_data_of_groups_are_not_kept(tmp_path: Path) -> None:
+    """Memory for a group does not grow with the size of its arrays."""
+    tasks, path = 400, tmp_path / "groups.h5"
+    with h5py.File(path, "w") as file:
+        for task in range(tasks):
+            data = np.random.default_rng(task).random((4, 1000))
+            file.create_dataset(f"s{task}/field", data=data, chunks=(1, 1000))
+    salvage_files(path, to=tmp_path / "first", key="s{seed:d}", use_library=False)
+    tracemalloc.start()
+    (file,) = salvage_files(path, to=tmp_path / "out", key="s{seed:d}", use_library=False).files
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(file.taken) == tasks
+    assert peak < 18e6  # 12 MB that do not grow; 32 kB more for each if its chunks are kept
+
+
 def test_a_large_file_shows_how_far_it_is(tmp_path: Path) -> None:
     """One file may take minutes: what was found in it so far is said on the way."""
     with h5py.File(tmp_path / "a.h5", "w") as file:

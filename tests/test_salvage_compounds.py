@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from conftest import Terminal
 from h5sweep import file_view
 from h5sweep.carved import CarvedVariable
 from h5sweep.salvage import salvage_files
@@ -319,3 +320,13 @@ def _answer(path: Path, key: str) -> tuple[Any, ...]:
         for some in (file.taken, file.refused)
     ]
     return (*found, file.losses, file.conflicts)
+
+
+def test_a_file_of_very_many_rows_is_named_early(terminal: Terminal) -> None:
+    """What is small on disk may take long: the file, its rows and a way out are told at once."""
+    rows = np.zeros(100_001, [("seed", "i8"), ("x", "f8")])
+    with h5py.File(terminal.folder / "big.h5", "w") as file:
+        file.create_dataset("t", data=rows, chunks=(10_000,), compression="gzip")
+    done = terminal.run("salvage", "big.h5", "--key", "seed")
+    assert "big.h5: reading 100,001 rows, each as one task" in done.stderr
+    assert "stop with Ctrl-C and leave it out" in done.stderr

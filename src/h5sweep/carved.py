@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -62,7 +61,7 @@ class CarvedVariable:
         self.rivals: dict[int, list[tuple[CarvedVariable, int]]] = {}  # who claims a place too
         self.rescued: dict[int, Rescued] = {}  # chunks that `streams` has settled, by first row
         self.unsure_from: int | None = None  # rows whose chunks may be of something else
-        self._kept: OrderedDict[tuple[int, ...], Stored] = OrderedDict()
+        self._kept: dict[tuple[int, ...], Stored] = {}  # the oldest first
         self._packed_doubts: dict[int, str] = {}  # of filtered chunks, by their addresses
 
     @property
@@ -293,6 +292,8 @@ class CarvedVariable:
                 at = chunk.address + (rows.start - first[0]) * step
                 whole_chunk = (chunk.address, chunk.size)
                 places.append(whole_chunk if some is None else (at, step * len(rows)))
+        if some is None:
+            self._kept.clear()  # only rows come back to a chunk, and there may be many datasets
         return whole.tobytes(), proof, doubt, tuple(places)
 
     @cached_property
@@ -334,7 +335,7 @@ class CarvedVariable:
         if first not in self._kept:
             self._kept[first] = read_stored(self.file, self.dataset, chunk)
             if len(self._kept) > max(KEPT_CHUNKS, self._across):
-                self._kept.popitem(last=False)
+                del self._kept[next(iter(self._kept))]
         stored = self._kept[first]
         if stored.size != chunk.size and stored.is_checked:
             raise Damaged(f"a chunk at {chunk.address:,} is longer or shorter than its index says")

@@ -19,7 +19,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -258,7 +258,7 @@ def check_signature(function: Callable[..., object], names: Iterable[str]) -> No
 
 def key_text(key: Mapping[str, object]) -> str:
     """A key as people read it: `farm_id=3, farm_type=offshore, seed=42`."""
-    return ", ".join(f"{name}={value}" for name, value in key.items())
+    return ", ".join([f"{name}={value}" for name, value in key.items()])
 
 
 def types_text(types: Mapping[str, str]) -> str:
@@ -268,8 +268,10 @@ def types_text(types: Mapping[str, str]) -> str:
 
 def key_json(key: Mapping[str, Value]) -> str:
     """A key as it stands in records: strict JSON."""
-    members = (f"{json.dumps(name)}: {value_json(value)}" for name, value in key.items())
-    return "{" + ", ".join(members) + "}"
+    return "{" + ", ".join([_quoted(n) + ": " + value_json(v) for n, v in key.items()]) + "}"
+
+
+_quoted = lru_cache(1024)(json.dumps)  # asked for every name of every task
 
 
 def value_json(value: Value) -> str:
@@ -285,6 +287,8 @@ def plain_value(value: Value) -> Value:
 
 def checked_value(name: str, value: object) -> Value:
     """`value` as a plain int, float, str or bool; UsageError naming the parameter otherwise."""
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value  # mostly
     plain = value.item() if _is_numpy_scalar(value) else value
     if isinstance(plain, bool | str):
         return _checked_text(name, plain) if isinstance(plain, str) else plain

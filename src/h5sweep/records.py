@@ -14,7 +14,7 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -97,6 +97,9 @@ class Scan:
     end: int = 0  # where the torn tail begins, and where to go on once the file has grown
 
 
+_WRITE_BYTES = 1 << 20  # at least, of many results
+
+
 class RecordWriter:
     """Appends records to a new record file of this process.
 
@@ -125,6 +128,19 @@ class RecordWriter:
         self._file.append(
             pack_record(self._mark, kind, task, header, data, finished_at, duration_s)
         )
+
+    def append_results(self, results: Iterable[tuple[bytes, bytes]], *, finished_at: float) -> None:
+        """Add results, each a header and data, by as few writes as may be."""
+        waiting, size = [], 0
+        for header, data in results:
+            packed = pack_record(self._mark, Kind.DONE, NO_TASK, header, data, finished_at, 0.0)
+            waiting.append(packed)
+            size += len(packed)
+            if size >= _WRITE_BYTES:
+                self._file.append(b"".join(waiting))
+                waiting, size = [], 0
+        if waiting:
+            self._file.append(b"".join(waiting))
 
     def append_started(self, tasks: list[int]) -> None:
         """Say that this process now works through `tasks`, in that order."""

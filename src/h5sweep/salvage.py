@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from . import durable
 from .carved import NO_CHUNK, UNSURE_CHUNK, CarvedVariable
 from .carved_view import view_carved
@@ -36,16 +34,17 @@ from .places import Place, find_places
 from .plan import Key, Plan, key_text
 from .reading import data_findings, own_tree
 from .records import Kind, RecordFile, Scan, read_data
-from .salvage_records import write_records
+from .salvage_records import save_array, write_records
 from .salvage_report import Conflict, FileSalvage, Loss, SalvageReport
 from .second_reader import SecondReader, question_of
 from .skipping import Names
 from .staging import Stage, digest_of, form_of, schema_of
 from .streams import settle_streams
-from .tasks import find_tasks, guess_rule, leave_out, show_compounds
+from .tasks import count_rows, find_tasks, guess_rule, leave_out, show_compounds
 from .triage import RECORDS_MAGIC, Verdict, judge_bytes
 
 MOST_WANTED = 100_000
+MANY_ROWS = 100_000  # of one file
 RESULTS_SHOWN = 100  # after as many more, progress is shown again
 MOST_SIBLINGS = 1000  # of earlier files, with which results are compared
 MANY_FOR_ONE_KEY = 16  # results: then they are looked up
@@ -67,6 +66,7 @@ def salvage_files(
     timeout_s: float = 20.0,
     memory_bytes: int = 1 << 30,
     progress: Callable[[int, int, int], None] = lambda files, total, results: None,
+    notice: Callable[[str], None] = lambda text: None,
 ) -> SalvageReport:
     """Get the results out of damaged files; the files stay as they are.
 
@@ -90,6 +90,7 @@ def salvage_files(
         job = _Job(rule, Label(accept), library if use_library else None, limits, nameless, skip)
         files: list[FileSalvage] = []
         job.progress = lambda: progress(len(files), len(places), job.results)
+        job.notice = notice
         written = files_being_written()
         for place in places:
             job.progress()
@@ -97,13 +98,9 @@ def salvage_files(
         for number, file in enumerate(files):  # the files behind these tell what is in each
             if file.is_alone and len(job.siblings) > 1:
                 files[number] = job.salvage(places[number], written, target, folder)
-    is_declared = folder is not None and _is_declared(folder)
-    return SalvageReport(
-        tuple(files),
-        Label(accept),
-        None if output is None else str(output),
-        "" if is_declared else None,
-    )
+    expect = "" if folder is not None and _is_declared(folder) else None
+    name = None if output is None else str(output)
+    return SalvageReport(tuple(files), Label(accept), name, expect)
 
 
 def _plan_of(folder: RunFolder) -> Plan | None:
@@ -141,6 +138,7 @@ class _Job:
         self.siblings: list[Candidate] = []  # of the files before
         self.results = 0  # that were found
         self.progress: Callable[[], None] = lambda: None
+        self.notice: Callable[[str], None] = lambda text: None
 
     def note_result(self) -> None:
         """Count it, and say so now and then: one file may have a million."""
@@ -228,6 +226,7 @@ class _File:
             self.take_all(find_rows(root, self.rule))
         else:
             groups = show_compounds(groups, self.rule)
+            self.announce(count_rows(groups, self.rule))
             settle_streams(groups, self.rule, is_closed=self.is_closed)
             self.take_all(find_tasks(groups, self.rule, Path(self.path).name))
             if self.job.library is not None and carving.has_superblock:
@@ -243,6 +242,14 @@ class _File:
             found = next(data_findings(tree, slowly=True), None)
             self.what = "" if found is None else found.message
             self.is_damaged = self.is_damaged or found is not None
+
+    def announce(self, rows: int) -> None:
+        """Say early that a file has more rows than most sweeps have tasks."""
+        plan = self.rule.expected
+        expected = "" if plan is None else f" ({len(plan):,} tasks are expected)"
+        words = f"{self.path}: reading {rows:,} rows, each as one task{expected}"
+        if rows > MANY_ROWS:
+            self.job.notice(f"{words}; if they are not tasks, stop with Ctrl-C and leave it out")
 
     def hint(self, groups: Sequence[Group]) -> None:
         """Say what a user can do about tasks without a key, and about a file without names."""
@@ -466,7 +473,7 @@ class _File:
             for member, cell in cells.items():
                 shape = "x".join(map(str, cell.value.shape)) or "scalar"
                 name = f"{stem}_{offset}_{shape}{'_' * bool(member)}{member}.npy"
-                _save(self.job.nameless / name, cell)
+                save_array(self.job.nameless / name, cell.value)
                 index.append({"file": name, "source": self.path, "header_at": offset})
         if index and self.job.nameless is not None:
             text = json.dumps(index, indent=1) + "\n"
@@ -505,9 +512,3 @@ def _loss_of(found: Found) -> Loss:
     if not whys:
         whys = ["it holds no values" if found.key is not None else NO_KEY]
     return Loss(found.place, found.key, "; ".join(whys[:3]), found.extents)
-
-
-def _save(path: Path, cell: Any) -> None:
-    durable.make_folder(path.parent)
-    with durable.replacing(path) as temporary, temporary.open("wb") as file:
-        np.save(file, cell.value, allow_pickle=False)

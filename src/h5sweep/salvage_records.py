@@ -1,19 +1,23 @@
-"""The record file that salvage makes of one source."""
+"""The files that salvage writes: the results of one source as records, nameless arrays as npy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from zlib import crc32
+
+import numpy as np
 
 from . import durable
 from .evidence import Candidate
 from .folder import RECORDS_SUFFIX
 from .plan import key_text
-from .records import NO_TASK, Kind, RecordFile, RecordWriter, Scan, json_bytes, read_data
+from .records import Kind, RecordFile, RecordWriter, Scan, json_bytes, read_data
 from .staging import Stage, digest_of, schema_of
+from .values import Array
 
 
 def write_records(
@@ -33,11 +37,8 @@ def write_records(
         temporary = stack.enter_context(durable.replacing(path))
         about = {"role": "salvage", "source": str(source.absolute())}
         writer = RecordWriter(temporary, about=about)
-        for header, data in earlier.others(taken):
-            writer.append(Kind.DONE, NO_TASK, header, data, finished_at=finished_at)
-        for candidate in taken:
-            header, data = stage.read(candidate)
-            writer.append(Kind.DONE, NO_TASK, header, data, finished_at=finished_at)
+        results = chain(earlier.others(taken), map(stage.read, taken))
+        writer.append_results(results, finished_at=finished_at)
         writer.close()
     return path
 
@@ -77,3 +78,10 @@ class _Earlier:
             header, data = self._parsed(record)
             if key_text(header["key"]) not in known and frozenset(header["key"]) in names:
                 yield json_bytes(header), data
+
+
+def save_array(path: Path, array: Array) -> None:
+    """Write an npy file, durably."""
+    durable.make_folder(path.parent)
+    with durable.replacing(path) as temporary, temporary.open("wb") as file:
+        np.save(file, array, allow_pickle=False)

@@ -293,6 +293,11 @@ def rows_of(columns: Mapping[str, Variable]) -> int:
     return min(rows, max((v.rows_there for v in columns.values()), default=0) + MOST_ROWS_LOST)
 
 
+def count_rows(groups: Sequence[Group], rule: KeyRule) -> int:
+    """How many rows the tables of a file have."""
+    return sum(rows_of(columns_of(table, rule)) for table in find_tables(groups, rule))
+
+
 def _read_table(group: Group, rule: KeyRule) -> Iterator[Found | FoundRows]:
     columns = dict(_in_order(columns_of(group, rule)))
     total, row = rows_of(columns), 0

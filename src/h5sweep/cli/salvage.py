@@ -85,6 +85,7 @@ def salvage_command(
             memory_bytes=memory,
             skip=parse_names(skip),
             progress=display.salvaging,
+            notice=display.say,
         )
     if expect is not None:
         sweep = "" if name is None else f" --sweep {shlex.quote(name)}"

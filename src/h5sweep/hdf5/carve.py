@@ -113,7 +113,7 @@ class Carved:
         """The first fault behind which links or attributes may be that were not read."""
         return next((fault for fault in self.faults if not fault.costs_nothing), None)
 
-    @cached_property
+    @property
     def names(self) -> Counter[str]:
         """By which names groups link to it, and how many by each."""
         return Counter(name for _, name in self.parents)
