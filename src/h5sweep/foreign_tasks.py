@@ -172,6 +172,8 @@ class ForeignFile(KeyedFile):
                 f"--key ({self._rule_text()})"
             )
         self.about.skipped += paths
+        indexes = (path for path in paths if path not in beside)
+        self.about.left_out.update(dict.fromkeys(indexes, "an index, which PyTables makes again"))
 
     def no_key_text(self) -> str:
         """What is there instead of the key that was asked for, and how to write it."""

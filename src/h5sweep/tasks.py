@@ -118,7 +118,7 @@ def find_tasks(
     """Every task of a file, with its values; of what could not be read, why."""
     keyed = {id(group): key for group in groups if (key := _group_key(group, rule)) is not None}
     tables = {id(g) for g in groups if id(g) not in keyed and columns_of(g, rule)}
-    if not keyed and not tables and (own_key := _file_key(rule, file_name)) is not None:
+    if not keyed and (own_key := _file_key(rule, file_name)) is not None:
         yield _read_one(groups, own_key, rule)
         return
     inner = _groups_within(groups, keyed)

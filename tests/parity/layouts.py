@@ -30,7 +30,7 @@ DIMENSIONS = ".*/(task|turbine|xy)"  # a dataset for each, without values, as ne
 
 # What rows wait for.
 BAD_CHUNK = "more than the rows of a bad gzip chunk is lost, or counted"
-CARVED = "salvage carves what merge simply reads"
+CARVED = "salvage doubts what merge simply reads"
 
 Key = tuple[int, int]
 Values = dict[str, Any]
@@ -325,7 +325,7 @@ def files_of_one_task_with_keys_inside(folder: Path) -> Truth:
     return truth()
 
 
-@layout(salvage="salvage takes the datasets of a one-task file for columns")
+@layout(salvage=CARVED)
 def files_of_equal_lengths(folder: Path) -> Truth:
     """One task a file, of datasets that look like columns: the name of the file says it."""
 
@@ -445,7 +445,7 @@ def pytables_groups(folder: Path) -> Truth:
     return truth(is_open=True)
 
 
-@layout(NAMES, clean_key="the index that PyTables makes counts as data in no row")
+@layout(NAMES)
 def pandas_table(folder: Path) -> Truth:
     for path, seeds in files(folder):
         frame = pd.DataFrame({"farm_id": FARM, "seed": seeds, "aep": [aep(s) for s in seeds]})
