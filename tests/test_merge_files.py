@@ -504,6 +504,18 @@ def test_a_dataset_a_task_is_no_column(terminal: Terminal) -> None:
         assert np.array_equal(file["worker_1/farm1_s2"], layout(1, 2))
 
 
+def test_arrays_of_one_length_are_no_columns_if_none_can_tell_the_task(tmp_path: Path) -> None:
+    """The x and y of a task's turbines stay one task under the file's name, not rows of tasks."""
+    (tmp_path / "night").mkdir()
+    for seed in range(3):
+        with h5py.File(tmp_path / "night" / f"farm1_s{seed}.h5", "w") as file:
+            file["init"], file["layout"] = np.full((9, 2), seed), np.full((9, 2), 10.0 * seed)
+    assert merge_files(tmp_path / "night", tmp_path / "out.h5").tasks == 3
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert [file[f"farm1_s{seed}/init"][8, 1] for seed in range(3)] == [0, 1, 2]
+        assert [file[f"farm1_s{seed}/layout"][8, 1] for seed in range(3)] == [0, 10, 20]
+
+
 def test_a_task_group_may_hold_datasets_that_grow(terminal: Terminal) -> None:
     """A group with a history that grew beside fixed results is one task, and kept whole."""
     for farm in range(2):

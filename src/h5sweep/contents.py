@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -127,9 +127,7 @@ class Layout:
             return Style.GROUPS if groups or self._described() else Style.NOTHING
         if groups:
             return Style.GROUPS if self._are_tasks(groups) else Style.ONE
-        lengths = {dataset.rows for dataset in root.values()}
-        is_table = len(root) > 1 and len(lengths) == 1 and None not in lengths
-        return Style.ROWS if is_table else Style.ONE
+        return Style.ROWS if _are_fixed_columns(root.values()) else Style.ONE
 
     def _are_tasks(self, groups: Iterable[str]) -> bool:
         """Whether groups beside datasets are tasks, and not parts of one: then they are alike.
@@ -270,6 +268,16 @@ def _are_columns(
 def _ways_to(path: str) -> list[str]:
     """The objects on the way to a path, the uppermost first, and the path itself."""
     return [path[: match.start() + 1] for match in re.finditer("/", path[1:])] + [path]
+
+
+def _are_fixed_columns(datasets: Collection[Dataset]) -> bool:
+    """Whether datasets that cannot grow are columns: equal in length, and one may tell the task.
+
+    Without that they are arrays of one task, such as the x and y of its turbines.
+    """
+    lengths = {dataset.rows for dataset in datasets}
+    is_even = len(datasets) > 1 and len(lengths) == 1 and None not in lengths
+    return is_even and any(_may_be_key(d) or d.type.member_names for d in datasets)
 
 
 def _may_be_key(dataset: Dataset) -> bool:
