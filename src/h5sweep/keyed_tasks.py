@@ -78,14 +78,16 @@ class KeyedFile:
         return dict(sorted(found.items(), key=lambda it: natural_order(it[0])))
 
     def _key_of(self, one: Object) -> KeyRow | None:
-        """The key in a name; or in what a group holds, which may tell the same."""
+        """The key in a name, or in what a group holds."""
         by_name = self.rule.row_of_path(one.path)
         if by_name is not None or one.kind is not ObjectKind.GROUP or self._is_table(one.path):
             return by_name
         return self.key_in(one)
 
     def key_in(self, group: Object) -> KeyRow | None:
-        """The key in the attributes of a group, or in single values in it."""
+        """The key in the attributes of a group, or in single values in it; a pattern is of names."""
+        if self.rule.pattern is not None:
+            return None
         datasets = self.layout.by_group.get(group.path, {})
         key: dict[str, object] = {}
         for name in self.rule.names:
@@ -102,8 +104,7 @@ class KeyedFile:
             if value is None:
                 return None
             key[name] = value
-        row, pattern = self.rule.row(key), self.rule.pattern
-        return row if pattern is None or pattern.may_give(self.rule.key(row)) else None
+        return self.rule.row(key)
 
     def _single(self, count: int, read: Callable[[], dict[str, Array]]) -> object | None:
         """A value that is the only one of its dataset or attribute."""

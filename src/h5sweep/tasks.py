@@ -149,12 +149,12 @@ def _lost_in(group: Group, rule: KeyRule, *, is_leaf: bool, is_known: bool) -> I
 def _group_key(group: Group, rule: KeyRule) -> tuple[Key, Proof] | None:
     """The key of a group that is a task; what its name says comes before its attributes.
 
-    A name may be lost, and attributes called like the fields of the pattern tell the same.
+    Where a name is lost, attributes called like the fields of the pattern tell the same.
     """
     by_name = rule.pattern.key_of(group.path) if rule.pattern and group.path != "/" else None
     if (key := rule.checked(by_name)) is not None:
         return key, Proof.CHECKSUM if group.has_checked_name else Proof.NOTHING
-    if not rule.names:
+    if not rule.names or (rule.pattern is not None and group.path):
         return None
     cells = {}
     for name in rule.names:
