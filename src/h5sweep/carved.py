@@ -1,4 +1,4 @@
-"""A carved file, seen as groups with attributes and variables (`tasks`)."""
+"""A dataset of a carved file, read by its bytes: its values, and what vouches for them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from . import durable, quarantine
 from .adopt import is_up_to_date, merge_details
@@ -42,9 +41,6 @@ from .records import RecordFile
 from .skipping import Names, is_named, parse_names
 from .state import LOCK_SILENT_S
 from .units import count_text
-
-if TYPE_CHECKING:
-    pass
 
 Progress = Callable[[int, int], None]
 

@@ -85,7 +85,7 @@ class KeyedFile:
         return self.key_in(one)
 
     def key_in(self, group: Object) -> KeyRow | None:
-        """The key in the attributes of a group, or in single values in it; a pattern is of names."""
+        """The key in the attributes of a group, or in single values in it; not for a pattern."""
         if self.rule.pattern is not None:
             return None
         datasets = self.layout.by_group.get(group.path, {})
