@@ -94,11 +94,18 @@ class DataGaps:
         return (run[0], written) if first < written < min(end, run[1]) else run
 
     def _is_border(self, run: Run, first: int, end: int) -> bool:
-        """Whether only a few numbers, which may be zero, border on unused space."""
+        """Whether only a few numbers, which may be zero, border on unused space.
+
+        A dataset that is nothing but zeros is no more than that: it is judged by itself.
+        """
         if is_of_sectors(run, first, end):
             return False
         low, high = run[0] - self.start, run[1] - self.start
-        parts = (min(written, high) - max(at, low) for at, written in self._claims_from(low, high))
+        parts = (
+            min(written, high) - max(at, low)
+            for at, written in self._claims_from(low, high)
+            if at < low or written > high
+        )
         return sum(part for part in parts if part > 0) <= MOST_BORDER_BYTES
 
     def _claims_from(self, low: int, high: int) -> Iterator[tuple[int, int]]:
