@@ -105,7 +105,30 @@ def test_the_only_row_of_a_column_called_init_is_data(folder: Path) -> None:
         assert file["init"][:].tolist() == [0.5, 1.5, 2.5]
 
 
-@pytest.mark.parametrize("style", ["one", "groups", "rows"])
+@pytest.mark.parametrize("key", [None, "seed"])
+def test_a_mark_beside_the_first_row_of_columns_is_no_column(folder: Path, key: str | None) -> None:
+    """A worker that was killed after one row leaves columns as long as its mark."""
+    for number, rows in enumerate((3, 1)):
+        seeds = range(10 * number, 10 * number + rows)
+        write_rows(folder / f"w{number}.h5", seeds, init=np.array([0.0]))
+    with h5py.File(merged(folder, key=key)) as file:
+        assert file["seed"][:].tolist() == [0, 1, 2, 10] and "init" not in file
+
+
+@pytest.mark.parametrize("key", [None, "w{worker:d}"])
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_a_single_value_of_a_task_may_be_called_init(
+    folder: Path, key: str | None, shape: tuple[int, ...]
+) -> None:
+    """Where a file is a task, nothing tells a mark from a result, so it is merged."""
+    for number in range(2):
+        write(folder / f"w{number}.h5", init=np.full(shape, 0.25 + number), aep=1.5, x=np.ones(4))
+    with h5py.File(merged(folder, key=key)) as file:
+        found = file["init"][:] if key else [file[f"w{n}/init"][()] for n in range(2)]
+        assert np.ravel(found).tolist() == [0.25, 1.25]
+
+
+@pytest.mark.parametrize("style", ["groups", "rows"])
 @pytest.mark.parametrize("has_key", [False, True])
 def test_the_value_of_a_mark_is_in_the_audit_trail(folder: Path, style: str, has_key: bool) -> None:
     """A single `init` is no result; its value and attributes are kept, so that its file may go."""
@@ -114,8 +137,7 @@ def test_the_value_of_a_mark_is_in_the_audit_trail(folder: Path, style: str, has
         if style == "rows":
             write_rows(path, range(3 * number, 3 * number + 3), init=7 + number)
         else:
-            name = "aep" if style == "one" else f"w{number}__aep"
-            write(path, init=7 + number, **{name: 1.5})
+            write(path, init=7 + number, **{f"w{number}__aep": 1.5})
         with h5py.File(path, "a") as file:
             file["init"].attrs["host"] = "node1"
     key = {"rows": "seed"}.get(style, "w{worker:d}") if has_key else None
@@ -128,14 +150,15 @@ def test_the_value_of_a_mark_is_in_the_audit_trail(folder: Path, style: str, has
     assert {"w0.h5", "w1.h5"} <= set(removable)
 
 
-def test_salvage_and_merge_agree_about_marks(folder: Path) -> None:
-    """Neither takes a mark for a value."""
-    write(folder / "w0.h5", init=0, aep=1.5)
+@pytest.mark.parametrize("is_value", [False, True])
+def test_salvage_and_merge_agree_about_marks(folder: Path, is_value: bool) -> None:
+    """Neither takes a mark for a value; beside the values of a task both take it for one."""
+    write(folder / "w0.h5", init=0, **{"aep" if is_value else "w0__aep": 1.5})
     accept = {"accept": "unverified"}  # no other file says which values there should be
     found = salvage_files(folder, key="w{worker:d}", to=folder.parent / "records", **accept)
     assert [len(one.taken) for one in found.files] == [1]
     output = merged(folder, key="w{worker:d}")
-    assert "init" not in objects(output)
+    assert ("init" in objects(output)) is is_value
     merge_files([folder, folder.parent / "records"], output, key="w{worker:d}")
 
 

@@ -7,8 +7,9 @@ goes to the audit trail; what the user names stays in its file, which is never r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from .hdf5.datatypes import Class
 from .hdf5.tree import Object, Tree
@@ -44,16 +45,25 @@ def is_named(path: str, names: Names) -> bool:
     )
 
 
-def is_mark(
-    name: str, shape: Sequence[int] | None, lengths: Iterable[int | None], *, may_grow: bool
-) -> bool:
-    """Whether a dataset at the root is a mark, by its shape and the lengths of those beside it.
+class Beside(NamedTuple):
+    """A dataset at the root beside a mark."""
 
-    It has one element at most, and is not the only row of a table.
+    rows: int | None
+    may_grow: bool
+
+
+def is_mark(shape: Sequence[int] | None, beside: Sequence[Beside], *, has_groups: bool) -> bool:
+    """Whether an `init` at the root that cannot grow is a mark, by its shape and what is beside it.
+
+    It has one element at most, and the tasks are elsewhere: in groups, in columns that grow, or
+    there are none yet. Beside values of one task, or the only row of a table, it is one of them.
     """
-    if name != MARK or may_grow or math.prod(shape or ()) > 1:
+    if math.prod(shape or ()) > 1:
         return False
-    return not shape or set(lengths) != {shape[0]}
+    if has_groups or not beside or any(other.may_grow for other in beside):
+        return True
+    lengths = {other.rows for other in beside}
+    return len(beside) > 1 and len(lengths) == 1 and lengths.isdisjoint((None, 1))
 
 
 def is_mere_dimension(attributes: Mapping[str, object]) -> bool:
@@ -82,11 +92,14 @@ def without_skipped(tree: Tree, names: Names = frozenset()) -> tuple[Tree, Skipp
 
 def _is_mark(one: Object, tree: Tree) -> bool:
     dataset = one.dataset
-    if dataset is None or not (dataset.type.is_text or dataset.type.type in _PLAIN):
+    if dataset is None or dataset.may_grow:
         return False
-    beside = [d for path, d in tree.datasets if path.count("/") == 1 and d is not dataset]
-    lengths = [other.rows for other in beside]
-    return is_mark(MARK, dataset.space.dims, lengths, may_grow=dataset.may_grow)
+    if not (dataset.type.is_text or dataset.type.type in _PLAIN):
+        return False
+    at_root = [d for path, d in tree.datasets if path.count("/") == 1 and d is not dataset]
+    beside = [Beside(other.rows, other.may_grow) for other in at_root]
+    has_groups = len(at_root) + 1 < len(tree.datasets)
+    return is_mark(dataset.space.dims, beside, has_groups=has_groups)
 
 
 def _united(tree: Tree, kept: list[Object], names: Names) -> Tree:

@@ -30,7 +30,7 @@ from .file_view import (
 from .hdf5.errors import Unsupported
 from .key_rule import KeyRule
 from .plan import RESERVED_NAMES, Key
-from .skipping import Names, is_mark, is_named
+from .skipping import MARK, Beside, Names, is_mark, is_named
 from .values import free_name, naming_order, value_name
 
 MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
@@ -54,16 +54,22 @@ def guess_rule(groups: Sequence[Group], rule: KeyRule) -> KeyRule:
 def leave_out(groups: Sequence[Group], names: Names) -> list[Group]:
     """The groups that count, and in them the datasets that do; `skipping` says which."""
     kept = [group for group in groups if not is_named(group.path, names)]
+    has_groups = any(group.variables for group in kept if group.path != "/")
     for group in kept:
-        lengths = {n: v.shape[0] if v.shape else None for n, v in group.variables.items()}
-        for name, variable in list(group.variables.items()):
-            others = [length for other, length in lengths.items() if other != name]
-            is_plain = group.path == "/" and not variable.fields
-            if is_named(name, names) or (
-                is_plain and is_mark(name, variable.shape, others, may_grow=variable.may_grow)
-            ):
-                del group.variables[name]
+        for name in [name for name in group.variables if is_named(name, names)]:
+            del group.variables[name]
+        if group.path == "/" and _has_mark(group, has_groups=has_groups):
+            del group.variables[MARK]
     return kept
+
+
+def _has_mark(root: Group, *, has_groups: bool) -> bool:
+    mark = root.variables.get(MARK)
+    if mark is None or mark.fields or mark.may_grow:
+        return False
+    others = [variable for variable in root.variables.values() if variable is not mark]
+    beside = [Beside(v.shape[0] if v.shape else None, v.may_grow) for v in others]
+    return is_mark(mark.shape, beside, has_groups=has_groups)
 
 
 def show_compounds(groups: Sequence[Group], rule: KeyRule) -> list[Group]:
