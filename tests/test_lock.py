@@ -28,6 +28,24 @@ with holding(Path(sys.argv[1])):
     sys.stdin.read()
 """
 
+REFUSED = """
+import sys
+from pathlib import Path
+from h5sweep.errors import LockedError, StorageError, UsageError
+from h5sweep.folder import RunFolder
+from h5sweep.lock import holding_folder
+folder, gone = RunFolder(Path(sys.argv[1])), 0
+for _ in range(100):
+    try:
+        with holding_folder(folder):
+            for _ in range(20):
+                gone += not (folder.records_path.is_dir() and folder.lock_path.exists())
+            raise UsageError("refused")
+    except (UsageError, LockedError, StorageError):
+        pass
+print(gone)
+"""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -218,3 +236,11 @@ def test_a_process_forked_meanwhile_does_not_keep_the_lock(path: Path) -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_only_who_holds_the_lock_removes_a_run_folder(tmp_path: Path) -> None:
+    """Of commands that begin at once, a refused one never removes what another works in."""
+    command = [sys.executable, "-c", REFUSED, str(tmp_path / "out.h5")]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate()[0] for process in processes] == ["0\n"] * 3
+    assert [process.returncode for process in processes] == [0] * 3

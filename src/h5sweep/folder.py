@@ -18,8 +18,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,28 +111,20 @@ class RunFolder:
     def logs_path(self) -> Path:
         return self.path / "logs"
 
+    @property
+    def _readme_path(self) -> Path:
+        return self.path / _README_NAME
+
     def exists(self) -> bool:
         return self.path.is_dir()
 
-    @contextmanager
-    def created(self) -> Iterator[None]:
-        """Have the folder there; what a command made that is refused goes with the error."""
-        had_folder = self.exists()
-        self.create()
-        try:
-            yield
-        except BaseException:
-            if not had_folder:
-                self._remove_unused()
-            raise
-
-    def _remove_unused(self) -> None:
-        """Remove the folder if no process has begun anything in it."""
-        with suppress(OSError):  # such as that somebody else has, just now
+    def remove_unused(self) -> None:
+        """Remove the folder if no process has recorded anything in it; the lock must be held."""
+        with suppress(OSError):  # such as that a recorder has, just now
             self.logs_path.rmdir()
             self.records_path.rmdir()
             notes = (self.plan_path, self.sweep_path, self.merged_path, self.lock_path)
-            for path in (*notes, self.path / _README_NAME):
+            for path in (*notes, self._readme_path):
                 path.unlink(missing_ok=True)
             self.path.rmdir()
 
@@ -143,7 +134,8 @@ class RunFolder:
         for path in (self.path, self.records_path, self.logs_path):
             durable.make_folder(path)
         # Many processes may come here at once, and this file is for people only: the first writes.
-        with suppress(FileExistsError), (self.path / _README_NAME).open("x") as readme:
+        # A refused one may be removing it all.
+        with suppress(FileExistsError, FileNotFoundError), self._readme_path.open("x") as readme:
             readme.write(README.format(output=self.output.name))
 
     def require_place(self) -> None:

@@ -36,7 +36,7 @@ from .inputs import Input, Survey, Taken, xxh3_of
 from .join_columns import JoinedColumns
 from .join_duplicates import notes_on_rows
 from .join_groups import JoinedGroups
-from .lock import holding, holding_output
+from .lock import holding_folder, holding_output
 from .merge import merge_run
 from .merged_before import Addition, plan_addition
 from .merged_file import mark_as_merged
@@ -234,8 +234,7 @@ class _FilesMerge:
         recorded = sum(path.stat().st_size for path in folder.record_paths())
         durable.require_space(self.output, 2 * sum(one.size_bytes for one in good) - recorded)
         with (
-            folder.created(),
-            holding(folder.lock_path, tell=self.tell),
+            holding_folder(folder, tell=self.tell),
             self._without_foreign_output(),
             _folder_apart(folder) as apart,
         ):

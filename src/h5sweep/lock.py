@@ -49,6 +49,26 @@ def holding(
 
 
 @contextmanager
+def holding_folder(
+    folder: RunFolder, *, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
+    """Have a run folder there and hold its lock; one that a refused command made goes with it.
+
+    Only who has the lock may remove the folder: another command may be at work in it by now.
+    """
+    had_folder = folder.exists()
+    folder.create()
+    with holding(folder.lock_path, tell=tell):
+        folder.create()  # if a refused command has just removed it
+        try:
+            yield
+        except BaseException:
+            if not had_folder:
+                folder.remove_unused()
+            raise
+
+
+@contextmanager
 def holding_output(
     folder: RunFolder, *, tell: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:

@@ -20,7 +20,7 @@ from .declare import declare_sweep, require_own_folder
 from .errors import InterruptedRunError, StorageError
 from .folder import RunFolder
 from .launch import LaunchOrder
-from .lock import holding
+from .lock import holding_folder
 from .member import Current
 from .merge import MergeReport, merge_run
 from .pace import Moment, RunningTask
@@ -101,8 +101,7 @@ def run_sweep(
     order = LaunchOrder(str(folder.output.absolute()), reference, _threads_each(settings))
     with (
         _naming_next_step(),
-        folder.created(),
-        holding(folder.lock_path, tell=display.say),
+        holding_folder(folder, tell=display.say),
         Pool(order, settings) as pool,
     ):
         if not folder.plan_path.exists() and not folder.output.exists():
