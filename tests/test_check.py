@@ -585,3 +585,20 @@ def test_expect_counts_what_a_run_folder_holds(terminal: Terminal, study: Any) -
     words = ("check", "layouts.h5.run", "--expect", path)
     found = json.loads(terminal.run(*words, "--json").stdout)["expected"]
     assert (found["tasks"], found["done"], found["missing"]) == (12, 3, 9)
+
+
+def test_an_edited_output_gets_one_advice_that_works(terminal: Terminal) -> None:
+    """What check says of an output whose row was changed is to merge it again, and nothing else."""
+    code = (
+        "import h5sweep\n\n\n@h5sweep.sweep(seed=range(4))\ndef f(seed):\n    return {'aep': 1.0}\n"
+    )
+    terminal.write("study.py", code)
+    terminal.run("run", "study.py", "-o", "out.h5")
+    with h5py.File(terminal.folder / "out.h5", "r+") as file:
+        file["aep"][2] = 99.0
+    said = terminal.run("check", "out.h5", check=3).stdout
+    assert [line for line in said.splitlines() if "next:" in line] == [
+        "  = next: h5sweep merge makes the output again from its run folder"
+    ]
+    terminal.run("merge", "out.h5")
+    terminal.run("check", "out.h5")

@@ -420,6 +420,40 @@ def test_a_file_that_could_not_be_read_was_not_merged(joined: Path) -> None:
     assert secret in [item.path for item in find_removable(joined).removable]
 
 
+def test_a_file_with_a_bad_chunk_is_not_said_to_be_readable(terminal: Terminal) -> None:
+    """check, merge and clean name the same damage, though only the data of the file have it."""
+    for number in range(2):
+        with h5py.File(terminal.folder / f"w{number}.h5", "w") as file:
+            for seed in range(4):
+                values = np.arange(50.0) * (seed + 1)
+                file.create_dataset(f"farm{number}_s{seed}/aep", data=values, compression="gzip")
+    with h5py.File(terminal.folder / "w1.h5") as file:
+        chunk = file["farm1_s2/aep"].id.get_chunk_info(0)
+    with open(terminal.folder / "w1.h5", "r+b") as raw:
+        raw.seek(chunk.byte_offset + chunk.size - 1)
+        last = raw.read(1)
+        raw.seek(-1, os.SEEK_CUR)
+        raw.write(bytes([last[0] ^ 255]))
+    bad = "a chunk that cannot be inflated (incorrect data check)"
+    checked = terminal.run("check", "w0.h5", "w1.h5", "--json", check=3)
+    assert bad in json.loads(checked.stdout)["files"][1]["findings"][0]["message"]
+    merged = terminal.run("merge", "w0.h5", "w1.h5", "-o", "out.h5", "--on-damaged", "skip")
+    assert bad in merged.stderr
+    report = find_removable(terminal.folder / "out.h5")
+    assert report.kept == (), "it cannot be merged again"
+    (refused,) = report.refused
+    assert bad in refused.why
+    text = terminal.run("clean", "out.h5")
+    assert "1 file safe to remove" in text.stdout and "--yes moves it to quarantine" in text.stderr
+    words = ("merge", "w0.h5", "w1.h5", "-o", "rows.h5", "--on-damaged", "salvage")
+    terminal.run(*words, "--key", "farm{farm_id:d}_s{seed:d}")
+    (refused,) = find_removable(terminal.folder / "rows.h5").refused
+    assert refused.why.startswith("3 tasks merged from it by salvage; damaged: D303 ")
+    assert refused.why.endswith(bad)
+    terminal.run("clean", "out.h5", "--also", "w1.h5", "--yes")
+    assert not (terminal.folder / "w1.h5").exists()
+
+
 def test_a_file_that_was_salvaged_is_not_called_not_merged(terminal: Terminal) -> None:
     """Clean says how many tasks of a damaged file are in the output, and moves it only by name."""
     for number in range(2):

@@ -177,7 +177,7 @@ def test_ints_among_floats_are_floats() -> None:
 
 def test_an_int_that_no_float_equals_is_refused_among_floats() -> None:
     """Two keys never become one by rounding."""
-    with pytest.raises(UsageError, match="no exact float"):
+    with pytest.raises(UsageError, match="not exact as a float"):
         plan_product({"x": [2**53 + 1, 0.5]})
 
 

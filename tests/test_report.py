@@ -151,6 +151,16 @@ def record_hung_task(folder: RunFolder, now: float) -> None:
     writer.append(Kind.RAISED, 1, error, finished_at=now - 480)
 
 
+def test_nothing_waits_where_no_run_goes_on(tmp_path: Path) -> None:
+    """Tasks wait while a run is going on; afterwards they were not run."""
+    folder = RunFolder(tmp_path / "out.h5")
+    folder.create()
+    state = read_state(folder, PLAN)
+    assert "  4 not run" in status_text(status_of(state, "out.h5", False)).splitlines()
+    going_on = status_of(state, "out.h5", False, run=Run(True, this_process(), time.time()))
+    assert "  4 waiting" in status_text(going_on).splitlines()
+
+
 def test_a_hung_task_is_named_from_another_terminal(tmp_path: Path) -> None:
     """status says since when it runs, what is usual, the rate of this run, and no time left."""
     folder, now = RunFolder(tmp_path / "out.h5"), time.time()

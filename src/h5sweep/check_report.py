@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from .contents import Contents
-from .findings import NOT_CLOSED_CODES, Finding, State, against_merging, unmergeable_text
+from .findings import KEEP, NOT_CLOSED_CODES, Finding, State, against_merging, unmergeable_text
 from .keys import Comparison
 from .plan import plain_value
 from .units import count_text, printable, size_text
@@ -244,14 +244,15 @@ def _closing_lines(report: CheckReport) -> Iterator[str]:
         files = count_text(len(report.unread), "file")
         size = size_text(sum(file.size_bytes for file in report.unread))
         yield f"the data of {files} ({size}) were not read: --deep reads them"
+    damaged = [file for file in report.files if file.state is State.DAMAGED]
     if report.exit_code and report.depth is Depth.QUICK:
         yield "next: the same without --quick says what is inside"
-    elif any(f.state is State.DAMAGED and not f.is_mergeable for f in report.files):
+    elif any(KEEP in found.next for f in damaged if not f.is_mergeable for found in f.findings):
         yield "next: h5sweep salvage with the same paths says what can be got out of them"
-    elif totals["damaged"]:
+    elif any(f.is_mergeable for f in damaged):
         skip = " --on-damaged skip" if bad else ""
         yield f"next: h5sweep merge with the same paths and -o OUTPUT{skip}"
-    elif report.exit_code and report.comparison is None:
+    elif report.exit_code and report.comparison is None and not damaged:
         yield "next: --expect study.py, or a CSV of keys, says which tasks are missing"
     elif totals["live"]:
         yield "next: the same command again when their writers have ended"

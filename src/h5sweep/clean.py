@@ -356,7 +356,7 @@ class _Finder:
 
     def _look_at_refused(self, path: Path, one: Refused, status: os.stat_result) -> None:
         """A file that was not merged, as it is now: it may have been mended, or written on."""
-        found = self._prover.look_at(path)
+        found = self._prover.read_all(path)
         if found.is_readable:
             why = f"it was not merged ({one.why}) and can be read now: merge again"
             self.kept.append(Kept(path, why))
@@ -374,14 +374,15 @@ class _Finder:
             self.kept.append(Kept(path, objection))
             return
         found = self._prover.look_at(path)
-        if not found.is_readable and found.state is not State.LIVE:
-            was = f"{count_text(one.tasks, 'task')} merged from it by salvage"
-            self._add_refused(path, was, found, status)
-            return
         why = f"all its results were read back from the output ({entry.way})"
         item = _item(path, status, xxh3, Reason.WORKER_FILE, why)
         item = replace(item, way=entry.way, key=entry.key, rows=dict(one.rows))
-        self._add(item, self._prover.worker_objection(item, found))
+        objection = self._prover.worker_objection(item, found)
+        if found.is_readable or found.state is State.LIVE:
+            self._add(item, objection)
+        else:
+            was = f"{count_text(one.tasks, 'task')} merged from it by salvage"
+            self._add_refused(path, was, found, status)
 
     def _add_refused(self, path: Path, was: str, found: Input, status: os.stat_result) -> None:
         reasons = "; ".join(f"{f.code} {f.message}" for f in found.reasons)

@@ -16,6 +16,7 @@ from .output import OutputReader
 from .plan import Plan
 from .proof import RecordProof
 from .quarantine import Item, Reason, file_xxh3
+from .reading import DamagedFileError
 from .records import FAILURES, KIND, RecordFile, Scan
 
 if TYPE_CHECKING:
@@ -54,6 +55,16 @@ class Prover:
     def look_at(self, path: Path) -> Input:
         return self._survey.look_at(path, self.written)
 
+    def read_all(self, path: Path) -> Input:
+        """The same after reading its data too, as `check` does: its structure may be all right."""
+        from .check import check_files
+
+        found = self.look_at(path)
+        if found.is_readable:
+            (report,) = check_files(path, depth="deep").files
+            found.findings = report.findings
+        return found
+
     def record_objection(self, path: Path) -> str:
         """The same for a record file of the run folder, whose checksum is known."""
         try:
@@ -73,6 +84,9 @@ class Prover:
         """The same for a worker file, whose checksum is known, by the way it was merged."""
         try:
             return self._worker_objection(item, one)
+        except DamagedFileError:
+            one.findings = self.read_all(one.path).findings
+            return "not all that is in it can be read"
         except Exception as error:  # whatever goes wrong with a proof, there is none: it is kept
             return f"it could not be proven ({type(error).__name__}: {error})"
 

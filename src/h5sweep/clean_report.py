@@ -22,7 +22,7 @@ def clean_text(report: CleanReport, *, show_all: bool = False) -> str:
     lines = [f"note: {note}" for note in report.notes]
     if report.removable:
         count, size = _count_and_size(report.removable)
-        lines.append(f"{count} safe to remove, {size}: all in it was read back from the output")
+        lines.append(f"{count} safe to remove, {size}: all results were read back from the output")
         lines += _shown([_item_text(item) for item in report.removable], most)
     else:
         lines.append("nothing is safe to remove")
@@ -51,7 +51,8 @@ def next_text(report: CleanReport) -> str:
     """The command that comes next."""
     output = report.output
     if report.removable or report.is_unfinished:
-        return f"nothing was changed; next: h5sweep clean {output} --yes moves it to quarantine"
+        them = "it" if len(report.removable) == 1 else "them"
+        return f"nothing was changed; next: h5sweep clean {output} --yes moves {them} to quarantine"
     if report.quarantines:
         name = report.quarantines[0].name
         return f"next: h5sweep clean {output} --purge {name}, or --restore {name}"

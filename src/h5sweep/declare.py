@@ -126,10 +126,9 @@ def _changes(
     if stored is not None and len(plan) > len(stored):
         yield f"the sweep has grown by {count_text(len(plan) - len(stored), 'task')}"
     if dropped := sum(last - first + 1 for first, last in declared.without):
-        yield (
-            f"{count_text(dropped, 'task')} of earlier runs no longer declared; results "
-            "stay, nothing of it is run"
-        )
+        are = "is" if dropped == 1 else "are"
+        tasks = count_text(dropped, "task")
+        yield f"{tasks} of earlier runs {are} no longer declared; results stay, none is run"
     if sweep.get("source_sha256") not in (None, _source_digest(declaration)):
         yield (
             f"{declaration.name} is not the code it was in earlier runs; their results are kept "

@@ -6,7 +6,7 @@ read the joined one. What is on disk for each column:
     no input is packed      contiguous, and of fixed size: fastest to read, and written by `pwrite`
     all are packed alike    the chunks as they are, resizable if those of the inputs are; the length
                             of every input but the last must be a multiple of the chunk's
-    packed in other ways    unpacked, and packed anew as in the first input that is packed
+    packed in other ways    unpacked, and packed again as in the first input that is packed
     of any length           texts and sequences are read from the heaps of the inputs and written
                             by the HDF5 library
 

@@ -64,7 +64,7 @@ class Mode(Enum):
 
     BYTES = "as they are, one after the other"  # contiguous; converted where types differ
     CHUNKS = "chunk by chunk, as they are compressed"
-    RECODED = "unpacked and packed anew"
+    RECODED = "unpacked and packed again"
     OBJECTS = "texts or sequences of any length"
 
 
@@ -191,6 +191,8 @@ class Schema:
         self._find_tables()
         self._leave_held_rows()
         self.tables = self._unite_tables()
+        if recoded := [column.path for column in self.columns if column.mode is Mode.RECODED]:
+            self.notes.append(f"{Mode.RECODED.value}: {', '.join(recoded)}")
         self.scales = self._unite_scales()
         self.axes = self._unite_axes()
         self._owners: dict[tuple[str, str], Structure] = {}  # of attributes, by object and name
@@ -368,8 +370,6 @@ class Schema:
             are_whole = not any(s.tables[table.name].first for s, _ in parts)
             same = is_everywhere and are_alike and is_aligned and are_whole
             column.mode = Mode.CHUNKS if same else Mode.RECODED
-            if not same:
-                self.notes.append(f"{column.path} was unpacked and packed anew")
 
     # Axes ----------------------------------------------------------------------------------------
 

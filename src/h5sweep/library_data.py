@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from .h5 import h5py
-from .hdf5.data import fate_of_chunk
+from .hdf5.data import fate_of_chunk, prove_filtered
+from .hdf5.errors import Damaged, Unsupported
+from .hdf5.messages import Filter
 
 STEP_BYTES = 8 << 20
 MOST_CHUNK_BYTES = 256 << 20
@@ -143,8 +145,17 @@ class _Chunks:
         data = self._raw(base + chunk.byte_offset, self.chunk_bytes + (1 << 16))
         sizes = chunk.size, self.chunk_bytes
         kind = fate_of_chunk(data, self.filters, chunk.filter_mask, sizes)
-        found = {"address": chunk.byte_offset, "size": chunk.size, "why": str(error)}
-        return {**found, "kind": kind}
+        why = self._own_words(data[: chunk.size], chunk.filter_mask) or str(error)
+        return {"address": chunk.byte_offset, "size": chunk.size, "why": why, "kind": kind}
+
+    def _own_words(self, data: bytes, mask: int) -> str:
+        """What our own reader says of a chunk, so that `check` and a merge say the same."""
+        steps = [Filter(number, is_optional=False) for number in self.filters]
+        try:
+            prove_filtered(steps, data, mask, self.dataset.dtype.itemsize, self.chunk_bytes)
+        except (Damaged, Unsupported) as error:
+            return str(error) if isinstance(error, Damaged) else ""
+        return ""
 
     def _raw(self, offset: int, size: int) -> bytes:
         descriptor = os.open(self.path, os.O_RDONLY)

@@ -322,7 +322,7 @@ def check_names(names: Iterable[object]) -> None:
     seen: set[object] = set()
     for name in names:
         if not isinstance(name, str) or not name.isidentifier():
-            raise UsageError(f"{name!r} is no name for a parameter: use an identifier")
+            raise UsageError(f"{name!r} cannot name a parameter: use an identifier")
         if name in RESERVED_NAMES:
             raise UsageError(f"{name!r} is a column that every output has: rename the parameter")
         if name in seen:
@@ -372,7 +372,9 @@ def _checked_column(name: str, values: list[object]) -> tuple[str, list[Value]]:
 
 def _exact_float(name: str, value: Value) -> float:
     if float(value) != value:
-        raise UsageError(f"{name}={value} is no exact float, and other values of {name} are floats")
+        raise UsageError(
+            f"{name}={value} is not exact as a float, and other values of {name} are floats"
+        )
     return float(value)
 
 
@@ -400,7 +402,7 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[object]]]:
     except OSError as error:
         raise UsageError(f"cannot read the tasks from {path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} is no CSV in UTF-8: {error}") from error
+        raise UsageError(f"{path} is not a CSV in UTF-8: {error}") from error
     if not lines:
         return [], []
     (_, head), *rows = lines

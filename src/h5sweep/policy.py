@@ -39,7 +39,7 @@ class Threshold:
         """`20` files, or `5%` of them."""
         match = _THRESHOLD.fullmatch(text.strip())
         if match is None or (match[2] and int(match[1]) > 100):
-            raise UsageError(f"{text!r} is no threshold: write a number of files, or 5%")
+            raise UsageError(f"{text!r} is not a threshold: write a number of files, or 5%")
         return cls(int(match[1]), bool(match[2]))
 
     def allows(self, bad: int, total: int) -> bool:

@@ -76,8 +76,8 @@ class FileSalvage:
     @property
     def state(self) -> str:
         """What happened to it, in a few words."""
-        lost = "damaged" if self.is_damaged else SOUND if self.is_complete else "not all readable"
-        return self.what or lost
+        sound = SOUND if self.is_complete else "not all of it was taken"
+        return self.what or ("damaged" if self.is_damaged else sound)
 
     @property
     def is_alone(self) -> bool:

@@ -99,7 +99,7 @@ class ResultEncoder:
 
     def _check_name(self, name: object) -> None:
         if not isinstance(name, str) or not name.isidentifier():
-            raise UnsupportedValueError(f"{name!r} is no name for a result: use an identifier")
+            raise UnsupportedValueError(f"{name!r} cannot name a result: use an identifier")
         if name in self._taken_names:
             raise UnsupportedValueError(
                 f"the result {name!r} has the name of a key or of a column that every output has; "

@@ -118,16 +118,22 @@ def read_chunk(file: Hdf5File, dataset: Dataset, chunk: Chunk) -> bytes:
 def prove_chunk(dataset: Dataset, data: Bytes, mask: int) -> None:
     """Raise Damaged unless these bytes are a chunk that can be read; Unsupported if that cannot be
     known, because of its filters. Little memory is needed, whatever size the chunk has."""
-    size = chunk_bytes(dataset)
-    steps = [s for place, s in enumerate(dataset.filters) if not mask >> place & 1]
+    prove_filtered(dataset.filters, data, mask, dataset.type.size, chunk_bytes(dataset))
+
+
+def prove_filtered(
+    filters: Sequence[Filter], data: Bytes, mask: int, element_bytes: int, size: int
+) -> None:
+    """The same of a chunk of which this much is known; `size` is how long it is unpacked."""
+    steps = [s for place, s in enumerate(filters) if not mask >> place & 1]
     while steps and steps[0].number == SHUFFLE:
         del steps[0]  # bytes in another order: nothing can be wrong with that
     for step in reversed(steps[1:]):
-        data = undo_filter(step, data, dataset.type.size, size)
+        data = undo_filter(step, data, element_bytes, size)
     if steps and steps[0].number == DEFLATE:
         found = _inflated_size(data, size)
     else:
-        found = len(undo_filter(steps[0], data, dataset.type.size, size) if steps else data)
+        found = len(undo_filter(steps[0], data, element_bytes, size) if steps else data)
     _require_size(found, size)
 
 
