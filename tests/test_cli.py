@@ -796,3 +796,21 @@ def test_python_m_is_the_command(terminal: Terminal) -> None:
     script = Path(sys.executable).with_name("h5sweep")
     done = subprocess.run([script, "--version"], capture_output=True, text=True)
     assert done.stdout == terminal.run("--version").stdout
+
+
+def test_a_study_is_never_taken_for_an_output(terminal: Terminal) -> None:
+    """Nobody is told to move the study away, and no run folder is made for it."""
+    code = (
+        "import h5sweep\n\n\n@h5sweep.sweep(seed=range(2))\ndef f(seed):\n    return {'aep': 1.0}\n"
+    )
+    study = terminal.write("study.py", code)
+    said = terminal.run("run", "study.py", "-o", "study.py", check=2).stderr
+    assert "study.py is a study: name an output" in said
+    assert list(terminal.folder.iterdir()) == [study]
+
+
+def test_a_folder_without_files_has_nothing_to_salvage(terminal: Terminal) -> None:
+    """Salvage says so, as merge does, rather than to run the tasks of no files again."""
+    (terminal.folder / "none").mkdir()
+    for words in (("salvage", "none"), ("merge", "none", "-o", "out.h5")):
+        assert f"there is nothing to {words[0]} in none" in terminal.run(*words, check=2).stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -879,3 +880,42 @@ def test_what_is_intact_in_damaged_files_can_be_merged_too(terminal: Terminal, n
     safe, _, left = terminal.run("clean", "out.h5").stdout.partition("not merged")
     assert "worker_1.h5" in safe
     assert "worker_2.h5" in left
+
+
+def test_a_merge_that_stops_names_what_check_names(terminal: Terminal) -> None:
+    """All files that cannot be merged are named at once, bad data too, and the advice works."""
+    for number in range(3):
+        with h5py.File(terminal.folder / f"w{number}.h5", "w") as file:
+            values = np.arange(50.0) + number
+            file.create_dataset(f"farm{number}/aep", data=values, compression="gzip")
+            chunk = file[f"farm{number}/aep"].id.get_chunk_info(0)
+    with open(terminal.folder / "w2.h5", "r+b") as raw:
+        raw.seek(chunk.byte_offset + chunk.size - 1)
+        last = raw.read(1)
+        raw.seek(-1, os.SEEK_CUR)
+        raw.write(bytes([last[0] ^ 255]))
+    (terminal.folder / "w3.h5").touch()
+    merge = ("merge", "w0.h5", "w1.h5", "w2.h5", "w3.h5", "-o", "out.h5")
+    said = terminal.run(*merge, check=3).stderr
+    assert "2 of 4 files cannot be merged" in said and "w2.h5  D303" in said
+    assert "2 of 4 files cannot be merged" in terminal.run("check", ".", check=3).stdout
+    terminal.run(*merge, "--on-damaged", "skip")
+    terminal.run(*merge[:-1], "b.h5", "--on-damaged", "salvage", "--key", "farm{farm_id:d}")
+
+
+def test_a_merge_advises_only_what_helps(terminal: Terminal) -> None:
+    """Nothing is salvaged from an empty file, and where all files are bad there are no others."""
+    with h5py.File(terminal.folder / "good.h5", "w") as file:
+        file["farm1/aep"] = np.arange(500.0)
+    shutil.copy(terminal.folder / "good.h5", terminal.folder / "bad.h5")
+    os.truncate(terminal.folder / "bad.h5", 3000)
+    (terminal.folder / "empty.h5").touch()
+
+    def advice(*names: str) -> str:
+        said = terminal.run("merge", *names, "-o", "out.h5", check=3).stderr
+        return said.partition("next: ")[2]
+
+    assert advice("empty.h5") == "nothing can be got out of these: run their tasks again\n"
+    assert "salvage" not in advice("good.h5", "empty.h5")
+    assert "skip" not in advice("bad.h5", "empty.h5")
+    assert "skip" in advice("good.h5", "bad.h5") and "salvage" in advice("good.h5", "bad.h5")

@@ -42,16 +42,17 @@ class MetDamage:
         known.append(error.finding)
         return True
 
-    def judge(self, survey: Survey, inputs: Sequence[Input]) -> None:
+    def judge(self, survey: Survey, inputs: Sequence[Input], *, is_last: bool) -> None:
         """Add to the findings of inputs what was met, and begin to ask the library about the rest.
 
-        Once any damage was met, data are read and the answers waited for, so that all damaged
-        inputs are named at once.
+        Once any damage was met, or the merge stops here (`is_last`), data are read and the answers
+        waited for, so that all damaged inputs are named at once.
         """
-        if self._known:
-            self._ask(inputs)
+        reads = is_last or bool(self._known)
+        self._ask(inputs)
+        if reads:
             self._take_answers()
-        for one in inputs if self._known else ():
+        for one in inputs if reads else ():
             found: list[Finding] = []
             if one.is_readable and one.contents and one.contents.has_packed:
                 with survey.opened(one) as layout:
@@ -61,8 +62,6 @@ class MetDamage:
             if one.is_readable and one.is_suspect and one.contents and one.contents.has_unproven:
                 with survey.opened(one) as layout:
                     _add(one, list(_read_unclosed(layout.tree)))
-        if not self._known:
-            self._ask(inputs)
 
     def _ask(self, inputs: Sequence[Input]) -> None:
         """Ask about every structure once; about data only if our own reader cannot unpack them."""

@@ -139,7 +139,9 @@ class RunFolder:
             readme.write(README.format(output=self.output.name))
 
     def require_place(self) -> None:
-        """Raise UsageError if there is no folder for the output: its name may be misspelt."""
+        """Raise UsageError if the output cannot be there: its name may be misspelt."""
+        if self.output.suffix == ".py":
+            raise UsageError(f"{self.output} is a study: name an output, such as layouts.h5")
         place = self.output.parent
         if not place.is_dir():
             raise UsageError(

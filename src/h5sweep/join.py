@@ -41,7 +41,7 @@ from .merge import merge_run
 from .merged_before import Addition, plan_addition
 from .merged_file import mark_as_merged
 from .places import absolute
-from .policy import OnDamaged, Policy, notes_on, separate
+from .policy import OnDamaged, Policy, notes_on, separate, will_stop
 from .reading import DamagedFileError
 from .siblings import Family
 from .taken_rows import TakenRows
@@ -115,7 +115,7 @@ class _FilesMerge:
         self.notes += _notes_on_links(self.survey.linked_folders, self.paths)
         if not inputs:
             raise UsageError(f"there is nothing to merge in {_names(self.paths)}")
-        self.damage.judge(self.survey, inputs)
+        self.damage.judge(self.survey, inputs, is_last=will_stop(inputs, self.policy))
         good, self.refused = separate(inputs, self.policy)
         self.notes += notes_on(good)
         wants_salvage = bool(self.refused) and self.policy.on_damaged is OnDamaged.SALVAGE
@@ -305,7 +305,7 @@ class _FilesMerge:
     def _reason_to_keep_for_sweep(self) -> str | None:
         if not self.output.exists() or self.survey.look_at(self.output).style is Style.OUTPUT:
             return None
-        return "is there and is no output of a sweep"
+        return "is there and has no rows of tasks, which --key makes"
 
     @property
     def _is_named(self) -> bool:

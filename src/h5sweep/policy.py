@@ -9,13 +9,10 @@ from enum import StrEnum
 from itertools import compress
 
 from .errors import DamagedError, UsageError
-from .findings import NOT_CLOSED_CODES, unmergeable_text
+from .findings import NOT_CLOSED_CODES, State, unmergeable_text
 from .inputs import Input, OnConflict
 from .skipping import Names
 
-_ADVICE = """\
-the same with --on-damaged skip merges the others;
-      with --on-damaged salvage and --key also what is intact in these"""
 _THRESHOLD = re.compile(r"(\d+)(%?)")
 
 
@@ -82,11 +79,16 @@ def separate(inputs: Sequence[Input], policy: Policy) -> tuple[list[Input], list
     for one in inputs:
         (good if one.is_readable else bad).append(one)
     if bad and policy.on_damaged is OnDamaged.STOP:
-        raise _refusal(bad, len(inputs), _ADVICE)
+        raise _refusal(bad, len(inputs), _advice(bad, bool(good)))
     if policy.max_damaged is not None and not policy.max_damaged.allows(len(bad), len(inputs)):
         limit = f"these are more than --max-damaged {policy.max_damaged}"
         raise _refusal(bad, len(inputs), f"{limit}: raise it to merge the others")
     return good, bad
+
+
+def will_stop(inputs: Sequence[Input], policy: Policy) -> bool:
+    """Whether what is known of the inputs is enough to stop the merge."""
+    return policy.on_damaged is OnDamaged.STOP and not all(one.is_readable for one in inputs)
 
 
 def notes_on(inputs: Sequence[Input]) -> list[str]:
@@ -106,6 +108,16 @@ def _refusal(bad: Sequence[Input], total: int, advice: str) -> DamagedError:
     lines = [f"  {line_about(one)}" for one in bad]
     head = f"{unmergeable_text(len(bad), total)}; nothing was written"
     return DamagedError("\n".join([head, *lines, f"next: {advice}"]))
+
+
+def _advice(bad: Sequence[Input], has_good: bool) -> str:
+    """What to do about files that stop a merge; nothing is in a file that is empty or no HDF5."""
+    skip = "the same with --on-damaged skip merges the others" if has_good else ""
+    if not any(one.state is State.DAMAGED for one in bad):
+        return skip or "nothing can be got out of these: run their tasks again"
+    if skip:
+        return f"{skip};\n      with --on-damaged salvage and --key also what is intact in these"
+    return "the same with --on-damaged salvage and --key merges what is intact in these"
 
 
 def line_about(one: Input) -> str:

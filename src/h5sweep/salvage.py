@@ -83,8 +83,10 @@ def salvage_files(
         expected = _plan_of(folder)
     target = folder.records_path if folder is not None else None if to is None else Path(to)
     rule = KeyRule.parse(key, expected)
-    paths = [paths] if isinstance(paths, str | os.PathLike) else paths
+    paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     places = [p for p in find_places(paths) if p.claims_hdf5 or p.path.endswith(RECORDS_SUFFIX)]
+    if not places:
+        raise UsageError(f"there is nothing to salvage in {', '.join(map(str, paths))}")
     limits = Limits(timeout_s, memory_bytes)
     with SecondReader(limits) as library:
         job = _Job(rule, Label(accept), library if use_library else None, limits, nameless, skip)
