@@ -18,7 +18,9 @@ from conftest import Terminal
 from h5sweep import check
 from h5sweep.check import check_files
 from h5sweep.check_report import report_text
+from h5sweep.damage import MetDamage
 from h5sweep.findings import unmergeable_text
+from h5sweep.inputs import Survey
 from h5sweep.units import count_text
 
 KEYS = {"groups": "farm{farm_id:d}_s{seed:d}"}
@@ -312,3 +314,23 @@ def test_what_the_library_refuses_is_damaged_for_check_and_merge(
     assert unmergeable_text(many, many + 1) in done.stdout
     done = terminal.run(*words, "--on-damaged", "skip")
     assert done.stderr.count("left out: damaged") == many
+
+
+# Asking the HDF5 library --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("are_alike", [True, False])
+def test_a_merge_gives_the_library_time_for_many_groups(tmp_path: Path, are_alike: bool) -> None:
+    """Of groups that are alike it looks at one; for others it may take longer, as in a check."""
+    count = 300
+    with h5py.File(tmp_path / "w0.h5", "w") as file:
+        for seed in range(count):
+            file[f"s{seed}/aep"] = np.ones(3 if are_alike else 3 + seed)
+    survey = Survey()
+    inputs = survey.look_at_all([tmp_path])
+    with MetDamage() as damage:
+        damage.judge(survey, inputs)
+        ((request, answer),) = damage._library.answers(wait=True)
+    assert request.objects >= 2 * count
+    assert answer.said["errors"] == []
+    assert answer.said["objects"] == (2 if are_alike else 2 * count)

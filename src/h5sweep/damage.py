@@ -72,7 +72,8 @@ class MetDamage:
         for some in alike.values():
             first = some[0]
             what = "deep" if first.contents and first.contents.has_unproven else "structure"
-            self._library.ask(Request(some, first.name, what, first.size_bytes))
+            objects, only = _count_objects(first), _one_of_each(first)
+            self._library.ask(Request(some, first.name, what, first.size_bytes, objects, only))
 
     def require_none_by_library(self) -> None:
         """Wait for the library; DamagedFileError if it refuses an input, or dies of one."""
@@ -100,6 +101,33 @@ def _structure_of(one: Input) -> Hashable:
     if one.alike is not None:
         return frozenset(id(groups.example) for groups in one.alike.sets)
     return one.name if one.family is None else id(one.family)
+
+
+def _count_objects(one: Input) -> int:
+    """About how many objects an input has; the library takes its time for each."""
+    contents = one.contents
+    if contents is None:
+        return 0
+    return contents.datasets + ((contents.tasks or 0) if contents.style is Style.GROUPS else 0)
+
+
+def _one_of_each(one: Input) -> dict[str, list[str]]:
+    """Of groups that hold some that are alike, what the library has to look at: one of each kind.
+
+    Our own reader has compared the others with that, and many thousands would take it minutes.
+    """
+    if one.alike is None:
+        return {}
+    sets, rest = one.alike.sets, one.alike.tree.objects
+    only: dict[str, list[str]] = {_above(path): [] for some in sets for path in some.paths}
+    for path in (*(found.path for found in rest), *(some.paths[0] for some in sets)):
+        if _above(path) in only:
+            only[_above(path)].append(path.rpartition("/")[2])
+    return only
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
 
 
 def _read_unclosed(tree: Tree) -> Iterator[Finding]:

@@ -153,9 +153,9 @@ class _FilesMerge:
                 taken = _united([part.write(temporary, steps.next()) for part in parts])
                 mark_as_merged(temporary, audit_path(self.output).name, addition.holds(taken))
                 with durable.syncing(temporary):
+                    self.damage.require_none_by_library()  # or what it wrote would be blamed
                     for part in parts:
                         part.verify(temporary, steps.next())
-                    self.damage.require_none_by_library()
                     listing = taken.listing() if isinstance(taken, TakenRows) else list_taken(taken)
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +41,7 @@ class Request:
     what: str  # which of the child's inspections
     size_bytes: int = 0
     objects: int = 0
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)  # as in `inspect_structure`
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,8 @@ class _Child:
             self._timeout_s += SECONDS_PER_MB * request.size_bytes / 1e6
         start_s = 0.0 if self._has_started else START_S
         self.deadline = time.monotonic() + self._timeout_s + start_s
-        line = json.dumps({"path": request.path, "what": request.what}) + "\n"
+        about = {"path": request.path, "what": request.what}
+        line = json.dumps({**about, "only": request.only} if request.only else about) + "\n"
         with suppress(OSError):  # if it is dead, reading will say so, and how
             self._input.write(line.encode())
             self._input.flush()

@@ -1,6 +1,7 @@
 """The child process: opens files with the HDF5 library and says what happens, a line a file.
 
-    stdin    {"path": …, "what": "structure" | "deep" | "records…" | "plan" | "output-…"}
+    stdin    {"path": …, "what": "structure" | "deep" | "records…" | "plan" | "output-…"}, and of
+             a structure {"only": {group: [name, …]}}
     stdout   {"errors": [[place, message], …], "chunks": […], …}
 
 The kernel refuses it any write to a file, and more memory than it was given. It dies with its
@@ -14,7 +15,7 @@ import json
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,8 @@ def main() -> None:
     sys.stdout.flush()
     for line in sys.stdin:
         request = json.loads(line)
-        answer = _INSPECTORS[request["what"]](request["path"])
+        path, what = request.pop("path"), request.pop("what")
+        answer = _INSPECTORS[what](path, **request)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
@@ -74,21 +76,22 @@ def _bytes_in_use() -> int:
     return pages * resource.getpagesize()
 
 
-def inspect_structure(path: str) -> dict[str, Any]:
-    """Open, list, and look at every object; no data."""
-    return _Inspection(path, is_deep=False).answer()
+def inspect_structure(path: str, only: Mapping[str, Sequence[str]] = {}) -> dict[str, Any]:
+    """Open, list, and look at every object; no data. In a group of `only`, at these names alone."""
+    return _Inspection(path, only, is_deep=False).answer()
 
 
-def inspect_deep(path: str) -> dict[str, Any]:
+def inspect_deep(path: str, only: Mapping[str, Sequence[str]] = {}) -> dict[str, Any]:
     """The same, and read every byte of data and attributes."""
-    return _Inspection(path, is_deep=True).answer()
+    return _Inspection(path, only, is_deep=True).answer()
 
 
 class _Inspection:
     """One file, looked at through the library."""
 
-    def __init__(self, path: str, *, is_deep: bool) -> None:
+    def __init__(self, path: str, only: Mapping[str, Sequence[str]], *, is_deep: bool) -> None:
         self.path = path
+        self.only = only
         self.is_deep = is_deep
         self.errors: list[tuple[str, str]] = []
         self.notes: list[tuple[str, str]] = []
@@ -128,6 +131,8 @@ class _Inspection:
         except Exception as error:
             self.note(f"list {path}", error)
             return []
+        if path in self.only:
+            names = sorted({*names} & {*self.only[path]})
         found = []
         for name in names:
             child_path = f"{path.rstrip('/')}/{name}"
@@ -269,7 +274,7 @@ def _compare_with_folder(path: Path) -> dict[str, Any]:
     return {"not_merged": sum(task not in in_output for task in done)}
 
 
-_INSPECTORS: dict[str, Callable[[str], dict[str, Any]]] = {
+_INSPECTORS: dict[str, Callable[..., dict[str, Any]]] = {
     "structure": inspect_structure,
     "deep": inspect_deep,
     "records": inspect_records,
