@@ -22,6 +22,8 @@ KEY = "case,seed"
 GZIP = {"compression": "gzip"}
 LZF = {"compression": "lzf", "shuffle": True}
 BYTES = {"x": ((4,), "u1"), "n": ((), "u1")}
+ALIKE = {"x": ((4, 2), "f8"), "z": ((4, 2), "f8")}
+GZIP_START = b"\x78\x5e"
 FLOATS = {"x": ((3, 2), "f8"), "y": ((), "f8"), "cost": ((), "f8")}
 
 
@@ -104,6 +106,7 @@ def salvaged(content: bytes, folder: Path, truth: Results, *, is_open: bool = Fa
 ODD_TABLES: dict[str, dict[str, Any]] = {
     "columns of as many bytes, but other rows": {"columns": BYTES, "key_type": "u1"},
     "small chunks": {"chunk": 8},
+    "chunks of one row": {"chunk": 4},
     "lzf": {"settings": LZF},
     "lzf latest": {"settings": LZF, "libver": "latest"},
     "rows there from the beginning": {"settings": {}, "grows": False},
@@ -118,6 +121,68 @@ def test_a_killed_writer_of_a_table_gives_nothing_wrong(style: str, tmp_path: Pa
     for content in states[::9]:
         if len(content) > 48:
             salvaged(content, tmp_path, truth, is_open=True)
+
+
+def test_a_bad_stream_costs_the_rows_of_its_chunk_alone(tmp_path: Path) -> None:
+    """One gzip chunk that can't be inflated is lost; all rows of others come back."""
+    states, truth = recorded(chunk=4)
+    for name, lost in (("case", 4), ("x", 1), ("cost", 1)):
+        for place in chunk_places(states[-1], name)[:-1:3]:
+            assert salvaged(spoilt(states[-1], place), tmp_path, truth) == TASKS - lost
+
+
+@pytest.mark.parametrize("chunk", [4, 16])
+def test_a_bad_stream_of_a_killed_writer_gives_nothing_wrong(chunk: int, tmp_path: Path) -> None:
+    """Where streams were moved, and one is damaged as well, none is taken for another chunk."""
+    states, truth = recorded(chunk=chunk, tasks=range(12))
+    for number, content in enumerate(states[100::23]):
+        streams = list(find_all(content, GZIP_START))
+        for at in streams[number % 5 :: 5]:
+            salvaged(spoilt(content, at), tmp_path, truth, is_open=True)
+
+
+def chunk_places(content: bytes, name: str) -> list[int]:
+    with h5py.File(io.BytesIO(content)) as file:
+        about = file[name].id
+        return [about.get_chunk_info(n).byte_offset for n in range(about.get_num_chunks())]
+
+
+def spoilt(content: bytes, at: int) -> bytes:
+    """Invert bytes within the gzip stream that begins there."""
+    return (
+        content[: at + 8] + bytes(b ^ 0xFF for b in content[at + 8 : at + 12]) + content[at + 12 :]
+    )
+
+
+def test_chunks_of_one_row_that_are_written_again_give_nothing_wrong(tmp_path: Path) -> None:
+    """Rows that are replaced by others of other sizes move their chunks: none is another's."""
+    recorder, truth = Recorder(), Results()
+    with h5py.File(recorder, "w") as file:
+        write_table(file, truth, chunk=4, tasks=range(8), columns=ALIKE)
+        before = len(recorder.states)
+        for row in (7, 3, 6, 0):
+            for name in ALIKE:
+                file[name][row] = file[name][row].round(row % 3)
+                file[name].id.flush()
+            file.flush()
+    both = {
+        key: (values, {n: v.round(row % 3) for n, v in values.items()})
+        for row, (key, values) in enumerate(truth.items())
+    }
+    for content in recorder.states[before:]:
+        for key, found in results_of(content, tmp_path).items():
+            for name, value in found.items():
+                assert any(np.array_equal(value, values[name]) for values in both[key]), (key, name)
+
+
+def results_of(content: bytes, folder: Path) -> Results:
+    path = folder / "worker.h5"
+    path.write_bytes(content)
+    (report,) = salvage_files(path, to=folder / "out", key=KEY, use_library=False).files
+    found = read_results(report.records) if report.records else Results()
+    for old in (folder / "out").glob("*.records"):
+        old.unlink()
+    return found
 
 
 def test_a_lost_index_does_not_mix_chunks(tmp_path: Path) -> None:

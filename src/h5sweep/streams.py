@@ -50,6 +50,11 @@ class Slot:
     def room(self) -> int:
         return self.variable.dataset.layout.chunk[0]
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether no stream is where its index leads: it is damaged, or it was moved."""
+        return self.claim is None and self.start in self.variable.chunks
+
 
 @dataclass(eq=False)
 class Family:
@@ -90,7 +95,7 @@ def _grows_packed(variable: CarvedVariable) -> bool:
     dataset, dims = variable.dataset, variable.shape or ()
     sides = dataset.layout.chunk
     is_packed = dataset.type.size and any(step.number == DEFLATE for step in dataset.filters)
-    return bool(is_packed) and sides[0] > 1 and all(s >= n for s, n in zip(sides[1:], dims[1:]))  # noqa: B905 (of one length)
+    return bool(is_packed) and all(s >= n for s, n in zip(sides[1:], dims[1:]))  # noqa: B905 (of one length)
 
 
 def _doubt_last_chunks(variable: CarvedVariable) -> None:
@@ -138,10 +143,12 @@ class _Table:
         rivals = self.rivals()
         explained += self.explain(orphans, rivals)
         families = self.families(orphans, free)
-        self.safe_rows = self.longest
-        if (claimed := self.claimed(free, families)) is not None:
-            self.take(free, [claimed])
-            self.doubt_short(free, explained)
+        lost = [slot for slot in free if slot.is_lost]
+        self.safe_rows = self.rows_before(free, families) if lost else self.longest
+        there = [slot for slot in free if slot not in lost]
+        if (claimed := self.claimed(there, families)) is not None:
+            self.take(there, [claimed])
+            self.doubt_short(there, explained)
             return
         self.safe_rows = self.rows_before(free, families)
         if len(free) <= MOST_FREE:
@@ -286,7 +293,10 @@ class _Table:
         return found
 
     def claimed(self, free: list[Slot], families: list[Family]) -> dict[Slot, Family] | None:
-        """What the indexes say, if none is stale: each leads to a family, and no family is left."""
+        """What the indexes say, if none is stale: each leads to a family, and no family is left.
+
+        A chunk that was moved leaves a family: its stream, to which no index leads.
+        """
         found: dict[Slot, Family] = {}
         left = list(families)
         for slot in free:
