@@ -66,8 +66,9 @@ def _take_links(
             group.lost[name] = "its header is not there"
         elif child in variables and not _belongs_elsewhere(carving, carved, found, group):
             _add_variable(group, name, variables[child])
-            # One name in several groups is no mistake; another name may be an old link.
-            if len(found.names) > 1 and found.names[name] < 2:
+            # One name in several groups is no mistake; another name may be an old link,
+            # which nobody has counted.
+            if len(found.names) > 1 and found.names[name] < 2 and not found.has_many_names:
                 group.doubt = group.doubt or f"its {name} has another name elsewhere"
 
 

@@ -268,7 +268,7 @@ def groups_with_filters(folder: Path) -> Truth:
     return truth()
 
 
-@layout(salvage="salvage doubts values with two names")
+@layout()
 def groups_with_links(folder: Path) -> Truth:
     """A soft and a hard link to a dataset of the same group."""
     write_groups(folder)

@@ -96,6 +96,7 @@ class Carved:
     elsewhere: dict[str, str | None] = field(default_factory=dict)  # soft links; None: other files
     is_checked: bool = False  # its header has a checksum
     is_torn: bool = False  # part of its header is not what it should be
+    references: int = 1  # how many links lead to it, as its header says
     parents: list[tuple[int | None, str]] = field(default_factory=list)
     path: str = ""  # as much of it as is known
     is_linked: bool = False  # the path leads to the root group
@@ -117,6 +118,11 @@ class Carved:
     def names(self) -> Counter[str]:
         """By which names groups link to it, and how many by each."""
         return Counter(name for _, name in self.parents)
+
+    @property
+    def has_many_names(self) -> bool:
+        """Whether all that link to it are one group, and as many links as it knows of."""
+        return len({at for at, _ in self.parents}) == 1 and len(self.parents) == self.references
 
     @cached_property
     def children(self) -> dict[str, int]:
@@ -302,7 +308,9 @@ def _read_one(file: LenientFile, address: int) -> Carved | None:
     faults = [fault.error for fault in tree.faults]
     elsewhere: dict[str, str | None] = {p[1:]: to for p, to in tree.soft_links.items()}
     elsewhere |= dict.fromkeys(path[1:] for path in tree.external_links)
-    return Carved(read[0], links, faults, elsewhere, header.version == 2, is_torn)
+    return Carved(
+        read[0], links, faults, elsewhere, header.version == 2, is_torn, header.references
+    )
 
 
 def _has_zeros(file: LenientFile, header: Header) -> bool:

@@ -41,6 +41,7 @@ class Header:
     address: int
     version: int
     messages: list[Message] = field(default_factory=list)
+    references: int = 1  # how many links lead to it, as it says itself
 
     def first(self, type_number: int) -> Message | None:
         return next((m for m in self.messages if m.type == type_number), None)
@@ -63,9 +64,9 @@ def _read_old(file: Hdf5File, address: int) -> Header:
     cursor = Cursor(file.read(address, 16), file.widths)
     if cursor.uint(2) != 1:
         raise Damaged(f"no object header at {address:,}")
-    count, _, size = cursor.uint(2), cursor.uint(4), cursor.uint(4)
+    count, references, size = cursor.uint(2), cursor.uint(4), cursor.uint(4)
     file.note_structure(address, 16 + size)
-    header = Header(address, 1)
+    header = Header(address, 1, references=references)
     blocks = [(address + 16, size)]
     for start, length in _each_once(blocks):
         try:
@@ -111,6 +112,8 @@ def _take(file: Hdf5File, header: Header, message: Message, blocks: list[tuple[i
         blocks.append((address, length))
     elif message.type == REFERENCE_COUNT and header.version == 1:
         raise Damaged(f"the header at {header.address:,} has a message of another version")
+    elif message.type == REFERENCE_COUNT:
+        header.references = int.from_bytes(message.data[1:5], "little")
     elif message.type > LAST_KNOWN and message.flags & _FAIL_IF_UNKNOWN:
         raise Unsupported(f"a header message of type {message.type}, which must be understood")
 
