@@ -330,3 +330,19 @@ def test_a_text_that_zeros_cut_off_is_missed(tmp_path: Path) -> None:
     zero(path, path.read_bytes().find(b"after 2 steps"), 13)
     _, found = salvaged(path, use_library=False)
     assert set(found) == {(0,), (1,), (3,)}
+
+
+def test_what_is_in_no_task_is_named_and_can_be_left_out(tmp_path: Path) -> None:
+    """Rows of another table are no lost tasks; the note says how to leave them out."""
+    path = tmp_path / "w.h5"
+    with h5py.File(path, "w") as file:
+        for name in ("seed", "aep", "log/step"):
+            rows = np.arange(1.0, 8.0) if name == "log/step" else np.arange(1, 4)
+            file.create_dataset(name, data=rows, maxshape=(None,))
+    (said,) = salvage_files(path, key="seed").files
+    assert (len(said.taken), said.losses) == (3, ())
+    (note,) = said.notes
+    assert note.startswith("/log/step is in no task")
+    skip = note.partition("--skip ")[2].partition(",")[0]
+    (quiet,) = salvage_files(path, key="seed", skip=frozenset({skip})).files
+    assert quiet.is_quiet and len(quiet.taken) == 3

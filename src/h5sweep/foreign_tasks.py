@@ -32,12 +32,11 @@ from .inputs import Input
 from .key_rule import KeyRow, KeyRule
 from .keyed_tasks import KeyedFile, Where, nearest
 from .reading import damaged_file
-from .values import Array, ResultEncoder, encode_text, free_name, naming_order
+from .skipping import MOST_NAMED, stray_text
+from .values import VALUE, Array, ResultEncoder, encode_text, free_name, naming_order
 
 BLOCK_BYTES = 8 << 20
 MOST_BLOCK_BYTES = 64 << 20  # of which there are some copies at a time
-MOST_NAMED = 5
-VALUE = "value"  # what the values of a task are called that is a dataset
 
 
 class Result(NamedTuple):
@@ -164,13 +163,8 @@ class ForeignFile(KeyedFile):
         """Raise UsageError, naming them, if datasets belong to no task: they would be lost."""
         beside = [path for path in paths if indexed_table(path) not in self.by_path]
         if beside and not skip:
-            named = ", ".join(beside[:MOST_NAMED]) + (", …" if len(beside) > MOST_NAMED else "")
-            names = ",".join(dict.fromkeys(posixpath.basename(path) for path in beside))
-            raise UsageError(
-                f"{self.one.path}: {named} {'is' if len(beside) == 1 else 'are'} in no task; "
-                f"nothing was merged. Leave out what is no result with --skip {names}, or correct "
-                f"--key ({self._rule_text()})"
-            )
+            words = stray_text(beside, "; nothing was merged")
+            raise UsageError(f"{self.one.path}: {words} ({self._rule_text()})")
         self.about.skipped += paths
         indexes = (path for path in paths if path not in beside)
         self.about.left_out.update(dict.fromkeys(indexes, "an index, which PyTables makes again"))

@@ -28,7 +28,7 @@ from .key_rule import KeyRule
 from .keys import KeyPattern
 from .library_child import confine
 from .skipping import is_mere_dimension
-from .tasks import find_tasks, leave_out, show_compounds
+from .tasks import find_tasks, leave_out, show_tasks
 from .values import Array, ResultEncoder
 
 FRAME = struct.Struct("<IQ")
@@ -110,8 +110,9 @@ def _answer(request: dict[str, Any]) -> list[str]:
         listing = _Listing(file)
         listing.walk()
         listing.ask(request["wanted"])
-        groups = show_compounds(leave_out(listing.groups, frozenset(request["skip"])), rule)
-        for found in find_tasks(groups, rule, os.path.basename(request["path"])):  # noqa: PTH119
+        name = os.path.basename(request["path"])  # noqa: PTH119
+        groups = leave_out(listing.groups, frozenset(request["skip"]))
+        for found in find_tasks(show_tasks(groups, rule, name), rule, name):
             if isinstance(found, FoundRows):
                 _send_rows(found)
             else:

@@ -37,10 +37,10 @@ from .records import Kind, RecordFile, Scan, read_data
 from .salvage_records import save_array, write_records
 from .salvage_report import Conflict, FileSalvage, Loss, SalvageReport
 from .second_reader import SecondReader, question_of
-from .skipping import Names
+from .skipping import Names, stray_text
 from .staging import Stage, digest_of, form_of, schema_of
 from .streams import settle_streams
-from .tasks import count_rows, find_tasks, guess_rule, leave_out, show_compounds
+from .tasks import count_rows, drop_strays, find_tasks, guess_rule, leave_out, show_tasks
 from .triage import RECORDS_MAGIC, Verdict, judge_bytes
 
 MOST_WANTED = 100_000
@@ -213,11 +213,10 @@ class _File:
 
     def read(self) -> None:
         """Let every reader look at the file."""
-        magic = self.source.read(0, min(self.source.size, len(RECORDS_MAGIC)))
-        if magic == RECORDS_MAGIC:
+        if self.source.read(0, min(self.source.size, len(RECORDS_MAGIC))) == RECORDS_MAGIC:
             self.read_records()
             return
-        verdict = judge_bytes(self.source, self.path)
+        verdict, name = judge_bytes(self.source, self.path), Path(self.path).name
         self.what = "; ".join(f.message for f in verdict.findings[:2])
         carving = carve(self.source)
         groups = leave_out(view_carved(carving, self.job.limits.memory_bytes), self.job.skip)
@@ -227,10 +226,12 @@ class _File:
         if root is not None:
             self.take_all(find_rows(root, self.rule))
         else:
-            groups = show_compounds(groups, self.rule)
+            groups = show_tasks(groups, self.rule, name)
+            if carving.is_sound and (strays := drop_strays(groups, self.rule)):
+                self.notes.append(stray_text(strays))
             self.announce(count_rows(groups, self.rule))
             settle_streams(groups, self.rule, is_closed=self.is_closed)
-            self.take_all(find_tasks(groups, self.rule, Path(self.path).name))
+            self.take_all(find_tasks(groups, self.rule, name))
             if self.job.library is not None and carving.has_superblock:
                 self.ask_library(self.job.library, carving)
         self.export_nameless(carving, groups)
@@ -292,8 +293,7 @@ class _File:
     def take_record(self, file: RecordFile, offset: int, frame: tuple[Any, ...]) -> None:
         header = file.header(offset, frame)
         data, schema = read_data(file, offset, frame), schema_of(header)
-        key: Key = header["key"]
-        place = f"the record at {offset:,}"
+        key, place = header["key"], f"the record at {offset:,}"
         found = Candidate(key, place, Way.RECORDS, form_of(schema), b"", Proof.CHECKSUM)
         self.take(self.stage.add(found, schema, data))
 

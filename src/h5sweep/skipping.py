@@ -18,6 +18,8 @@ MARK = "init"  # the dataset that a worker writes first, to show that it could
 _MERE_DIMENSION = "This is a netCDF dimension but not a netCDF variable"
 _PLAIN = (Class.INTEGER, Class.FLOAT, Class.ENUM)
 
+MOST_NAMED = 5
+
 Names = frozenset[str]
 
 
@@ -42,6 +44,16 @@ def is_named(path: str, names: Names) -> bool:
     """Whether an object, or a group that it lies in, has one of the names."""
     return not names.isdisjoint(path.split("/")) or any(
         f"{path}/".startswith(f"/{name.strip('/')}/") for name in names if "/" in name
+    )
+
+
+def stray_text(paths: Sequence[str], outcome: str = "") -> str:
+    """What to say of datasets that belong to no task: which they are, and how to leave them out."""
+    named = ", ".join(paths[:MOST_NAMED]) + (", …" if len(paths) > MOST_NAMED else "")
+    names = ",".join(dict.fromkeys(path.rpartition("/")[2] for path in paths))
+    return (
+        f"{named} {'is' if len(paths) == 1 else 'are'} in no task{outcome}. Leave out what is no "
+        f"result with --skip {names}, or correct --key"
     )
 
 

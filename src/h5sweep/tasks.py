@@ -29,9 +29,10 @@ from .file_view import (
 )
 from .hdf5.errors import Unsupported
 from .key_rule import KeyRule
+from .keys import KeyPattern
 from .plan import RESERVED_NAMES, Key
 from .skipping import MARK, Beside, Names, is_mark, is_named
-from .values import free_name, naming_order, value_name
+from .values import VALUE, free_name, naming_order, value_name
 
 MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
 
@@ -72,12 +73,17 @@ def _has_mark(root: Group, *, has_groups: bool) -> bool:
     return is_mark(mark.shape, beside, has_groups=has_groups)
 
 
-def show_compounds(groups: Sequence[Group], rule: KeyRule) -> list[Group]:
-    """Make a table of each dataset of compounds that have the key among their fields.
+def show_tasks(groups: Sequence[Group], rule: KeyRule, file_name: str) -> list[Group]:
+    """Make a group of each dataset that is a task by its name, or has one in each row.
 
-    Those in the group of a task, or beside columns that are the key, are values.
+    The latter are compounds that have the key among their fields. Those in the group of a task, or
+    beside columns that are the key, are values.
     """
-    if not rule.names or rule.pattern is not None:
+    if rule.pattern is not None:
+        has_keys = any(_group_key(group, rule) for group in groups)
+        is_one = has_keys or _file_key(rule, file_name) is not None
+        return list(groups) if is_one else [*groups, *_named_datasets(groups, rule.pattern)]
+    if not rule.names:
         return list(groups)
     keyed = {id(group): True for group in groups if _group_key(group, rule) is not None}
     found = []
@@ -85,25 +91,56 @@ def show_compounds(groups: Sequence[Group], rule: KeyRule) -> list[Group]:
         found.append(group)
         is_task = id(group) in keyed or _keyed_above(group, keyed) is not None
         if not is_task and not _has_key_columns(group, rule):
-            found += _taken_out(group, rule)
+            fields = {name: set(v.fields) for name, v in group.variables.items()}
+            rows = [name for name, known in fields.items() if set(rule.names) <= known]
+            found += [_taken_out(group, name, ROWS) for name in rows]
     return found
 
 
-def _taken_out(group: Group, rule: KeyRule) -> list[Group]:
-    """The tables of compounds of a group, which are not among its own variables any more."""
-    named = {n: v for n, v in group.variables.items() if set(rule.names) <= set(v.fields)}
-    for name in named:
-        del group.variables[name]
+def _named_datasets(groups: Sequence[Group], pattern: KeyPattern) -> list[Group]:
     return [
-        Group(
-            f"{group.path.rstrip('/')}/{name}",
-            variables={ROWS: variable},
-            is_linked=group.is_linked,
-            parent=group,
-            doubt=group.doubt,
-        )
-        for name, variable in named.items()
+        _taken_out(group, name, VALUE)
+        for group in groups
+        for name in list(group.variables)
+        if pattern.key_of(_path_in(group, name)) is not None
     ]
+
+
+def _taken_out(group: Group, name: str, new_name: str) -> Group:
+    """A dataset as a group, which is not among the variables of its own any more."""
+    return Group(
+        _path_in(group, name),
+        variables={new_name: group.variables.pop(name)},
+        is_linked=group.is_linked,
+        has_checked_name=group.has_checked_name,
+        parent=group,
+        doubt=group.doubt,
+    )
+
+
+def _path_in(group: Group, name: str) -> str:
+    return f"{group.path.rstrip('/')}/{name}"
+
+
+def drop_strays(groups: Sequence[Group], rule: KeyRule) -> list[str]:
+    """Take datasets that are in no task out of their groups, and return their paths.
+
+    These are beside tasks that have the key; where nothing has it, any may be tasks.
+    """
+    keyed = {id(group): True for group in groups if _group_key(group, rule) is not None}
+    tables = {id(group) for group in groups if _has_key_columns(group, rule)}
+    if rule.is_guess or not (keyed or tables):
+        return []
+    strays = [
+        group
+        for group in groups
+        if not (id(group) in keyed or id(group) in tables or _keyed_above(group, keyed))
+        and (columns_of(group, rule) or group.path == "/")
+    ]
+    paths = [_path_in(group, name) for group in strays for name in group.variables]
+    for group in strays:
+        group.variables.clear()
+    return paths
 
 
 def _has_key_columns(group: Group, rule: KeyRule) -> bool:
@@ -142,7 +179,7 @@ def find_tasks(
 def _lost_in(group: Group, rule: KeyRule, *, is_leaf: bool, is_known: bool) -> Iterator[Found]:
     """What of a group that is no task may be lost tasks: groups it names, or itself."""
     for name, why in group.lost.items():
-        path = f"{group.path.rstrip('/')}/{name}"
+        path = _path_in(group, name)
         key = rule.checked(rule.pattern.key_of(path)) if rule.pattern else None
         yield Found(path, key, lost={"": why})
     has_values = group.variables and (group.path != "/" or not is_known)

@@ -27,6 +27,7 @@ from .errors import UnsupportedValueError
 from .plan import RESERVED_NAMES
 
 STR = "str"
+VALUE = "value"  # what the values of a task are called that is a dataset
 
 Array = npt.NDArray[Any]
 

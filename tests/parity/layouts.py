@@ -379,7 +379,7 @@ def columns_with_texts(folder: Path) -> Truth:
     return truth(lambda s: {**result(s), "any": f"farm {s}", "fixed": f"farm {s}"})
 
 
-@layout(NAMES, salvage="salvage counts the rows of other tables as lost tasks")
+@layout(NAMES)
 def columns_beside_a_group_that_grows(folder: Path) -> Truth:
     """Columns at the root, and a group of a log that grows as well."""
     write_columns(folder)
@@ -402,7 +402,7 @@ def rows_of_compounds(folder: Path) -> Truth:
     return truth()
 
 
-@layout(NAMES, salvage="salvage counts the rows of other tables as lost tasks")
+@layout(NAMES)
 def rows_of_two_compounds(folder: Path) -> Truth:
     """One dataset of compounds has the key, the other is something else."""
     kind = np.dtype([("step", "i8"), ("cost", "f8")])
@@ -414,7 +414,7 @@ def rows_of_two_compounds(folder: Path) -> Truth:
     return truth(refused_key="--skip trace")
 
 
-@layout(salvage=CARVED)
+@layout()
 def datasets_as_tasks(folder: Path) -> Truth:
     """A dataset a task: `/farm3_s1` is its layout."""
     for path, seeds in files(folder):
@@ -598,7 +598,7 @@ def copy_while_open(path: Path) -> None:
     killed.rename(path)
 
 
-@layout(NAMES, check_key=BAD_CHUNK, merge_key=BAD_CHUNK, salvage=BAD_CHUNK, status=BAD_CHUNK)
+@layout(NAMES, check_key=BAD_CHUNK)
 def columns_with_a_bad_chunk(folder: Path) -> Truth:
     """One chunk of a gzip column can't be unpacked: a row is lost, and the file isn't sound."""
     for path, seeds in files(folder):
