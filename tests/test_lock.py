@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import pytest
 
 from h5sweep import lock
 from h5sweep.errors import LockedError, StorageError
-from h5sweep.lock import holding, lock_owner
+from h5sweep.folder import RunFolder
+from h5sweep.lock import holding, holding_folder, lock_owner
 from h5sweep.processes import this_process
 
 HOLDER = """
@@ -26,24 +28,6 @@ from h5sweep.lock import holding
 with holding(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
-"""
-
-REFUSED = """
-import sys
-from pathlib import Path
-from h5sweep.errors import LockedError, StorageError, UsageError
-from h5sweep.folder import RunFolder
-from h5sweep.lock import holding_folder
-folder, gone = RunFolder(Path(sys.argv[1])), 0
-for _ in range(100):
-    try:
-        with holding_folder(folder):
-            for _ in range(20):
-                gone += not (folder.records_path.is_dir() and folder.lock_path.exists())
-            raise UsageError("refused")
-    except (UsageError, LockedError, StorageError):
-        pass
-print(gone)
 """
 
 
@@ -57,6 +41,14 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lock until its stdin is closed."""
+    process = hold(path)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def hold(path: Path) -> subprocess.Popen[str]:
+    """Start a process that holds the lock, and wait until it does."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)],
         stdin=subprocess.PIPE,
@@ -65,9 +57,7 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.communicate()
+    return process
 
 
 def written(path: Path, **changes: Any) -> None:
@@ -238,9 +228,33 @@ def test_a_process_forked_meanwhile_does_not_keep_the_lock(path: Path) -> None:
         os.waitpid(child, 0)
 
 
+@dataclass(frozen=True)
+class Shared(RunFolder):
+    """A run folder in which another process takes the lock as soon as it is there."""
+
+    others: list[subprocess.Popen[str]]
+
+    def create(self) -> None:
+        super().create()
+        self.others.append(hold(self.lock_path))
+
+
 def test_only_who_holds_the_lock_removes_a_run_folder(tmp_path: Path) -> None:
-    """Of commands that begin at once, a refused one never removes what another works in."""
-    command = [sys.executable, "-c", REFUSED, str(tmp_path / "out.h5")]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [process.communicate()[0] for process in processes] == ["0\n"] * 3
-    assert [process.returncode for process in processes] == [0] * 3
+    """A command that made the folder and came second leaves it to the other."""
+    folder = Shared(tmp_path / "out.h5", [])
+    with pytest.raises(LockedError), holding_folder(folder):
+        pass
+    (other,) = folder.others
+    assert lock_owner(folder.lock_path) is not None
+    assert folder.records_path.is_dir() and folder.logs_path.is_dir()
+    other.kill()
+    other.communicate()
+
+
+def test_a_refused_command_removes_the_run_folder_that_it_made(tmp_path: Path) -> None:
+    """Nothing is left of it, and the next one begins as if it had not been."""
+    folder = RunFolder(tmp_path / "out.h5")
+    for _ in range(2):
+        with pytest.raises(StorageError), holding_folder(folder):
+            raise StorageError("refused")
+        assert not list(tmp_path.iterdir())
