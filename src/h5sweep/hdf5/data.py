@@ -275,16 +275,6 @@ def read_column(file: Hdf5File, dataset: Dataset, rows: range | None = None) -> 
         yield _scalar(file, dataset.type, data)
 
 
-def read_members(
-    file: Hdf5File, dataset: Dataset, names: Sequence[str], rows: range
-) -> Iterator[tuple[Scalar, ...]]:
-    """The same of some members of a compound, row by row."""
-    by_name = {member.name: member for member in dataset.type.members}
-    members = [by_name[name] for name in names]
-    for data in _elements(file, dataset, rows):
-        yield tuple(_scalar(file, m.type, data[m.offset : m.offset + m.type.size]) for m in members)
-
-
 def _elements(file: Hdf5File, dataset: Dataset, rows: range | None) -> Iterator[bytes]:
     if dataset.space.dims is None or len(dataset.space.dims) != 1:
         raise Unsupported("data of several dimensions")
