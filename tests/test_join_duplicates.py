@@ -36,6 +36,7 @@ def test_a_row_that_two_files_have_is_said_and_the_advice_works(
     assert (
         "1 row may be there twice: farm_id=1, seed=3 is in in/w0.h5 and in in/w1.h5" in done.stderr
     )
+    assert "wrote kept.h5 (8 rows of 2 files; " in done.stderr
     assert len(h5py.File(terminal.folder / "kept.h5")["seed"]) == 8
     advice = re.search(r"(--key) (\S+) with another -o", done.stderr)
     assert advice is not None

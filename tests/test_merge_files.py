@@ -919,3 +919,19 @@ def test_a_merge_advises_only_what_helps(terminal: Terminal) -> None:
     assert "salvage" not in advice("good.h5", "empty.h5")
     assert "skip" not in advice("bad.h5", "empty.h5")
     assert "skip" in advice("good.h5", "bad.h5") and "salvage" in advice("good.h5", "bad.h5")
+
+
+def test_status_advises_a_merge_that_has_nothing_to_note(terminal: Terminal) -> None:
+    """Rows can be made of what was merged as groups; what h5sweep wrote there is no news."""
+    for number in range(2):
+        with h5py.File(terminal.folder / f"w{number}.h5", "w") as file:
+            file[f"farm{number}/aep"] = 1.5 * number
+    terminal.run("merge", "w0.h5", "w1.h5", "-o", "kept.h5")
+    said = terminal.run("status", "kept.h5", check=2).stderr
+    assert "h5sweep merge kept.h5 -o OTHER.h5 --key KEY" in said
+    done = terminal.run("merge", "kept.h5", "-o", "OTHER.h5", "--key", "farm{farm_id:d}")
+    assert "2 tasks of 1 file" in done.stderr and "note" not in done.stderr
+    terminal.write("tasks.csv", "farm_id\n0\n1\n2\n")
+    assert (
+        "farm_id=2" in terminal.run("missing", "OTHER.h5", "--expect", "tasks.csv", check=1).stdout
+    )

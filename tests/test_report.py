@@ -152,11 +152,11 @@ def record_hung_task(folder: RunFolder, now: float) -> None:
 
 
 def test_nothing_waits_where_no_run_goes_on(tmp_path: Path) -> None:
-    """Tasks wait while a run is going on; afterwards they were not run."""
+    """Tasks wait while a run is going on; afterwards they are not finished."""
     folder = RunFolder(tmp_path / "out.h5")
     folder.create()
     state = read_state(folder, PLAN)
-    assert "  4 not run" in status_text(status_of(state, "out.h5", False)).splitlines()
+    assert "  4 not finished" in status_text(status_of(state, "out.h5", False)).splitlines()
     going_on = status_of(state, "out.h5", False, run=Run(True, this_process(), time.time()))
     assert "  4 waiting" in status_text(going_on).splitlines()
 

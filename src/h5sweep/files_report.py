@@ -67,8 +67,12 @@ def closing_lines(report: FilesReport) -> Iterator[str]:
 
 
 def _counts(report: FilesReport) -> str:
-    """How many tasks the output has, and how many of them are from the files."""
-    total, files = count_text(report.tasks_in_output, "task"), count_text(len(report.taken), "file")
+    """How many tasks the output has, and how many of them are from the files.
+
+    Rows of which two may be of one task are called rows.
+    """
+    noun = "row" if report.way == "columns" and not report.once_by else "task"
+    total, files = count_text(report.tasks_in_output, noun), count_text(len(report.taken), "file")
     if not report.taken:
         return f"{total}, as before"
     were = "was" if report.duplicates == 1 else "were"

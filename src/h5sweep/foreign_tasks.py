@@ -322,11 +322,11 @@ class ForeignFile(KeyedFile):
         """Have the attributes of what is no task in the audit trail, and say so."""
         for attribute in group.attributes.values():
             self.leave_out_attribute(group.path, attribute)
-        names = list(group.attributes)
-        is_one, more = len(names) == 1, len(names) - MOST_NAMED
-        text = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-        words = f"attribute {text} of {where} is" if is_one else f"attributes {text} of {where} are"
-        self.about.note(f"the {words} only in the audit trail")
+        if names := [name for name in group.attributes if not name.startswith("h5sweep_")]:
+            more = len(names) - MOST_NAMED
+            text = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+            noun, are = ("attribute", "is") if len(names) == 1 else ("attributes", "are")
+            self.about.note(f"the {noun} {text} of {where} {are} only in the audit trail")
 
     def encoded(self, result: dict[str, Array], place: str) -> tuple[bytes, bytes]:
         """Schema and data of a record; the error names the file and the task."""

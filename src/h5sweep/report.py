@@ -209,7 +209,7 @@ def _status_lines(
 
 def _summary_lines(status: Status, width: int | None) -> Iterator[str]:
     waiting = status.missing - status.failed - len(status.running) - status.left_out
-    rest = "not run" if status.run.alive is False else "waiting"
+    rest = "not finished" if status.run.alive is False else "waiting"
     counts = {"failed": status.failed, "running": len(status.running), rest: waiting}
     if parts := [f"{count:,} {what}" for what, count in counts.items() if count > 0]:
         yield ", ".join(parts)
