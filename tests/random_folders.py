@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,17 @@ FLOATS = [0.0, -0.0, 1.5, float("nan"), float("inf"), -float("inf"), 1e-300, 3.2
 TEXTS = ["", "a", "onshore", "Ærø", "two words", "line\nbreak", "trailing "]
 
 
-def write_folder(folder: Path, seed: int) -> Path:
-    """Some files of one program: a task in each, or groups of tasks."""
+def write_folder(folder: Path, seed: int, kinds: Sequence[str] = ()) -> Path:
+    """Some files of one program: a task in each, or groups of tasks.
+
+    Values are of any kind of `kinds`, or else of NUMBERS and OTHERS.
+    """
     chance = Chance(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    makers = [_maker(chance) for _ in range(chance.randint(1, 4))]
-    attributes = [_attribute(chance) for _ in range(chance.randint(0, 3))]
+    makers = [_maker(chance, kinds or [*NUMBERS, *OTHERS]) for _ in range(chance.randint(1, 4))]
+    attributes = [
+        _attribute(chance, kinds or [*NUMBERS, *OTHERS]) for _ in range(chance.randint(0, 3))
+    ]
     libver = chance.choice([None, "latest", "v108"])
     shape = chance.choice(["one task", "groups", "many groups"])
     task = 0
@@ -93,8 +98,10 @@ def _fill(
         group.attrs[f"of_{attribute}"] = make_attribute(chance)
 
 
-def _maker(chance: Chance) -> tuple[str, Callable[[Chance], Any], dict[str, Any]]:
-    kind = chance.choice([*NUMBERS, *OTHERS])
+def _maker(
+    chance: Chance, kinds: Sequence[str]
+) -> tuple[str, Callable[[Chance], Any], dict[str, Any]]:
+    kind = chance.choice(kinds)
     shapes = [chance.choice(SHAPES) for _ in range(chance.choice([1, 1, 3]))]
     options: dict[str, Any] = {}
     if kind in ("text", "list"):
@@ -108,8 +115,8 @@ def _maker(chance: Chance) -> tuple[str, Callable[[Chance], Any], dict[str, Any]
     return kind, lambda c: _value(c, kind, c.choice(shapes)), options
 
 
-def _attribute(chance: Chance) -> tuple[str, Callable[[Chance], Any]]:
-    kind = chance.choice([*NUMBERS, *OTHERS])
+def _attribute(chance: Chance, kinds: Sequence[str]) -> tuple[str, Callable[[Chance], Any]]:
+    kind = chance.choice(kinds)
     shape = chance.choice([(), (), (1,), (3,), (2, 2)])
     varies = chance.random() < 0.6
     fixed = Chance(chance.random())
@@ -150,6 +157,9 @@ def _element(chance: Chance, dtype: Any) -> Any:
     if dtype.subdtype:
         base, shape = dtype.subdtype
         return _value(chance, base.str, shape)
+    if dtype.kind == "O":
+        is_text = h5py.check_string_dtype(dtype) is not None
+        return chance.choice(TEXTS) if is_text else np.arange(chance.randint(0, 3), dtype="<i4")
     if dtype.kind == "f":
         value = chance.choice(FLOATS)
         return np.float64(value).astype(dtype) if dtype.itemsize > 2 or abs(value) > 1e-8 else 0.0
@@ -167,10 +177,13 @@ SHAPES = [(), (1,), (3,), (2, 3), (0,), (0, 2), (4, 1, 2)]
 NUMBERS = ["<f8", ">f8", "<f4", "<f2", "<i8", ">i4", "<u2", "|i1", "|u1", "<u8"]
 OTHERS = ["|b1", "<c16", "<c8", "|S6", "text", "enum", "compound", "padded", "nested", "empty"]
 OTHERS += ["list", "array"]
+POINTING = ["texts within", "lists within", "padded"]
 DTYPES = {
     "enum": h5py.enum_dtype({"LOW": 0, "HIGH": 1}, basetype="i1"),
     "compound": np.dtype([("x", "<f8"), ("n", "<i4"), ("s", "S4")]),
     "padded": np.dtype([("n", "|i1"), ("x", "<f8")], align=True),
     "nested": np.dtype([("p", [("x", "<f4"), ("y", "<f4")]), ("m", "<f8", (2,))]),
+    "texts within": np.dtype([("n", "|i1"), ("s", h5py.string_dtype()), ("x", "<f8")], align=True),
+    "lists within": np.dtype([("p", [("l", h5py.vlen_dtype("<i4"))]), ("x", "<f4")]),
     "array": np.dtype([("v", "<f4", (3,))]),
 }

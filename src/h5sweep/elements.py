@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .hdf5.datatypes import Class, Datatype
+from .hdf5.datatypes import Class, Datatype, Member
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
 from .hdf5.heaps import read_global_heap
@@ -74,6 +74,26 @@ class Elements:
                 raise Damaged(f"a list of {length:,} elements in {len(found):,} bytes")
             yield length, found[: length * element_bytes]
 
+    def resolved(self, datatype: Datatype, data: bytes) -> bytes:
+        """The elements as bytes that mean the same in every file.
+
+        What they point to is in its place, and what lies between the members of a compound is not
+        there: nobody wrote it.
+        """
+        if _is_plain(datatype):
+            return data
+        if datatype.type is Class.COMPOUND:
+            parts = _member_bytes(datatype, data)
+            return b"".join(self.resolved(member.type, part) for member, part in parts)
+        if datatype.base is None or datatype.type is Class.REFERENCE:
+            raise Unsupported("values that refer to other objects")
+        if datatype.type is not Class.VARIABLE:
+            return self.resolved(datatype.base, data)
+        found = bytearray()
+        for length, stored in self.lists(datatype, data):
+            found += length.to_bytes(8, "little") + self.resolved(datatype.base, stored)
+        return bytes(found)
+
     def until_zero(self, data: bytes) -> bytes:
         """A text of any length as far as it goes."""
         return data.partition(b"\0")[0]
@@ -87,9 +107,7 @@ class Elements:
 
     def _members(self, datatype: Datatype, data: bytes, shape: tuple[int, ...]) -> dict[str, Array]:
         found: dict[str, Array] = {}
-        rows = np.frombuffer(data, np.uint8).reshape(-1, datatype.size)
-        for member in datatype.members:
-            part = rows[:, member.offset : member.offset + member.type.size].tobytes()
+        for member, part in _member_bytes(datatype, data):
             for name, array in self.decode(member.type, part, shape).items():
                 full = f"{member.name}_{name}" if name else member.name
                 if full in found:
@@ -160,6 +178,24 @@ class DoubtfulElements(Elements):
         if not all(letter.isprintable() or letter in "\r\n\t" for letter in text):
             raise Damaged("a text of other characters")
         return text
+
+
+def _member_bytes(datatype: Datatype, data: bytes) -> Iterator[tuple[Member, bytes]]:
+    """The members of a compound, each with its bytes of all elements."""
+    rows = np.frombuffer(data, np.uint8).reshape(-1, datatype.size)
+    for member in datatype.members:
+        yield member, rows[:, member.offset : member.offset + member.type.size].tobytes()
+
+
+@lru_cache(256)  # asked for every value
+def _is_plain(datatype: Datatype) -> bool:
+    """Whether all bytes of an element are values, and none are places in the file."""
+    if datatype.type in (Class.VARIABLE, Class.REFERENCE):
+        return False
+    if datatype.type is Class.COMPOUND:
+        is_full = sum(member.type.size for member in datatype.members) == datatype.size
+        return is_full and all(_is_plain(member.type) for member in datatype.members)
+    return datatype.base is None or _is_plain(datatype.base)
 
 
 def _size(heap: dict[int, bytes]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from .elements import Elements, points_simply, require_no_lists
+from .elements import Elements, require_no_lists
 from .hdf5.data import LZF, fill_bytes, overlap, read_chunk, start_of
 from .hdf5.datatypes import Datatype
 from .hdf5.errors import Damaged, Unsupported
@@ -89,17 +89,12 @@ class Values:
 
     def resolved(self, data: bytes, datatype: Datatype) -> bytes:
         """Elements with what they point to in their place, so that they can be compared."""
-        if not points_simply(datatype):
-            raise Unsupported("values within which there are places in the file")
-        parts = [
-            length.to_bytes(8, "little") + found for length, found in self.lists(data, datatype)
-        ]
-        return b"".join(parts)
+        return self._elements.resolved(datatype, data)
 
     def portable(self, data: bytes, datatype: Datatype) -> bytes:
         """Elements of any type as bytes that mean the same in every file, as far as can be."""
         try:
-            return self.resolved(data, datatype) if datatype.points_elsewhere else data
+            return self.resolved(data, datatype)
         except (Damaged, Unsupported):
             return data
 

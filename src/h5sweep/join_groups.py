@@ -45,7 +45,13 @@ from .join_duplicates import RowsLookedAt
 from .join_words import differing_text
 from .places import absolute
 from .reading import DamagedFileError
-from .task_groups import TaskGroups, refuse_references, task_groups_of, unequal_groups
+from .task_groups import (
+    TaskGroups,
+    refuse_narrow,
+    refuse_references,
+    task_groups_of,
+    unequal_groups,
+)
 from .units import count_text
 
 if TYPE_CHECKING:
@@ -309,6 +315,7 @@ def opened_groups(survey: Survey, one: Input, joined: Collection[str] = ()) -> I
         opened = survey.layout_of(alike.tree) if alike else None
         layout = opened or stack.enter_context(survey.opened(one))
         tasks = task_groups_of(str(one.path), layout, one.path.stem, alike, joined)
+        refuse_narrow(tasks, layout.tree.file.widths)
         refuse_references(tasks, alike)
         yield tasks
 

@@ -16,11 +16,11 @@ from itertools import accumulate, chain
 import numpy as np
 
 from .contents import Layout, Style
-from .elements import points_simply
 from .errors import UnmergeableError
 from .foreign_values import Values
 from .group_writer import GroupWriter, can_be_moved
 from .hdf5.alike import AlikeFile, AlikeGroups, Example
+from .hdf5.cursor import Widths
 from .hdf5.datatypes import Class, Datatype
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Storage
@@ -267,7 +267,7 @@ class TaskGroups:
     def _add_attribute(self, digest: hashlib.blake2b, found: Object, name: str) -> None:
         attribute = found.attributes[name]
         _add(digest, name, _type_words(attribute.type), attribute.space.dims)
-        digest.update(self._plain(attribute.type, attribute.value))
+        digest.update(self.plain(attribute.type, attribute.value))
 
     def _add_dataset(self, digest: hashlib.blake2b, dataset: Dataset) -> None:
         _add(digest, _type_words(dataset.type), dataset.space.dims, dataset.space.limits)
@@ -280,20 +280,10 @@ class TaskGroups:
             step = -(-step // dataset.layout.chunk[0]) * dataset.layout.chunk[0]
         for first in range(0, rows, step):
             data = self._values.raw_rows(dataset, first, min(first + step, rows))
-            digest.update(self._plain(dataset.type, data))
+            digest.update(self.plain(dataset.type, data))
 
-    def texts(self, rows: Array, datatype: Datatype) -> Iterator[list[tuple[int, bytes]] | bytes]:
-        """What each row points to."""
-        for row in rows:
-            if points_simply(datatype):
-                yield list(self._values.lists(row.tobytes(), datatype))
-            else:
-                raise UnmergeableError(f"{self.name} holds values that cannot be compared")
-
-    def _plain(self, datatype: Datatype, data: bytes) -> bytes:
+    def plain(self, datatype: Datatype, data: bytes) -> bytes:
         """Values as bytes that mean the same in every file."""
-        if not datatype.points_elsewhere:
-            return data
         return self._values.resolved(data, datatype)
 
 
@@ -368,10 +358,9 @@ def _equal_members(
 
     def compare(datatype: Datatype, rows: Array, other_rows: Array) -> None:
         if datatype.points_elsewhere:
-            pairs = zip(
-                first.texts(rows, datatype), second.texts(other_rows, datatype), strict=True
-            )
-            equal[:] &= np.fromiter((a == b for a, b in pairs), bool, len(members))
+            for place, pair in enumerate(zip(rows, other_rows, strict=True)):
+                a, b = (row.tobytes() for row in pair)
+                equal[place] &= first.plain(datatype, a) == second.plain(datatype, b)
         else:
             equal[:] &= (rows == other_rows).all(axis=1)
 
@@ -408,6 +397,20 @@ def _above(path: str) -> Iterator[str]:
     while path != "/":
         path = posixpath.dirname(path)
         yield path
+
+
+def refuse_narrow(tasks: TaskGroups, widths: Widths) -> None:
+    """Raise UnmergeableError if addresses or lengths are not of the usual size.
+
+    The HDF5 library cannot copy objects from such a file to another: it dies, or what it writes
+    cannot be read.
+    """
+    if tasks.roots and widths != Widths():
+        raise UnmergeableError(
+            f"{tasks.name} has addresses of {widths.offset} bytes and lengths of {widths.length}, "
+            "and the HDF5 library copies groups only between files where both have 8: merge with "
+            "--key instead"
+        )
 
 
 def refuse_references(tasks: TaskGroups, alike: AlikeFile | None) -> None:

@@ -222,16 +222,17 @@ def read_global_heap(file: Hdf5File, address: int) -> dict[int, bytes]:
 
 def _global_objects(file: Hdf5File, address: int) -> Iterator[tuple[int, bytes]]:
     widths = file.widths
-    cursor = file.cursor(address, 8 + widths.length, b"GCOL")
+    cursor = file.cursor(address, 16, b"GCOL")
     if (version := cursor.uint(1)) != 1:
         raise Damaged(f"global heap of version {version} at {address:,}")
     cursor.skip(3)
     size = cursor.length()
-    cursor = Cursor(file.read(address, size), widths, cursor.position)
-    while cursor.left >= 8 + widths.length:
+    cursor = Cursor(file.read(address, size), widths, 16)
+    while cursor.left >= 16:
         found = cursor.uint(2)
         cursor.skip(6)
         object_bytes = cursor.length()
+        cursor.skip(8 - widths.length)  # whatever a length takes, the next begins at an eighth byte
         if not found:
             break
         yield found, cursor.take(object_bytes)
