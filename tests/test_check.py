@@ -602,3 +602,23 @@ def test_an_edited_output_gets_one_advice_that_works(terminal: Terminal) -> None
     ]
     terminal.run("merge", "out.h5")
     terminal.run("check", "out.h5")
+
+
+def test_tasks_of_a_bad_chunk_do_not_count(tmp_path: Path) -> None:
+    """A row, or a group, of which a chunk can't be unpacked is not done, with a key and without."""
+    with h5py.File(tmp_path / "rows.h5", "w") as file, h5py.File(tmp_path / "t.h5", "w") as groups:
+        settings = {"chunks": (4,), "compression": "gzip"}
+        for name in ("seed", "aep"):
+            file.create_dataset(name, data=np.arange(1, 11), maxshape=(None,), **settings)
+        for seed in range(3):
+            groups.create_dataset(f"s{seed}/aep", data=np.arange(4) + seed, **settings)
+        places = [file["aep"].id.get_chunk_info(1), groups["s1/aep"].id.get_chunk_info(0)]
+    for name, place in zip(("rows.h5", "t.h5"), places, strict=True):
+        content = bytearray((tmp_path / name).read_bytes())
+        content[place.byte_offset + place.size - 1] ^= 0xFF
+        (tmp_path / name).write_bytes(content)
+    assert [f.tasks for f in check_files(tmp_path).files] == [6, 2]
+    report = check_files(tmp_path / "rows.h5", key="seed")
+    assert report.totals["tasks"] == 6
+    assert report.comparison is not None and report.comparison.tasks_done == 6
+    assert check_files(tmp_path / "t.h5", key="s{seed:d}").totals["tasks"] == 2

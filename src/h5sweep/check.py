@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from .answers import findings_of, new_among
 from .check_report import CheckReport, Depth, FileReport
 from .contents import Contents, Layout, Style, judge_contents
 from .findings import Finding, State, by_weight, state_of
-from .hdf5.file import Hdf5File
-from .hdf5.source import FileSource, Source
+from .hdf5.errors import Damaged
+from .hdf5.file import Hdf5File, open_file
+from .hdf5.source import FileSource, OpenSource, Source
 from .hdf5.tree import Tree, data_extents
 from .key_rule import KeyRule
 from .keyed_tasks import KeyedFile
@@ -27,7 +29,7 @@ from .library import Library, Limits, Request
 from .live import files_being_written, identity_of, is_locked
 from .places import PLAN_NAME, RUN_SUFFIX, Place, find_places
 from .plan import Plan, Value, key_text
-from .reading import data_findings, own_tree, source_of, structure_findings
+from .reading import data_findings, is_of_chunk, own_tree, source_of, structure_findings
 from .siblings import Family, Siblings
 from .skipping import Names
 from .triage import RECORDS_MAGIC, Triage
@@ -96,6 +98,7 @@ class _Looked:
     fault_places: frozenset[str] = frozenset()
     objects: int = 0
     depth: Depth = Depth.STRUCTURE
+    keys: Sequence[Mapping[str, Value] | None] = ()
 
 
 class _Check:
@@ -257,24 +260,33 @@ class _Check:
         looked.findings += family.structure_findings
         looked.fault_places = frozenset(fault.path for fault in tree.faults)
         looked.findings += judge_contents(layout, self.settings.require)
-        looked.contents = layout.contents()
-        if self.wants_keys:
-            self.count_keys(looked, layout)
+        self.count_tasks(looked, layout)
 
     @property
     def wants_keys(self) -> bool:
         return bool(self.settings.rule.names)
 
-    def count_keys(self, looked: _Looked, layout: Layout) -> None:
+    def count_tasks(self, looked: _Looked, layout: Layout) -> None:
         """Let the tasks of a file be those that the key tells, if it has any such."""
-        rule = self.settings.rule
+        looked.contents, rule = layout.contents(), self.settings.rule
+        if not self.wants_keys:
+            return
         rows = list(KeyedFile(layout, rule, looked.place.path).whole_keys())
-        keys = [None if row is None else rule.key(row) for row in rows]
-        self.take_keys(keys)
-        ends = [key_text(key) for key in (*keys[:1], *keys[-1:]) if key is not None]
-        if len(ends) == 2 and looked.contents is not None:
-            contents, (first, last) = looked.contents, ends
-            looked.contents = replace(contents, tasks=len(keys), first_key=first, last_key=last)
+        looked.keys = [None if row is None else rule.key(row) for row in rows]
+        keys = (*looked.keys[:1], *looked.keys[-1:])
+        ends = [key_text(key) for key in keys if key is not None]
+        if len(ends) == len(keys):
+            first, last = ends or ("", "")
+            looked.contents = replace(
+                looked.contents, tasks=len(rows), first_key=first, last_key=last
+            )
+
+    def count_whole_tasks(self, looked: _Looked) -> None:
+        """The same for a file with chunks that can't be unpacked, without the tasks in these."""
+        with suppress(OSError, Damaged), OpenSource(Path(looked.place.path)) as source:
+            layout = Layout(own_tree(open_file(source)), skip=self.settings.skip)
+            layout.find_bad_rows()
+            self.count_tasks(looked, layout)
 
     def take_keys(self, keys: Iterable[Mapping[str, Value] | None]) -> None:
         names = self.settings.rule.names
@@ -295,7 +307,7 @@ class _Check:
             found = findings_of(answer)
             if "tasks" in answer.said:
                 looked.contents = Contents(Style.RECORDS, answer.said["tasks"])
-                self.take_keys(answer.said.get("keys", ()))
+                looked.keys = list(answer.said.get("keys", ()))
             looked.findings += self.new_for(looked, found)
             self.finish(looked)
             if family is not None:
@@ -309,6 +321,9 @@ class _Check:
         return new_among(found, looked.findings, looked.fault_places)
 
     def finish(self, looked: _Looked) -> None:
+        if any(map(is_of_chunk, looked.findings)):
+            self.count_whole_tasks(looked)
+        self.take_keys(looked.keys)
         found = by_weight(dict.fromkeys(looked.findings))[:MOST_FINDINGS] if looked.findings else ()
         self.reports[looked.place.path] = FileReport(
             looked.place.path,

@@ -20,7 +20,7 @@ from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Storage
 from .hdf5.tree import Dataset, Object, ObjectKind, Tree, data_extents
 from .plan import key_text
-from .reading import can_be_proven
+from .reading import bad_chunks, can_be_proven
 from .skipping import Names, is_mere_axis, without_skipped
 from .units import size_text
 
@@ -91,6 +91,7 @@ class Layout:
         self.by_group: dict[str, dict[str, Dataset]] = {}
         self._tails: dict[str, int] = {}
         self._tables: list[Table] | None = None
+        self._bad: dict[str, list[range]] = {}  # rows of each dataset that cannot be unpacked
         self.axes = {one.path for one in self.tree.objects if is_mere_axis(one)}  # of netCDF
         for path, dataset in self.tree.datasets:
             parent, _, name = path.rpartition("/")
@@ -175,6 +176,23 @@ class Layout:
         groups = (path, path.rpartition("/")[0] or "/")
         return next((self.tail_rows(table) for table in self.tables() if table.group in groups), 0)
 
+    def find_bad_rows(self) -> None:
+        """Unpack all data, so that tasks of which a part cannot be unpacked do not count."""
+        for path, dataset in self.tree.datasets:
+            chunks = (chunk for chunk, _ in bad_chunks(self.tree, path, dataset, slowly=True))
+            starts, side = (c.start[0] for c in chunks), (dataset.layout.chunk or (0,))[0]
+            if rows := [range(start, start + side) for start in starts]:
+                self._bad[path] = rows
+
+    def bad_rows(self, table: str, rows: int) -> Iterator[range]:
+        """Those among the first rows of a table, or of a dataset, in order and each once."""
+        inside = (table, *(f"{table.rstrip('/')}/{name}" for name in self.by_group.get(table, ())))
+        last = 0
+        bad = (some for path in inside for some in self._bad.get(path, ()))
+        for some in sorted(bad, key=lambda it: it.start):
+            if max(some.start, last) < min(some.stop, rows):
+                yield range(max(some.start, last), last := min(some.stop, rows))
+
     def all_tables(self) -> list[Table]:
         return self.tables() or [Table("/", self.by_group.get("/", {}))]
 
@@ -193,7 +211,7 @@ class Layout:
         size = self.tree.file.size
         faults = [f.path for f in self.tree.faults if isinstance(f.error, Damaged)]
         beyond = [p for p, d in self.tree.datasets if any(a + n > size for a, n in data_extents(d))]
-        return {way for path in (*faults, *beyond) for way in _ways_to(path)}
+        return {way for path in (*faults, *beyond, *self._bad) for way in _ways_to(path)}
 
     def contents(self, *, with_keys: bool = True) -> Contents:
         """Count what is there; without keys nothing but the structure is read."""
@@ -221,7 +239,7 @@ class Layout:
         if self.style is Style.ROWS:
             tables = self.all_tables()
             first, last = self._end_keys(tables[0]) if with_keys else ("", "")
-            return sum(table.rows - self.tail_rows(table) for table in tables), first, last
+            return sum(map(self._whole_rows, tables)), first, last
         if self.style is Style.GROUPS:
             groups = self.task_groups()
             ends = [group.path.strip("/") for group in (groups[:1] + groups[-1:])]
@@ -229,6 +247,10 @@ class Layout:
         if self.style is Style.ONE:
             return 1, "", ""
         return (None if any(f.is_listing for f in self.tree.faults) else 0), "", ""
+
+    def _whole_rows(self, table: Table) -> int:
+        rows = table.rows - self.tail_rows(table)
+        return rows - sum(map(len, self.bad_rows(table.group, rows)))
 
     def _end_keys(self, table: Table) -> tuple[str, str]:
         """The keys of the first and last row that all columns have."""

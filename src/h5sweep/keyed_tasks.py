@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import repeat
+from itertools import compress, repeat
 
 from .contents import Layout, natural_order
 from .elements import field_places
@@ -183,9 +183,15 @@ class KeyedFile:
             elif (rows := self.rows_of(where)) > MOST_KEY_ROWS:
                 raise Unsupported(f"keys of {rows:,} rows")
             else:
-                yield from self.row_keys(where, rows - self.layout.tail_of(where.table))
+                yield from self._whole_row_keys(where, rows - self.layout.tail_of(where.table))
         except (Damaged, Unsupported, UsageError):
             yield None
+
+    def _whole_row_keys(self, where: Where, rows: int) -> Iterator[KeyRow]:
+        is_whole = bytearray(b"\1") * rows
+        for bad in self.layout.bad_rows(where.table, rows):
+            is_whole[bad.start : bad.stop] = bytes(len(bad))
+        return compress(self.row_keys(where, rows), is_whole)
 
 
 def nearest(path: str, groups: Container[str], *, itself: bool = False) -> str | None:

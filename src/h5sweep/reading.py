@@ -97,10 +97,23 @@ def can_be_proven(dataset: Dataset, *, slowly: bool = False) -> bool:
 def data_findings(tree: Tree, *, slowly: bool = False) -> Iterator[Finding]:
     """Which chunks cannot be unpacked, a few of each dataset, where we know their filters."""
     for path, dataset in tree.datasets:
-        if not dataset.filters or not can_be_proven(dataset, slowly=slowly):
-            continue
-        bad = (found for c in dataset.chunks if (found := _prove(tree.file, path, dataset, c)))
-        yield from islice(bad, MOST_FOR_ONE_PLACE)
+        bad = bad_chunks(tree, path, dataset, slowly=slowly)
+        yield from (finding for _, finding in islice(bad, MOST_FOR_ONE_PLACE))
+
+
+def bad_chunks(
+    tree: Tree, path: str, dataset: Dataset, *, slowly: bool = False
+) -> Iterator[tuple[Chunk, Finding]]:
+    """The chunks of a dataset that cannot be unpacked, and what to say of each."""
+    if dataset.filters and can_be_proven(dataset, slowly=slowly):
+        for chunk in dataset.chunks:
+            if (found := _prove(tree.file, path, dataset, chunk)) is not None:
+                yield chunk, found
+
+
+def is_of_chunk(finding: Finding) -> bool:
+    """Whether a finding is about a chunk that cannot be unpacked."""
+    return finding.code in {rule.code for rule in _CHUNK_RULES.values()}
 
 
 def _prove(file: Hdf5File, path: str, dataset: Dataset, chunk: Chunk) -> Finding | None:
