@@ -65,7 +65,10 @@ def plan_addition(
     given = [one for one in good if one is not own]
     held = held_files(read_entries(output))
     if made_of != digest_of(map(_id_of_held, held)):
-        return _plan_without_trail(made_of, held, old, given, is_named=own is not None)
+        are_groups = _has_only_groups(survey, old)
+        return _plan_without_trail(
+            made_of, held, old, given, is_named=own is not None, are_groups=are_groups
+        )
     found = _Found(survey, old, held, given)
     if not found.gone:
         return Addition(given)
@@ -90,22 +93,31 @@ def held_files(entries: Iterable[AuditEntry]) -> list[AuditInput]:
 
 
 def _plan_without_trail(
-    made_of: str, held: Sequence[AuditInput], old: Input, given: list[Input], *, is_named: bool
+    made_of: str,
+    held: Sequence[AuditInput],
+    old: Input,
+    given: list[Input],
+    *,
+    is_named: bool,
+    are_groups: bool,
 ) -> Addition:
-    """What to do if the last entry is not about the output: a kill came first, or it is lost."""
+    """What to do if the last entry is not about the output: a kill came first, or it is lost.
+
+    `are_groups`: whether that is all it has. Each is taken once anyway, and rows are not.
+    """
     before, ids = [_id_of_held(one) for one in held], [_id_of_input(one) for one in given]
     if made_of == digest_of(ids):
         return Addition(given)
     if not is_named:
         why = "is not in its audit trail, so nobody knows what it holds"
-        return Addition(given, f"{why}: {_how_to_add(old)}")
+        return Addition(given, f"{why}: {_how_to_add(old)}" if are_groups else why)
     if made_of == digest_of([*before, *ids]):
         return Addition([old], None, [_already_text(len(given), old)], [*before, *ids])
     note = (
         f"the audit trail does not say what {old.file_name} holds: rows that it has of the other "
         "files are there twice; --key takes each task once"
     )
-    notes = [] if old.style is Style.GROUPS else [note]  # of groups each is taken once anyway
+    notes = [] if are_groups else [note]
     # With the digest among them, no later merge takes for known what is in it.
     held_ids = [*before, FileId(0, 0, made_of)]
     return Addition([old, *given], None, notes, held_ids, tables=(old,))
@@ -227,6 +239,11 @@ def _made_of(survey: Survey, old: Input) -> str | None:
         return None
     with survey.opened(old) as layout:
         return inputs_of(layout.tree)
+
+
+def _has_only_groups(survey: Survey, old: Input) -> bool:
+    with survey.opened(old) as layout:
+        return old.style is Style.GROUPS and "/" not in layout.by_group
 
 
 def _how_to_add(old: Input) -> str:
