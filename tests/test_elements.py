@@ -119,5 +119,5 @@ def test_a_text_of_other_characters_is_doubtful(tmp_path: Path, write: Write, da
     if data.isascii():
         assert str(decode(elements, attribute)[""]) == data.decode()
     else:
-        with pytest.raises(Unsupported, match="no UTF-8"):
+        with pytest.raises(Unsupported, match="not UTF-8"):
             decode(elements, attribute)

@@ -618,7 +618,7 @@ def test_links_within_the_file_are_followed(merge: Merge) -> None:
         ("virtual", "virtual dataset"),
         ("storage", "external storage"),
         ("list", "lists of any length"),
-        ("bytes", "no UTF-8"),
+        ("bytes", "not UTF-8"),
         ("unusual", "of unusual bits"),
     ],
 )

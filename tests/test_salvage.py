@@ -616,3 +616,14 @@ def test_another_key_for_the_same_results_is_written(worker: Any, tmp_path: Path
     report = salvage_files(path, to=to, key=PATTERN)
     written = salvage_files(str(report.files[0].records)).files[0].taken
     assert [",".join(found.key) for found in written] == TASKS * [KEY]
+
+
+def test_what_lacks_only_a_key_is_not_called_lost(terminal: Terminal) -> None:
+    """A sound file without --key lost nothing; the key that is asked for takes all of it."""
+    with h5py.File(terminal.folder / "w0.h5", "w") as file:
+        for seed in range(3):
+            file[f"farm1_s{seed}/aep"] = np.arange(3.0) + seed + 1
+    said = terminal.run("salvage", "w0.h5", check=3).stdout
+    assert "w0.h5: not all of it was taken" in said and "not taken: 3: it has no key" in said
+    assert "lost" not in said and "next: say how tasks are told apart: --key" in said
+    terminal.run("salvage", "w0.h5", "--key", "farm{farm_id:d}_s{seed:d}")

@@ -260,7 +260,7 @@ def test_what_is_skipped_in_a_task_is_not_in_its_copy(folder: Path) -> None:
 def test_a_value_that_no_result_can_have_is_left_out_as_the_message_says(folder: Path) -> None:
     """The step that is named merges the rest."""
     write(folder / "w0.h5", s1__aep=1.5, s1__name=np.bytes_(b"\xff\xfe"))
-    with pytest.raises(SweepError, match="no UTF-8") as caught:
+    with pytest.raises(SweepError, match="not UTF-8") as caught:
         merged(folder, key="s{seed:d}")
     with h5py.File(merged(folder, names_to_skip(caught.value), key="s{seed:d}")) as file:
         assert file["aep"][:].tolist() == [1.5] and "name" not in file

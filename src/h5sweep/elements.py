@@ -103,7 +103,7 @@ class Elements:
         try:
             return data.decode()
         except UnicodeDecodeError as error:
-            raise Unsupported(f"a text that is no UTF-8 ({error})") from error
+            raise Unsupported(f"a text that is not UTF-8 ({error})") from error
 
     def _members(self, datatype: Datatype, data: bytes, shape: tuple[int, ...]) -> dict[str, Array]:
         found: dict[str, Array] = {}

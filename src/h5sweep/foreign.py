@@ -419,7 +419,7 @@ class _Recording:
     def notes(self) -> list[str]:
         found = [*self._notes, *self._attributes.notes]
         if self._already:
-            found.append(f"{self._already:,} tasks were in the run folder already")
+            found.append(f"already in the run folder: {count_text(self._already, 'task')}")
         if self._conflicts:
             tasks = count_text(len(self._conflicts), "task")
             found.append(f"{tasks} had different results: the {self._on_conflict} is kept")

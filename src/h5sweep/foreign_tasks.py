@@ -153,9 +153,9 @@ class ForeignFile(KeyedFile):
         named = ", ".join(strays[:MOST_NAMED]) + (", …" if len(strays) > MOST_NAMED else "")
         if strays and not skip:
             raise UsageError(
-                f"{self.one.path}: {len(strays):,} groups hold data and have no key "
+                f"{self.one.path}: groups with data and without a key "
                 f"({self._rule_text()}): {named}; nothing was merged. Correct --key, or leave out "
-                f"what is no result with --skip {','.join(map(posixpath.basename, strays))}"
+                f"what is not a result with --skip {','.join(map(posixpath.basename, strays))}"
             )
         self.about.skipped += strays
 
@@ -340,7 +340,7 @@ def leave_out(about: About, groups: list[str]) -> None:
     """Say of groups without a dataset, among others that have some, that they are no results."""
     if groups:
         about.skipped += groups
-        about.note(f"{len(groups):,} groups hold no data and are no results, first {groups[0]}")
+        about.note(f"groups without data left out: {len(groups):,}, first {groups[0]}")
 
 
 def _resolved(path: str, target: str | None) -> str:

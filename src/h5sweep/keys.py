@@ -42,7 +42,7 @@ class KeyPattern:
         parts.append(re.escape(text[last:]))
         if not names or len(set(names)) < len(names) or "{" in _FIELD.sub("", text):
             advice = "write it like farm{farm_id:d}_t{farm_type:d}_s{seed:d}"
-            raise UsageError(f"{text!r} is no key pattern: {advice}")
+            raise UsageError(f"{text!r} is not a key pattern: {advice}")
         return cls(text, tuple(names), re.compile("".join(parts)), tuple(types))
 
     def name_of(self, key: Mapping[str, object]) -> str:

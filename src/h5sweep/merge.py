@@ -460,7 +460,7 @@ def _notes_on_records(state: FolderState) -> list[str]:
             f"({damage.what}){task}"
         )
     if state.duplicates:
-        notes.append(f"{state.duplicates:,} results were there more than once: the newest is kept")
+        notes.append(f"{count_text(state.duplicates, 'result')} recorded again: the newest is kept")
     if state.left_out:
         notes.append(left_out_text(state))
     return notes

@@ -179,7 +179,7 @@ class Plan:
         first_line, _, body = text.partition("\n")
         head = json.loads(first_line)
         if head["format"] != FORMAT:
-            raise ValueError(f"it is no {FORMAT}")
+            raise ValueError(f"it is not a {FORMAT}")
         if head["crc32"] != _crc32(body):
             raise ValueError("its checksum is wrong")
         plan = cls(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .evidence import ALONE, Candidate, Label
+from .file_view import NO_KEY
 from .plan import Key, key_text
 from .units import count_text, printable
 
@@ -114,7 +115,7 @@ class SalvageReport:
     @property
     def next(self) -> str:
         """What to do now."""
-        needs_key = any("no key" in loss.why for file in self.files for loss in file.losses)
+        needs_key = any(NO_KEY in loss.why for file in self.files for loss in file.losses)
         if needs_key and not self.recovered:
             return "say how tasks are told apart: --key 'farm{farm_id:d}_s{seed:d}', or --key a,b"
         if not self.recovered:
@@ -164,7 +165,10 @@ def _file_lines(file: FileSalvage, accept: Label) -> Iterator[str]:
     yield from _grouped("not taken", ((c.reason, key_text(c.key)) for c in file.refused))
     if file.refused and accept is not Label.UNVERIFIED:
         yield "    (--accept unverified takes these too)"
-    yield from _grouped("lost", ((loss.why, _where(loss)) for loss in file.losses))
+    keyless = [loss for loss in file.losses if loss.why == NO_KEY]  # there, but which is which?
+    lost = [loss for loss in file.losses if loss.why != NO_KEY]
+    yield from _grouped("not taken", ((loss.why, _where(loss)) for loss in keyless))
+    yield from _grouped("lost", ((loss.why, _where(loss)) for loss in lost))
     for conflict in file.conflicts[:MOST_LINES]:
         more = f" and {len(conflict.found) - 3:,} more" if len(conflict.found) > 3 else ""
         yield f"  conflict: {key_text(conflict.key)}: {' | '.join(conflict.found[:3])}{more}"

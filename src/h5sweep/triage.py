@@ -76,7 +76,7 @@ _RETYPED: tuple[tuple[bytes, str], ...] = (
     (b"\x89HDF\r\n\x1a\r\n", "CR LF stands for every LF"),
     (b"\x89HDF\n\x1a\n", "LF stands for every CR LF"),
     (b"\xc2\x89HDF", "bytes above 127 were taken for Latin-1 and written as UTF-8"),
-    (b"\xef\xbf\xbdHDF", "bytes that are no UTF-8 were replaced"),
+    (b"\xef\xbf\xbdHDF", "bytes that are not UTF-8 were replaced"),
     (b"\xff\xfe\x89\0H\0D\0F\0", "it was written as UTF-16"),
 )
 _TAR_MAGIC_AT, _TAR_BYTES = 257, 512  # in and of the header before each file of an archive
