@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 import h5sweep
-from h5sweep import merge_files
+from h5sweep import Policy, merge_files
 from h5sweep.audit import read_entries
-from h5sweep.errors import UnmergeableError
+from h5sweep.errors import UnmergeableError, UsageError
 from random_folders import POINTING, content_of, write_folder
 
 SEEDS = [*range(6), 1000, 1005, 1008, 1017, 1041, 1106]  # the last: tasks with groups inside
-
-
 PADDED = np.dtype([("n", "|i1"), ("x", "<f8")], align=True)
 
 
@@ -55,6 +53,32 @@ def test_what_lies_between_the_members_of_a_compound_is_no_value(tmp_path: Path)
             file["task/rows"] = rows
             file["task"].attrs["row"] = rows[0]
     assert merge_files(tmp_path / "in", tmp_path / "out.h5").tasks == 1
+
+
+@pytest.mark.parametrize("names", [["rows"], ["aep", "rows"]])
+def test_columns_of_compounds_with_texts_are_merged_as_advised(
+    tmp_path: Path, names: list[str]
+) -> None:
+    """They cannot be joined as they are; with a key each row is a task, or they are left out."""
+    (tmp_path / "in").mkdir()
+    kind = np.dtype([("seed", "<i8"), ("site", h5py.string_dtype())])
+    for worker in range(2):
+        rows = np.array([(2 * worker + row, f"site {row}") for row in range(2)], kind)
+        with h5py.File(tmp_path / "in" / f"worker_{worker}.h5", "w") as file:
+            for name in names:
+                data = rows if name == "rows" else [1.5, 2.5]
+                file.create_dataset(name, data=data, maxshape=(None,))
+    with pytest.raises(UsageError, match=r"with --key .* with --skip rows$"):
+        merge_files(tmp_path / "in", tmp_path / "out.h5")
+    if "aep" in names:
+        policy = Policy(skip=frozenset({"rows"}))
+        merge_files(tmp_path / "in", tmp_path / "out.h5", policy=policy)
+        with h5py.File(tmp_path / "out.h5") as output:
+            assert output["aep"][()].tolist() == [1.5, 2.5] * 2
+    else:
+        merge_files(tmp_path / "in", tmp_path / "out.h5", key="seed")
+        with h5sweep.open(tmp_path / "out.h5") as found:
+            assert found["site"].values.tolist() == ["site 0", "site 1"] * 2
 
 
 @pytest.mark.parametrize("widths", [(4, 4), (4, 8), (8, 4)])

@@ -38,7 +38,10 @@ def require_joinable(one: Input, path: str, dataset: Dataset) -> None:
     if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
         raise UsageError(f"{where} has its data in other files: merge those, and leave this out")
     if not may_be_copied(dataset.type):
-        raise UsageError(f"{where} refers to places in its file, which mean nothing in another")
+        raise UsageError(
+            f"{where} refers to places in its file, which mean nothing in another: say with --key "
+            f"what tells the tasks, or leave it out with --skip {path.rpartition('/')[2]}"
+        )
     if dataset.filters and is_too_large(dataset):
         raise UsageError(f"{where} has chunks of more than 64 MB: h5repack makes smaller ones")
     try:
