@@ -42,7 +42,7 @@ class MetDamage:
         known.append(error.finding)
         return True
 
-    def judge(self, survey: Survey, inputs: Sequence[Input], *, is_last: bool) -> None:
+    def judge(self, survey: Survey, inputs: Sequence[Input], *, is_last: bool = False) -> None:
         """Add to the findings of inputs what was met, and begin to ask the library about the rest.
 
         Once any damage was met, or the merge stops here (`is_last`), data are read and the answers
