@@ -346,3 +346,12 @@ def test_what_is_in_no_task_is_named_and_can_be_left_out(tmp_path: Path) -> None
     skip = note.partition("--skip ")[2].partition(",")[0]
     (quiet,) = salvage_files(path, key="seed", skip=frozenset({skip})).files
     assert quiet.is_quiet and len(quiet.taken) == 3
+
+
+def test_a_first_key_of_zero_behind_unused_space_is_taken(tmp_path: Path) -> None:
+    """Zeros of unused space that begin with a sector are no lost one if data follow in the last."""
+    path = tmp_path / "w.h5"
+    with h5py.File(path, "w") as file:
+        file["seed"], file["aep"] = [0, 1], [0.5, 0.75]
+    _, found = salvaged(path, key="seed")
+    assert {key: float(values["aep"]) for key, values in found.items()} == {(0,): 0.5, (1,): 0.75}

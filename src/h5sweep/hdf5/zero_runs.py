@@ -61,6 +61,5 @@ def is_of_sectors(run: Run, first: int, end: int) -> bool:
     """Whether zeros begin or end where a sector does, and some of these bytes are in it."""
     begins, ends = -(-run[0] // SECTOR_BYTES) * SECTOR_BYTES, run[1] // SECTOR_BYTES * SECTOR_BYTES
     # Of a sector in which something else follows, no byte was lost.
-    is_inside = begins < end and (ends > first or run[1] >= end)
-    is_first = begins - run[0] < SLACK_BYTES and is_inside
-    return is_first or (run[1] - ends < SLACK_BYTES and ends > first)
+    is_aligned = begins - run[0] < SLACK_BYTES or run[1] - ends < SLACK_BYTES
+    return is_aligned and begins < end and ends > first
