@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .channel import Channel, is_readable
-from .launch import Launcher, WorkerProcess, kill_group, signal_name, start_worker
+from .launch import LaunchOrder, kill_group, signal_name, start_worker
 from .records import FAILURES, KIND, TASK, Kind, RecordFile, Scan
 from .slot import NO_END, Slot
 from .stacks import asked_stack, crash_stack, end_with_stack, size_bytes
@@ -50,7 +51,7 @@ class Outcome(NamedTuple):
 class Member:
     """A worker of a pool. `sentinel` is readable once its process has ended."""
 
-    process: WorkerProcess
+    process: subprocess.Popen[bytes]
     channel: Channel
     slot: Slot
     sentinel: int
@@ -70,9 +71,9 @@ class Member:
     _stack_start: int = sys.maxsize  # of its log; it was not asked for a stack
 
     @classmethod
-    def start(cls, launcher: Launcher) -> Member:
+    def start(cls, order: LaunchOrder) -> Member:
         """Start a worker process; it says when it is ready."""
-        process, channel, slot = start_worker(launcher)
+        process, channel, slot = start_worker(order)
         return cls(process, channel, slot, os.pidfd_open(process.pid))
 
     @property
@@ -221,12 +222,11 @@ class Member:
     def has_ended(self, wait_s: float) -> bool:
         return is_readable(self.sentinel, wait_s)
 
-    def reap(self) -> int | None:
-        """Wait for its end and leave nothing of it; return its exit code, if it can be known."""
+    def reap(self) -> int:
+        """Wait for its end and leave nothing of it; return its exit code, negative for a signal."""
         self.kill()
-        # Before the wait: one that was just forked may be in no group yet, and ends by this.
         self.channel.close()
-        exit_code = self.process.exit_code()
+        exit_code = self.process.wait()
         self.slot.close()
         os.close(self.sentinel)
         return exit_code

@@ -21,7 +21,7 @@ from typing import Any
 
 from .durable import Syncer
 from .errors import StorageError, StudyError, UsageError
-from .launch import Forker, Launcher, LaunchOrder, Spawner, TooManyThreadsError, describe_exit
+from .launch import LaunchOrder, describe_exit
 from .member import Current, Member, OomKills, Outcome
 from .records import Kind
 from .settings import PoolSettings
@@ -92,7 +92,6 @@ class Pool:
         self._order = order
         self._settings = settings
         self._queue = TaskQueue((), settings)
-        self._launcher: Launcher = Spawner(order)
         self._selector = selectors.DefaultSelector()
         self._members: list[Member] = []  # that have a task or may be given one
         self._dismissed: list[Member] = []  # that end by themselves
@@ -119,23 +118,19 @@ class Pool:
                 member.kill()
             self._reap(member)
         self._selector.close()
-        self._launcher.close()
         self._syncer.close()
         if error is None and self._trouble is not None:
             raise self._trouble
 
     def warm_up(self, tasks: int) -> None:
         """Start workers for so many tasks while it is still being found out which they are."""
-        if self._settings.start == "spawn":
-            for _ in range(min(self._settings.workers, tasks)):
-                self._start()
+        for _ in range(min(self._settings.workers, tasks)):
+            self._start()
 
     def run(self, tasks: Iterable[int]) -> Iterator[Event]:
         """Run all tasks. StorageError if results can no longer be kept: what was done is kept."""
         self._queue = TaskQueue(tasks, self._settings)
         try:
-            if self._settings.start == "forkserver":
-                yield from self._start_template()
             yield from self._supervise()
         finally:
             self._kill_members()
@@ -159,19 +154,6 @@ class Pool:
         """How long a task takes on average; None if none has ended."""
         return self._answered_s / self._answered if self._answered else None
 
-    def _start_template(self) -> Iterator[Event]:
-        """Have the study imported once for all workers, if they can be forked afterwards."""
-        self._launcher = forker = Forker(self._order)
-        pid, started = forker.start(), time.monotonic()
-        try:
-            while not (forker.wait_for_import(TICK_S) or self._draining or self._stopping):
-                yield from self._note_slow_import("template", pid, started)
-                yield Tick()
-        except TooManyThreadsError as error:
-            self._launcher = Spawner(self._order)
-            text = f"importing the study starts {error} threads, so workers are spawned, not forked"
-            yield Note(text)
-
     def _supervise(self) -> Iterator[Event]:
         while not self._stopping and self._trouble is None:
             if self._draining:
@@ -181,7 +163,7 @@ class Pool:
                 return
             yield from self._wait()
             self._watch()
-            yield from self._note_slow_imports()
+            yield from self._note_slow_import()
             yield Tick()
         if self._stopping:
             yield from self._stop_tasks()
@@ -224,7 +206,7 @@ class Pool:
             self._dismiss(member)
 
     def _start(self) -> None:
-        member = Member.start(self._launcher)
+        member = Member.start(self._order)
         self._members.append(member)
         self._selector.register(member.channel, selectors.EVENT_READ, member)
         self._selector.register(member.sentinel, selectors.EVENT_READ, member)
@@ -243,7 +225,7 @@ class Pool:
         for member in list(self._members):
             self._reap(member)
 
-    def _reap(self, member: Member) -> int | None:
+    def _reap(self, member: Member) -> int:
         """Leave nothing of a worker that has ended but its record file; return its exit code."""
         if member.is_dismissed:
             self._dismissed.remove(member)
@@ -348,7 +330,7 @@ class Pool:
             self._count_failed_start(exit_code)
         yield from self._settle_batch(member, current, exit_code)
 
-    def _count_failed_start(self, exit_code: int | None) -> None:
+    def _count_failed_start(self, exit_code: int) -> None:
         self._failed_starts += 1
         if self._failed_starts >= STARTS_WITHOUT_SUCCESS:
             raise StudyError(
@@ -358,7 +340,7 @@ class Pool:
             )
 
     def _settle_batch(
-        self, member: Member, current: Current | None, exit_code: int | None
+        self, member: Member, current: Current | None, exit_code: int
     ) -> Iterator[Event]:
         """Say how the tasks of a dead worker ended, blame the one that it was in, save the rest."""
         batch = member.unanswered()
@@ -370,7 +352,7 @@ class Pool:
             if outcome.kind != Kind.DONE:
                 yield self._failed(task, outcome)
         left = [task for task in batch if task not in outcomes]
-        if current is not None and current.task in left and exit_code is not None:
+        if current is not None and current.task in left:
             log = self._log_of(member)
             last = member.outcome_of(current.task, exit_code, self._oom_kills, log)
             if last is not None:
@@ -394,21 +376,18 @@ class Pool:
             if member.is_overdue:
                 member.kill()
 
-    def _note_slow_imports(self) -> Iterator[Note]:
-        for member in self._members:
-            if not member.is_ready:
-                yield from self._note_slow_import("worker", member.pid, member.started)
-
-    def _note_slow_import(self, role: str, pid: int, started: float) -> Iterator[Note]:
+    def _note_slow_import(self) -> Iterator[Note]:
         """Say once in a run that the study takes long: it may wait for what never comes."""
-        waited_s = time.monotonic() - started
-        if waited_s >= SLOW_IMPORT_S and not self._is_slow_import_noted:
-            self._is_slow_import_noted = True
-            log = self._order.folder.log_pattern(role, pid)
-            yield Note(
-                f"{role} {pid} is still importing the study after {waited_s:.0f} s; "
-                f"what it prints is in {log}"
-            )
+        for member in self._members:
+            waited_s = time.monotonic() - member.started
+            is_slow = not member.is_ready and waited_s >= SLOW_IMPORT_S
+            if is_slow and not self._is_slow_import_noted:
+                self._is_slow_import_noted = True
+                log = self._order.folder.log_pattern("worker", member.pid)
+                yield Note(
+                    f"worker {member.pid} is still importing the study after {waited_s:.0f} s; "
+                    f"what it prints is in {log}"
+                )
 
     def _check_limits(self, member: Member, current: Current) -> None:
         if member.killed_for:

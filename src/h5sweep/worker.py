@@ -54,19 +54,9 @@ class WorkerOrder:
 
 
 def main() -> None:
-    """What a spawned worker process does from beginning to end."""
-    work(take_order())
-
-
-def take_order() -> WorkerOrder:
-    """Read what this process was told on its command line, and end with whoever told it."""
+    """What a worker process does from beginning to end: batches, until the channel closes."""
     order = WorkerOrder.from_json(sys.argv[1])
     die_with_parent(order.parent)
-    return order
-
-
-def work(order: WorkerOrder, imported: Function | None = None) -> None:
-    """Run batches until the channel closes; a forked worker has its function already."""
     ignore_signals()
     for descriptor in (order.connection, order.slot):
         # Programs that tasks start must not hold them open when we are gone.
@@ -76,7 +66,7 @@ def work(order: WorkerOrder, imported: Function | None = None) -> None:
     record_path = folder.new_record_path("worker")
     try:
         log = TaskLog(folder.log_path(record_path))
-        function = imported or load_function(order.study)
+        function = load_function(order.study)
         channel.send({"ready": str(record_path)})
         # The plan is read with the first batch: we may have been started before it was there.
         first_batch = channel.receive()
