@@ -402,6 +402,55 @@ def test_closing_all_descriptors_fails_the_task_and_not_the_run(
     assert "closed" in reasons(terminal)[4]
 
 
+def test_writing_to_all_descriptors_costs_nobody_anything(terminal: Terminal, study: Study) -> None:
+    """What a task writes to descriptors that are not its own is no message, and is told once."""
+    study("""
+        from contextlib import suppress
+        @h5sweep.sweep(seed=range(20))
+        def f(seed):
+            if seed in (5, 15):
+                for descriptor in range(3, 64):
+                    for text in (b"\\xff\\xff\\xff\\x7f", b"hello, hello, hello"):
+                        with suppress(OSError):
+                            os.write(descriptor, text)
+            return {"x": seed}
+    """)
+    done = terminal.run(*RUN, "-j", 1, "--retries", 0)
+    assert done.stderr.count("written to file descriptors that it did not open") == 1
+    assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(20)}
+
+
+def test_hung_task_that_has_written_to_all_descriptors_meets_its_limit(
+    terminal: Terminal, study: Study
+) -> None:
+    """It can neither keep the coordinator waiting nor hide since when it has been running."""
+    study("""
+        from contextlib import suppress
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            if seed == 1:
+                for descriptor in range(3, 64):
+                    with suppress(OSError):
+                        os.write(descriptor, b"hello, hello, hello, hello")
+                time.sleep(60)
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 1, "--timeout", "0.5s", check=1)
+    assert kinds(terminal.folder)[1] == [Kind.TIMED_OUT]
+    assert kinds(terminal.folder)[2] == [Kind.DONE]
+
+
+def test_answer_of_any_size_arrives(terminal: Terminal, study: Study) -> None:
+    """Thousands of failures with long messages in one batch are each told."""
+    study("""
+        @h5sweep.sweep(seed=range(4000))
+        def f(seed):
+            raise ValueError("x" * 500)
+    """)
+    done = terminal.run(*RUN, "-j", 1, check=1)
+    assert "0 of 4,000 done, 4,000 failed" in done.stderr
+
+
 # Retries
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -48,10 +47,10 @@ class LaunchOrder:
 
 def start_worker(order: LaunchOrder) -> tuple[subprocess.Popen[bytes], Channel, Slot]:
     """Start a worker and return it with our end of its channel and its slot."""
-    ours, theirs = socket.socketpair()
-    with theirs, Slot.create() as (slot, descriptor):
+    ours, theirs = Channel.make_pair()
+    with ours, theirs, Slot.create() as (slot, descriptor):
         process = _start(order, theirs.fileno(), descriptor)
-    return process, Channel(ours.detach()), slot
+        return process, Channel(ours.detach()), slot
 
 
 def kill_group(pid: int) -> None:

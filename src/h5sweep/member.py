@@ -104,10 +104,9 @@ class Member:
         self.slot.end = NO_END
         self.channel.send(tasks)
 
-    def hear(self) -> dict[str, Any] | None:
-        """Its next message; None if its end of the channel is closed."""
-        message: dict[str, Any] | None = self.channel.receive()
-        return message
+    def hear(self) -> Any:
+        """Its next message, NOT_YET if that is not whole, None if its end is closed."""
+        return self.channel.receive_packet()
 
     def end_batch(self, ended: int) -> list[int]:
         """Make it idle after so many tasks of its batch; return those that it has left."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .channel import NOT_YET
 from .durable import Syncer
 from .errors import StorageError, StudyError, UsageError
 from .launch import LaunchOrder, describe_exit
@@ -101,6 +102,7 @@ class Pool:
         self._has_started = False
         self._start_error = ""
         self._is_slow_import_noted = False
+        self._is_other_noted = False
         self._draining = False
         self._stopping = False
         self._trouble: StorageError | None = None
@@ -262,12 +264,23 @@ class Pool:
 
     def _hear(self, member: Member) -> Iterator[Event]:
         message = member.hear()
-        if message is not None:
+        if message is NOT_YET:
+            yield from self._note_others(member)
+        elif message is not None:
             yield from self._take_message(member, message)
         elif not member.has_ended(CLOSING_S):
             # It is not about to end, so its task must have closed the channel.
             what = "the task closed file descriptors that were not its own"
             member.kill_for(None, Outcome.failure(Kind.DIED, "closed", what))
+
+    def _note_others(self, member: Member) -> Iterator[Note]:
+        """Say once in a run that a task writes where it should not: it may do harm elsewhere."""
+        if member.channel.has_met_others and not self._is_other_noted:
+            self._is_other_noted = True
+            yield Note(
+                f"a task in process {member.pid} has written to file descriptors that it did not "
+                "open; what came from there is left out"
+            )
 
     def _take_message(self, member: Member, message: dict[str, Any]) -> Iterator[Event]:
         if "ready" in message:
@@ -323,7 +336,8 @@ class Pool:
         """Find out what a worker that ended unasked had finished, and what it died of."""
         while member.channel.has_something() and (message := member.hear()) is not None:
             # It may have answered just before it ended.
-            yield from self._take_message(member, message)
+            if message is not NOT_YET:
+                yield from self._take_message(member, message)
         current = member.current()
         exit_code = self._reap(member)
         if not member.is_ready:

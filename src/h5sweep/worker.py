@@ -71,7 +71,7 @@ def main() -> None:
         # The plan is read with the first batch: we may have been started before it was there.
         first_batch = channel.receive()
         if first_batch is not None:
-            worker = Worker(function, folder, record_path, Slot(order.slot), log)
+            worker = Worker(function, folder, record_path, Slot.open(order.slot), log)
             worker.serve(channel, first_batch)
         log.close()
         # Nobody needs what is left: Python need not look for garbage in it on its way out.
