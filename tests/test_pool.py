@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -14,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from conftest import H5SWEEP, Terminal
-from h5sweep import pool
-from h5sweep.errors import UsageError
+from h5sweep import pool, starts
+from h5sweep.errors import StartError, UsageError
 from h5sweep.folder import RunFolder
 from h5sweep.launch import LaunchOrder
 from h5sweep.plan import plan_product
@@ -625,6 +626,127 @@ def test_study_that_does_not_import_in_workers_ends_the_run_with_its_traceback(
     """)
     done = terminal.run(*RUN, "-j", 2, check=2)
     assert done.stderr.count("RuntimeError: no licence here") == 1
+
+
+def test_workers_that_are_killed_while_they_start_are_started_again(
+    terminal: Terminal, study: Study
+) -> None:
+    """Three kills from outside in a row, and more, are no mistake in the study."""
+    study(
+        MARK
+        + """
+if sys.argv[0] == "-c":  # so are workers started
+    mark("starts")
+    if os.path.getsize("starts") <= 4:
+        os.kill(os.getpid(), signal.SIGKILL)  # nobody can tell who sent it
+@h5sweep.sweep(seed=range(3))
+def f(seed):
+    return {"x": seed}
+"""
+    )
+    done = terminal.run(*RUN, "-j", 1)
+    assert "3 times in a row no worker got to its first task" in done.stderr
+    assert "ended by SIGKILL: killed from outside); it is tried again" in done.stderr
+
+
+def test_workers_that_are_always_killed_end_the_run_for_now(
+    terminal: Terminal, study: Study
+) -> None:
+    """In the end the run gives up, says that the same command goes on, and exits with 1."""
+    study("""
+        if os.path.exists("out.h5.run"):  # in a worker
+            os.kill(os.getpid(), signal.SIGKILL)
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed}
+    """)
+    impatient = "import h5sweep.starts as s; s.FIRST_PAUSE_S = 0.001; from h5sweep.cli import main"
+    words = [sys.executable, "-c", f"{impatient}; main()", *RUN, "-j", "2"]
+    done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "9 times in a row no worker got to its first task" in done.stderr
+    assert "0 finished results are kept. Give the same command again" in done.stderr
+
+
+def test_workers_that_cannot_be_started_end_the_run_for_now(
+    terminal: Terminal, study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the system gives no more descriptors or processes, that is said, and is no bug."""
+    monkeypatch.setattr(starts, "FIRST_PAUSE_S", 0.001)
+    order = launch_order(RunFolder(terminal.folder / "out.h5"), study(WAITING_IMPORT), tasks=3)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with pool.Pool(order, PoolSettings(workers=2)) as workers:
+        free = os.open("/dev/null", os.O_RDONLY)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))
+        try:
+            with pytest.raises(StartError, match="none can be started: Too many open files"):
+                list(workers.run(range(3)))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_failed_starts_do_not_end_what_is_running(terminal: Terminal, study: Study) -> None:
+    """While a worker is in a task, others that do not get to one are tried again and again."""
+    study(
+        MARK
+        + """
+if sys.argv[0] == "-c":
+    try:
+        os.mkdir("first")
+    except FileExistsError:
+        wait_for("in")
+        mark("starts")
+        if os.path.getsize("starts") <= 4:
+            os._exit(3)
+@h5sweep.sweep(seed=range(2))
+def f(seed):
+    mark("in")
+    if seed == 0:
+        wait_for("out")
+    mark("out")
+    return {"x": seed}
+"""
+    )
+    terminal.run(*RUN, "-j", 2)
+    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DONE]}
+
+
+def test_workers_that_die_before_their_first_record_end_the_run_with_a_reason(
+    terminal: Terminal, study: Study
+) -> None:
+    """A worker that imports, and then always dies before a task, is not started for ever."""
+    study("""
+        if sys.argv[0] == "-c":
+            def pwrite(*_):
+                os._exit(7)
+            os.pwrite = pwrite
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed}
+    """)
+    done = terminal.run(*RUN, "-j", 1, check=2)
+    assert "3 times in a row no worker got to its first task" in done.stderr
+    assert "the process ended with exit code 7" in done.stderr
+
+
+def test_how_a_worker_ended_is_known_also_where_children_are_ignored(
+    terminal: Terminal, study: Study
+) -> None:
+    """A program that was started with SIGCHLD ignored would take every end for exit code 0."""
+    study("""
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            if seed == 1:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            return {"x": seed}
+    """)
+    ignore = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    ignoring = [sys.executable, "-c", f"{ignore}; os.execv(sys.argv[1], sys.argv[1:])"]
+    words = [*ignoring, *H5SWEEP, *RUN, "-j", "1", "--retries", "0"]
+    done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "SIGSEGV" in reasons(terminal)[1]
 
 
 WAITING_IMPORT = (

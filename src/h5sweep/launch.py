@@ -59,11 +59,6 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def describe_exit(exit_code: int) -> str:
-    """How a process ended, as part of a sentence."""
-    return f"died of {signal_name(-exit_code)}" if exit_code < 0 else f"ended with {exit_code}"
-
-
 def signal_name(number: int) -> str:
     """`SIGSEGV`; real-time signals have no names."""
     try:

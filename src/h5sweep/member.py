@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -268,6 +269,11 @@ class OomKills:
         return next((int(line.split()[1]) for line in text.splitlines() if "oom_kill " in line), 0)
 
 
+def is_from_outside(exit_code: int) -> bool:
+    """Whether a worker was ended by a signal that others send, not by what it did itself."""
+    return -exit_code in _SENT_BY_OTHERS
+
+
 def cause_of_death(exit_code: int, oom_kills: OomKills) -> Outcome:
     """What is known about why a worker ended by itself, and not after its last batch."""
     if exit_code >= 0:
@@ -281,6 +287,9 @@ def cause_of_death(exit_code: int, oom_kills: OomKills) -> Outcome:
     return Outcome.failure(Kind.DIED, name, message)
 
 
+_SENT_BY_OTHERS = frozenset(
+    {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+)
 _SIGNAL_REASONS = {
     "SIGABRT": "it aborted itself",
     "SIGBUS": "bus error",

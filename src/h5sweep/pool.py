@@ -22,17 +22,17 @@ from typing import Any
 from .channel import NOT_YET
 from .durable import Syncer
 from .errors import StorageError, StudyError, UsageError
-from .launch import LaunchOrder, describe_exit
-from .member import Current, Member, OomKills, Outcome
+from .launch import LaunchOrder
+from .member import Current, Member, OomKills, Outcome, cause_of_death, is_from_outside
 from .records import Kind
 from .settings import PoolSettings
+from .starts import Starts
 from .task_queue import LARGEST_BATCH, TaskQueue
 
 SLOW_IMPORT_S = 30.0
 STUCK_S = 0.5
 CLOSING_S = 0.5
 TICK_S = 0.1
-STARTS_WITHOUT_SUCCESS = 3
 MOST_STOPPED = 8
 DESCRIPTORS_EACH = 5
 DESCRIPTORS_ELSE = 200
@@ -98,7 +98,7 @@ class Pool:
         self._dismissed: list[Member] = []  # that end by themselves
         self._answered = 0  # tasks, of batches that took so long:
         self._answered_s = 0.0
-        self._failed_starts = 0
+        self._starts = Starts(order.folder.logs_path)
         self._has_started = False
         self._start_error = ""
         self._is_slow_import_noted = False
@@ -127,7 +127,8 @@ class Pool:
     def warm_up(self, tasks: int) -> None:
         """Start workers for so many tasks while it is still being found out which they are."""
         for _ in range(min(self._settings.workers, tasks)):
-            self._start()
+            if self._starts.is_due:
+                self._start()
 
     def run(self, tasks: Iterable[int]) -> Iterator[Event]:
         """Run all tasks. StorageError if results can no longer be kept: what was done is kept."""
@@ -161,7 +162,7 @@ class Pool:
             if self._draining:
                 self._begin_no_more()
             self._fill()
-            if not self._members:
+            if not self._members and not len(self._queue):
                 return
             yield from self._wait()
             self._watch()
@@ -195,7 +196,9 @@ class Pool:
             self._give_or_dismiss(member)
         busy = sum(not m.is_idle for m in self._members)
         wanted = min(self._settings.workers, busy + len(self._queue))
-        while len(self._members) < wanted:
+        if wanted and not self._members and self._starts.is_hopeless:
+            raise self._starts.error()
+        while len(self._members) < wanted and self._starts.is_due:
             self._start()
 
     def _give_or_dismiss(self, member: Member) -> None:
@@ -208,7 +211,13 @@ class Pool:
             self._dismiss(member)
 
     def _start(self) -> None:
-        member = Member.start(self._order)
+        try:
+            member = Member.start(self._order)
+        except OSError as error:
+            # Too many processes or open files, or too little memory: that may pass.
+            reason = f"none can be started: {error.strerror}"
+            self._starts.fail(time.monotonic(), reason, by_study=False)
+            return
         self._members.append(member)
         self._selector.register(member.channel, selectors.EVENT_READ, member)
         self._selector.register(member.sentinel, selectors.EVENT_READ, member)
@@ -285,7 +294,6 @@ class Pool:
     def _take_message(self, member: Member, message: dict[str, Any]) -> Iterator[Event]:
         if "ready" in message:
             member.record_path = Path(message["ready"])
-            self._failed_starts = 0
             self._has_started = True
         elif "broken" in message and not member.is_ready and self._has_started:
             # The study could be imported before: perhaps it is being edited, and is mended soon.
@@ -311,6 +319,7 @@ class Pool:
             # Its task has ended after all; the signal may still be on its way.
             member.kill()
         if ended:
+            self._starts.succeed()
             elapsed_s = time.monotonic() - member.batch_begun
             self._queue.learn(ended, elapsed_s)
             self._answered += ended
@@ -340,18 +349,20 @@ class Pool:
                 yield from self._take_message(member, message)
         current = member.current()
         exit_code = self._reap(member)
-        if not member.is_ready:
-            self._count_failed_start(exit_code)
+        if member.tasks_run or current is not None or member.outcomes_on_disk():
+            self._starts.succeed()
+        else:
+            yield from self._take_failed_start(member, exit_code)
         yield from self._settle_batch(member, current, exit_code)
 
-    def _count_failed_start(self, exit_code: int) -> None:
-        self._failed_starts += 1
-        if self._failed_starts >= STARTS_WITHOUT_SUCCESS:
-            raise StudyError(
-                f"{self._failed_starts} workers in a row {describe_exit(exit_code)} before their "
-                f"first task: look into {self._order.folder.logs_path}"
-                + (f"\n{self._start_error}" if self._start_error else "")
-            )
+    def _take_failed_start(self, member: Member, exit_code: int) -> Iterator[Note]:
+        by_study = not is_from_outside(exit_code)
+        reason = cause_of_death(exit_code, self._oom_kills).error["message"]
+        note = self._starts.fail(
+            member.started, reason, by_study=by_study, detail=self._start_error
+        )
+        if note:
+            yield Note(note)
 
     def _settle_batch(
         self, member: Member, current: Current | None, exit_code: int
