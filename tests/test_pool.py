@@ -1162,6 +1162,69 @@ def test_killed_worker_of_a_batch_system_step_is_not_a_zombie(
 # Tasks that do what tasks should not do
 
 
+@pytest.mark.parametrize("handler", ["signal.SIG_DFL", "late"])
+def test_alarm_that_a_task_forgets_meets_no_other_task(
+    terminal: Terminal, study: Study, handler: str
+) -> None:
+    """It ends with its task: neither is a later one blamed, nor does a worker die of it."""
+    study(f"""
+        def late(*_):
+            raise RuntimeError("late")
+        @h5sweep.sweep(seed=range(300))
+        def f(seed):
+            if seed == 5:
+                signal.signal(signal.SIGALRM, {handler})
+                signal.setitimer(signal.ITIMER_REAL, 0.02, 0.001)
+            deadline = time.monotonic() + 0.001
+            while time.monotonic() < deadline:
+                pass
+            return {{"x": seed}}
+    """)
+    terminal.run(*RUN, "-j", 1, "--retries", 0)
+    assert len(worker_pids(terminal.folder)) == 1
+
+
+def test_what_a_task_leaves_behind_ends_a_worker_and_not_the_run(
+    terminal: Terminal, study: Study
+) -> None:
+    """A function of ours that a task has replaced fails in this process, and nowhere else."""
+    study("""
+        @h5sweep.sweep(seed=range(40))
+        def f(seed):
+            if seed == 7:
+                os.writev = None  # which no task needs, but the next answer
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 1)
+    assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(40)}
+    assert "'NoneType' object is not callable" in logs(terminal.folder)
+
+
+def test_processes_that_a_task_forks_can_be_ended(terminal: Terminal, study: Study) -> None:
+    """They do with signals what they do without h5sweep, and the worker itself still ignores."""
+    study("""
+        @h5sweep.sweep(number=["SIGTERM", "SIGHUP", "SIGINT"])
+        def f(number):
+            ours, theirs = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.write(theirs, b".")
+                time.sleep(5)
+            os.read(ours, 1)
+            os.kill(child, getattr(signal, number))
+            _, status = os.waitpid(child, 0)
+            assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+            os.kill(os.getpid(), getattr(signal, number))
+            return {"x": os.waitstatus_to_exitcode(status)}
+    """)
+    terminal.run("run", "study.py", "-o", "out.h5", "-j", 1)
+    import h5py
+
+    with h5py.File(terminal.folder / "out.h5") as file:
+        # KeyboardInterrupt is raised in the task, of which the copy has nothing to say.
+        assert file["x"][:].tolist() == [-signal.SIGTERM, -signal.SIGHUP, 1]
+
+
 def test_task_that_forks_and_returns_twice_is_one_task(terminal: Terminal, study: Study) -> None:
     """The copy of a worker that a task forked ends with the task and writes nothing."""
     study("""
