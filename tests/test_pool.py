@@ -1192,12 +1192,50 @@ def test_what_a_task_leaves_behind_ends_a_worker_and_not_the_run(
         @h5sweep.sweep(seed=range(40))
         def f(seed):
             if seed == 7:
-                os.writev = None  # which no task needs, but the next answer
+                time.monotonic_ns = None
             return {"x": seed}
     """)
     terminal.run(*RUN, "-j", 1)
     assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(40)}
     assert "'NoneType' object is not callable" in logs(terminal.folder)
+
+
+@pytest.mark.parametrize("what", ["records", "run folder"])
+def test_task_that_removes_records_stops_the_run(
+    terminal: Terminal, study: Study, what: str
+) -> None:
+    """Results are kept no longer then, which is said; the same command runs what is lost."""
+    study(f"""
+        import shutil
+        @h5sweep.sweep(seed=range(20))
+        def f(seed):
+            if seed == 5 and not os.path.exists("removed"):
+                os.mkdir("removed")
+                shutil.rmtree("out.h5.run/records" if "{what}" == "records" else "out.h5.run")
+            return {{"x": seed}}
+    """)
+    done = terminal.run(*RUN, "-j", 1, check=1)
+    assert re.search(r"cannot write .*\.records: it has been removed\. The run has ", done.stderr)
+    assert "; 0 finished results are kept. See to that, then give the same comma" in done.stderr
+    terminal.run(*RUN, "-j", 1)
+
+
+def test_run_counts_what_the_output_holds(terminal: Terminal, study: Study) -> None:
+    """Results that were lost after their task had ended are missing, not done."""
+    study("""
+        import glob
+        @h5sweep.sweep(seed=range(20))
+        def f(seed):
+            if seed == 10 and not os.path.exists("cut"):
+                os.mkdir("cut")
+                for path in glob.glob("out.h5.run/records/worker*"):
+                    os.truncate(path, 0)
+            return {"x": seed}
+    """)
+    done = terminal.run("run", "study.py", "-o", "out.h5", "-j", 1, check=1)
+    assert "10 of 20 done, 0 failed\n" in done.stderr
+    assert "the same command again runs what is missing" in done.stderr
+    terminal.run("run", "study.py", "-o", "out.h5", "-j", 1)
 
 
 def test_processes_that_a_task_forks_can_be_ended(terminal: Terminal, study: Study) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .channel import Channel, is_readable
+from .durable import storage_error
 from .launch import LaunchOrder, kill_group, signal_name, start_worker
 from .records import FAILURES, KIND, TASK, Kind, RecordFile, Scan
 from .slot import NO_END, Slot
@@ -110,12 +111,19 @@ class Member:
         return self.channel.receive_packet()
 
     def end_batch(self, ended: int) -> list[int]:
-        """Make it idle after so many tasks of its batch; return those that it has left."""
+        """Make it idle after so many tasks of its batch; return those that it has left.
+
+        StorageError if its record file is not there any more.
+        """
         assert self.record_path is not None  # it said so before it was given a batch
         left = self.batch[ended : self._taken_back_at]
         self.batch = []
         self.tasks_run += ended
-        self._scan_from = self.record_path.stat().st_size
+        try:
+            self._scan_from = self.record_path.stat().st_size
+        except OSError as error:
+            removed = OSError(error.errno, "it has been removed")
+            raise storage_error(self.record_path, removed) from error
         return left
 
     def begin_no_more(self) -> None:

@@ -374,8 +374,9 @@ def _report(
     tally: Tally,
     merged: MergeReport | None,
 ) -> RunReport:
-    if tally.done == len(wanted) and not (merged and merged.tasks_left_out):
-        tasks_done = before.tasks_done + tally.done
+    tasks_done = before.tasks_done + tally.done
+    is_whole = merged is None or (tasks_done == merged.tasks_merged and not merged.tasks_left_out)
+    if tally.done == len(wanted) and is_whole:
         tasks_failed = len(before.failures.keys() - set(wanted))
         tasks_missing = 0
     else:
