@@ -96,16 +96,14 @@ def measure(name: str, tasks: int, folder: Path) -> dict[str, Any]:
     return {"seconds": seconds, **({"phases": phases} if phases else {})}
 
 
-def prepare_ours(tasks: int, folder: Path, *, start: str, merge: bool) -> Callable[[], int]:
+def prepare_ours(tasks: int, folder: Path, *, merge: bool) -> Callable[[], int]:
     os.environ["H5SWEEP_BENCH_TASKS"] = str(tasks)
     import noop_sweep
 
     import h5sweep.run  # noqa: F401  # a library of the parent, like those of the others
 
     def run() -> int:
-        report = noop_sweep.nothing.run(
-            folder / "out.h5", workers=WORKERS, start=start, merge=merge
-        )
+        report = noop_sweep.nothing.run(folder / "out.h5", workers=WORKERS, merge=merge)
         return report.tasks_done
 
     return run
@@ -172,11 +170,8 @@ def _pool(chunk: int, *, start: str = "fork", keep: bool = False) -> Callable[..
 
 
 CONTENDERS = [
-    Contender("h5sweep", partial(prepare_ours, start="spawn", merge=False), keeps=True),
-    Contender(
-        "h5sweep, forkserver", partial(prepare_ours, start="forkserver", merge=False), keeps=True
-    ),
-    Contender("h5sweep + merge", partial(prepare_ours, start="spawn", merge=True), keeps=True),
+    Contender("h5sweep", partial(prepare_ours, merge=False), keeps=True),
+    Contender("h5sweep + merge", partial(prepare_ours, merge=True), keeps=True),
     Contender("Pool, chunksize 1", _pool(1)),
     *(Contender(f"Pool, chunksize {chunk}", _pool(chunk)) for chunk in CHUNK_SIZES),
     Contender("Pool (spawn), chunksize 64", _pool(64, start="spawn")),

@@ -75,7 +75,7 @@ def test_status_before_any_run_is_all_missing(sweep: h5sweep.Sweep) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"workers": -1}, {"tasks_per_worker": 0}, {"start": "fork"}],
+    [{"workers": -1}, {"tasks_per_worker": 0}],
 )
 def test_settings_that_cannot_work_are_refused(
     sweep: h5sweep.Sweep, terminal: Terminal, wrong: dict[str, object]

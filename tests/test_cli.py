@@ -82,7 +82,6 @@ def test_version_is_printed(terminal: Terminal) -> None:
         (["run", "study.py", "--memory", "lots"], "write 500MB, 2GB or 4GiB"),
         (["run", "study.py", "--retries", "often"], "died=3,timed-out=1,raised=0"),
         (["run", "study.py", "--retries", "slept=3"], "died=3,timed-out=1,raised=0"),
-        (["run", "study.py", "--start", "fork"], "forkserver"),
         (["run", "study.py", "--tasks-per-worker", "0"], "--tasks-per-worker"),
         (["status", "nowhere.h5"], "there is no run folder nowhere.h5.run"),
         (["missing", "nowhere.h5"], "name the output that a run was given with -o"),

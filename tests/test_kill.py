@@ -17,20 +17,19 @@ from crash_checks import STUDY, check_output, finished_tasks, started_in
 COMMAND = [sys.executable, "-m", "h5sweep", "run", "study.py", "-o", "out.h5", "-j", "2"]
 
 
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
-def test_hammered_sweep_loses_nothing_and_repeats_nothing(tmp_path: Path, start: str) -> None:
+def test_hammered_sweep_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     """500 tasks under random kills of everything: all true, none twice, nothing done again."""
-    _hammer(tmp_path, farms=250, seed=20261115, start=start)
+    _hammer(tmp_path, farms=250, seed=20261115)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_hammered_sweep_for_long(tmp_path: Path, seed: int) -> None:
     """The same with other seeds and more tasks."""
-    _hammer(tmp_path, farms=1000, seed=seed, start="spawn" if seed % 2 else "forkserver")
+    _hammer(tmp_path, farms=1000, seed=seed)
 
 
-def _hammer(folder: Path, *, farms: int, seed: int, start: str) -> None:
+def _hammer(folder: Path, *, farms: int, seed: int) -> None:
     random_source = random.Random(seed)
     (folder / "study.py").write_text(STUDY)
     run_folder, trace = folder / "out.h5.run", folder / "trace"
@@ -38,7 +37,7 @@ def _hammer(folder: Path, *, farms: int, seed: int, start: str) -> None:
     for round_number in range(200):
         finished = finished_tasks(run_folder)
         environment = {"ROUND": str(round_number), "TRACE": str(trace), "FARMS": str(farms)}
-        done = _one_round(folder, environment | {"SPIN": "500"}, start, random_source, kills)
+        done = _one_round(folder, environment | {"SPIN": "500"}, random_source, kills)
         repeated = started_in(trace, str(round_number)) & set(finished)
         assert not repeated, f"finished before round {round_number}, run again: {repeated}"
         if (folder / "out.h5").exists():
@@ -56,14 +55,13 @@ def _hammer(folder: Path, *, farms: int, seed: int, start: str) -> None:
 def _one_round(
     folder: Path,
     environment: dict[str, str],
-    start: str,
     random_source: random.Random,
     kills: dict[str, int],
 ) -> int:
     """Give the command once and hammer it until it ends or the coordinator's time has come."""
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
-            [*COMMAND, "--start", start, "--backoff", "0.05s"],
+            [*COMMAND, "--backoff", "0.05s"],
             cwd=folder,
             env={**os.environ, **environment},
             stderr=log,
@@ -90,7 +88,7 @@ def _one_round(
 
 
 def _descendants(pid: int) -> list[int]:
-    """All processes below `pid`: workers, and the template of the fork server."""
+    """All processes below `pid`: workers, and what they have started."""
     found: list[int] = []
     todo = [pid]
     while todo:

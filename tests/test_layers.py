@@ -77,7 +77,7 @@ def test_only_modules_about_hdf5_import_h5py() -> None:
 def test_workers_know_no_hdf5() -> None:
     """What a worker process imports never reaches h5py: it holds no HDF5 file open."""
     reached: set[str] = set()
-    left = {"template", "worker"}
+    left = {"worker"}
     while left:
         name = left.pop()
         reached.add(name)

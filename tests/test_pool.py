@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -14,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from conftest import H5SWEEP, Terminal
-from h5sweep import pool
-from h5sweep.errors import UsageError
+from h5sweep import pool, starts
+from h5sweep.errors import StartError, UsageError
 from h5sweep.folder import RunFolder
 from h5sweep.launch import LaunchOrder
 from h5sweep.plan import plan_product
@@ -91,10 +92,7 @@ def test_time_limit_ends_c_code_that_holds_the_interpreter_lock(
     assert "  |     ctypes.PyDLL(None).sleep(60)\n" in done.stderr
 
 
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
-def test_hung_task_leaves_the_stacks_of_the_users_code(
-    terminal: Terminal, study: Study, start: str
-) -> None:
+def test_hung_task_leaves_the_stacks_of_the_users_code(terminal: Terminal, study: Study) -> None:
     """Of each thread in the user's code, also if what it waits in is none; of none of ours."""
     study("""
         import queue, threading
@@ -109,7 +107,7 @@ def test_hung_task_leaves_the_stacks_of_the_users_code(
                 thread.join()
             return {"x": seed}
     """)
-    said = terminal.run(*RUN, "--timeout", "0.5s", "-j", 1, "--start", start, check=1).stderr
+    said = terminal.run(*RUN, "--timeout", "0.5s", "-j", 1, check=1).stderr
     assert re.search(r"1 task timed out: time limit at study\.py:\d+ in f: ", said)
     first, second = said.split("  | Another thread when it was stopped (most recent call last):\n")
     assert "  | Stack when it was stopped (most recent call last):\n" in first
@@ -274,10 +272,7 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
-def test_each_way_to_die_is_named_and_blamed_on_its_task(
-    terminal: Terminal, study: Study, start: str
-) -> None:
+def test_each_way_to_die_is_named_and_blamed_on_its_task(terminal: Terminal, study: Study) -> None:
     """Whatever ends a worker, exactly the task it was in is blamed, with the signal or code."""
     deaths = [code for code, _ in DEATHS.values()]
     body = "".join(f"    if seed == {2 * n + 1}: {code}\n" for n, code in enumerate(deaths))
@@ -285,7 +280,7 @@ def test_each_way_to_die_is_named_and_blamed_on_its_task(
         f"@h5sweep.sweep(seed=range({2 * len(deaths) + 1}))\n"
         f"def f(seed):\n{body}    return {{'x': seed}}\n"
     )
-    terminal.run(*RUN, "-j", 2, "--retries", 0, "--start", start, check=1)
+    terminal.run(*RUN, "-j", 2, "--retries", 0, check=1)
     found = reasons(terminal)
     assert "Exception ignored" not in logs(terminal.folder)
     assert sorted(found) == [2 * n + 1 for n in range(len(deaths))]
@@ -408,6 +403,55 @@ def test_closing_all_descriptors_fails_the_task_and_not_the_run(
     assert "closed" in reasons(terminal)[4]
 
 
+def test_writing_to_all_descriptors_costs_nobody_anything(terminal: Terminal, study: Study) -> None:
+    """What a task writes to descriptors that are not its own is no message, and is told once."""
+    study("""
+        from contextlib import suppress
+        @h5sweep.sweep(seed=range(20))
+        def f(seed):
+            if seed in (5, 15):
+                for descriptor in range(3, 64):
+                    for text in (b"\\xff\\xff\\xff\\x7f", b"hello, hello, hello"):
+                        with suppress(OSError):
+                            os.write(descriptor, text)
+            return {"x": seed}
+    """)
+    done = terminal.run(*RUN, "-j", 1, "--retries", 0)
+    assert done.stderr.count("written to file descriptors that it did not open") == 1
+    assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(20)}
+
+
+def test_hung_task_that_has_written_to_all_descriptors_meets_its_limit(
+    terminal: Terminal, study: Study
+) -> None:
+    """It can neither keep the coordinator waiting nor hide since when it has been running."""
+    study("""
+        from contextlib import suppress
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            if seed == 1:
+                for descriptor in range(3, 64):
+                    with suppress(OSError):
+                        os.write(descriptor, b"hello, hello, hello, hello")
+                time.sleep(60)
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 1, "--timeout", "0.5s", check=1)
+    assert kinds(terminal.folder)[1] == [Kind.TIMED_OUT]
+    assert kinds(terminal.folder)[2] == [Kind.DONE]
+
+
+def test_answer_of_any_size_arrives(terminal: Terminal, study: Study) -> None:
+    """Thousands of failures with long messages in one batch are each told."""
+    study("""
+        @h5sweep.sweep(seed=range(4000))
+        def f(seed):
+            raise ValueError("x" * 500)
+    """)
+    done = terminal.run(*RUN, "-j", 1, check=1)
+    assert "0 of 4,000 done, 4,000 failed" in done.stderr
+
+
 # Retries
 
 
@@ -497,10 +541,7 @@ def test_retry_waits_for_its_pause(terminal: Terminal, study: Study) -> None:
 # Workers
 
 
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
-def test_workers_are_replaced_after_so_many_tasks(
-    terminal: Terminal, study: Study, start: str
-) -> None:
+def test_workers_are_replaced_after_so_many_tasks(terminal: Terminal, study: Study) -> None:
     """With --tasks-per-worker 5 no process runs more than five tasks."""
     study("""
         @h5sweep.sweep(seed=range(20))
@@ -508,83 +549,20 @@ def test_workers_are_replaced_after_so_many_tasks(
             print("pid", os.getpid())
             return {"x": seed}
     """)
-    terminal.run(*RUN, "-j", 2, "--tasks-per-worker", 5, "--start", start)
+    terminal.run(*RUN, "-j", 2, "--tasks-per-worker", 5)
     pids = re.findall(r"pid (\d+)", logs(terminal.folder))
     assert len(pids) == 20
     assert max(pids.count(pid) for pid in pids) <= 5
     assert len(set(pids)) >= 4
 
 
-def test_forkserver_imports_the_study_once(terminal: Terminal, study: Study) -> None:
-    """With --start forkserver the coordinator and the template import; workers do not."""
-    study(
-        MARK + 'mark("imports")\n@h5sweep.sweep(seed=range(9))\ndef f(seed): return {"x": seed}\n'
-    )
-    terminal.run(*RUN, "-j", 2, "--start", "forkserver", "--tasks-per-worker", 1)
-    assert len(worker_pids(terminal.folder)) >= 9
-    assert count(terminal.folder, "imports") == 2
-
-
-def test_forked_workers_do_not_share_random_numbers(terminal: Terminal, study: Study) -> None:
-    """Workers forked from one template draw different numbers from NumPy's global generator."""
-    study("""
-        np.random.rand()
-        @h5sweep.sweep(seed=range(4))
-        def f(seed):
-            print("drew", np.random.rand())
-            return {"x": seed}
-    """)
-    terminal.run(*RUN, "-j", 2, "--start", "forkserver", "--tasks-per-worker", 1)
-    assert len(set(re.findall(r"drew (\S+)", logs(terminal.folder)))) == 4
-
-
-def test_forkserver_keeps_what_the_study_prints_off_the_terminal(
+def test_what_workers_print_at_import_is_kept_off_the_terminal(
     terminal: Terminal, study: Study
 ) -> None:
-    """A study that prints at import prints once on stdout, whatever the way workers start."""
+    """A study that prints at import prints once on stdout."""
     study('print("hello")\n@h5sweep.sweep(seed=range(9))\ndef f(seed): return {"x": seed}\n')
-    done = terminal.run(*RUN, "-j", 2, "--start", "forkserver", "--tasks-per-worker", 2)
+    done = terminal.run(*RUN, "-j", 2, "--tasks-per-worker", 2)
     assert done.stdout == "hello\n"
-
-
-def test_forkserver_restarts_its_template(
-    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
-) -> None:
-    """A template that is killed takes its workers along; a new one goes on, nothing is blamed."""
-    study(
-        MARK
-        + """
-@h5sweep.sweep(seed=range(8))
-def f(seed):
-    mark(f"started_{os.getppid()}_{seed}")
-    if not os.path.exists("go"):
-        time.sleep(60)
-    return {"x": seed}
-"""
-    )
-    process.append(terminal.start(*RUN, "-j", 2, "--start", "forkserver", "--retries", 0))
-    started = until(lambda: len(found := list(terminal.folder.glob("started_*"))) == 2 and found)
-    (terminal.folder / "go").touch()
-    template = int(started[0].name.split("_")[1])
-    os.kill(template, signal.SIGKILL)
-    assert process[0].wait(30) == 0
-    assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(8)}
-    parents = {p.name.split("_")[1] for p in terminal.folder.glob("started_*")}
-    assert len(parents) == 2
-
-
-def test_study_with_threads_is_spawned_instead_of_forked(terminal: Terminal, study: Study) -> None:
-    """A study that starts a thread at import is not forked; a note says so and all is done."""
-    study("""
-        import threading
-        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-        @h5sweep.sweep(seed=range(3))
-        def f(seed):
-            return {"x": seed}
-    """)
-    done = terminal.run(*RUN, "-j", 2, "--start", "forkserver")
-    assert "workers are spawned, not forked" in done.stderr
-    assert "3 of 3 done" in done.stderr
 
 
 def test_long_task_does_not_hold_back_what_is_batched_behind_it(
@@ -618,19 +596,18 @@ def test_no_work_tasks_share_started_records(terminal: Terminal, study: Study) -
     assert sum(kind == Kind.STARTED for kind, _ in found) < 200
 
 
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
 def test_study_that_kills_workers_at_import_ends_the_run_with_a_reason(
-    terminal: Terminal, study: Study, start: str
+    terminal: Terminal, study: Study
 ) -> None:
     """A study that segfaults in workers, but not in the coordinator, ends with a clear error."""
     study("""
-        if sys.argv[0] == "-c":  # so are workers and their template started
+        if sys.argv[0] == "-c":  # so are workers started
             os.kill(os.getpid(), signal.SIGSEGV)
         @h5sweep.sweep(seed=range(3))
         def f(seed):
             return {"x": seed}
     """)
-    done = terminal.run(*RUN, "-j", 2, "--start", start, check=2)
+    done = terminal.run(*RUN, "-j", 2, check=2)
     assert "SIGSEGV" in done.stderr
     assert "out.h5.run/logs" in done.stderr
     assert "Traceback" not in done.stderr
@@ -641,7 +618,7 @@ def test_study_that_does_not_import_in_workers_ends_the_run_with_its_traceback(
 ) -> None:
     """A study that raises in workers only is shown with the user's own frames, once."""
     study("""
-        if sys.argv[0] == "-c":  # so are workers and their template started
+        if sys.argv[0] == "-c":  # so are workers started
             raise RuntimeError("no licence here")
         @h5sweep.sweep(seed=range(3))
         def f(seed):
@@ -649,6 +626,127 @@ def test_study_that_does_not_import_in_workers_ends_the_run_with_its_traceback(
     """)
     done = terminal.run(*RUN, "-j", 2, check=2)
     assert done.stderr.count("RuntimeError: no licence here") == 1
+
+
+def test_workers_that_are_killed_while_they_start_are_started_again(
+    terminal: Terminal, study: Study
+) -> None:
+    """Three kills from outside in a row, and more, are no mistake in the study."""
+    study(
+        MARK
+        + """
+if sys.argv[0] == "-c":  # so are workers started
+    mark("starts")
+    if os.path.getsize("starts") <= 4:
+        os.kill(os.getpid(), signal.SIGKILL)  # nobody can tell who sent it
+@h5sweep.sweep(seed=range(3))
+def f(seed):
+    return {"x": seed}
+"""
+    )
+    done = terminal.run(*RUN, "-j", 1)
+    assert "3 times in a row no worker got to its first task" in done.stderr
+    assert "ended by SIGKILL: killed from outside); it is tried again" in done.stderr
+
+
+def test_workers_that_are_always_killed_end_the_run_for_now(
+    terminal: Terminal, study: Study
+) -> None:
+    """In the end the run gives up, says that the same command goes on, and exits with 1."""
+    study("""
+        if os.path.exists("out.h5.run"):  # in a worker
+            os.kill(os.getpid(), signal.SIGKILL)
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed}
+    """)
+    impatient = "import h5sweep.starts as s; s.FIRST_PAUSE_S = 0.001; from h5sweep.cli import main"
+    words = [sys.executable, "-c", f"{impatient}; main()", *RUN, "-j", "2"]
+    done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "9 times in a row no worker got to its first task" in done.stderr
+    assert "0 finished results are kept. Give the same command again" in done.stderr
+
+
+def test_workers_that_cannot_be_started_end_the_run_for_now(
+    terminal: Terminal, study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the system gives no more descriptors or processes, that is said, and is no bug."""
+    monkeypatch.setattr(starts, "FIRST_PAUSE_S", 0.001)
+    order = launch_order(RunFolder(terminal.folder / "out.h5"), study(WAITING_IMPORT), tasks=3)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with pool.Pool(order, PoolSettings(workers=2)) as workers:
+        free = os.open("/dev/null", os.O_RDONLY)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))
+        try:
+            with pytest.raises(StartError, match="none can be started: Too many open files"):
+                list(workers.run(range(3)))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_failed_starts_do_not_end_what_is_running(terminal: Terminal, study: Study) -> None:
+    """While a worker is in a task, others that do not get to one are tried again and again."""
+    study(
+        MARK
+        + """
+if sys.argv[0] == "-c":
+    try:
+        os.mkdir("first")
+    except FileExistsError:
+        wait_for("in")
+        mark("starts")
+        if os.path.getsize("starts") <= 4:
+            os._exit(3)
+@h5sweep.sweep(seed=range(2))
+def f(seed):
+    mark("in")
+    if seed == 0:
+        wait_for("out")
+    mark("out")
+    return {"x": seed}
+"""
+    )
+    terminal.run(*RUN, "-j", 2)
+    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DONE]}
+
+
+def test_workers_that_die_before_their_first_record_end_the_run_with_a_reason(
+    terminal: Terminal, study: Study
+) -> None:
+    """A worker that imports, and then always dies before a task, is not started for ever."""
+    study("""
+        if sys.argv[0] == "-c":
+            def pwrite(*_):
+                os._exit(7)
+            os.pwrite = pwrite
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed}
+    """)
+    done = terminal.run(*RUN, "-j", 1, check=2)
+    assert "3 times in a row no worker got to its first task" in done.stderr
+    assert "the process ended with exit code 7" in done.stderr
+
+
+def test_how_a_worker_ended_is_known_also_where_children_are_ignored(
+    terminal: Terminal, study: Study
+) -> None:
+    """A program that was started with SIGCHLD ignored would take every end for exit code 0."""
+    study("""
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            if seed == 1:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            return {"x": seed}
+    """)
+    ignore = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    ignoring = [sys.executable, "-c", f"{ignore}; os.execv(sys.argv[1], sys.argv[1:])"]
+    words = [*ignoring, *H5SWEEP, *RUN, "-j", "1", "--retries", "0"]
+    done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "SIGSEGV" in reasons(terminal)[1]
 
 
 WAITING_IMPORT = (
@@ -671,16 +769,15 @@ def launch_order(folder: RunFolder, study_path: Path, tasks: int) -> LaunchOrder
     return LaunchOrder(str(folder.output), reference, threads=1)
 
 
-@pytest.mark.parametrize(("start", "role"), [("spawn", "worker"), ("forkserver", "template")])
 def test_study_that_hangs_at_import_is_noted_once(
-    terminal: Terminal, study: Study, monkeypatch: pytest.MonkeyPatch, start: str, role: str
+    terminal: Terminal, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that hangs at import is named once, with its log; later the run goes on."""
     monkeypatch.setattr(pool, "SLOW_IMPORT_S", 0.0)
     monkeypatch.chdir(terminal.folder)
     order = launch_order(RunFolder(terminal.folder / "out.h5"), study(WAITING_IMPORT), tasks=3)
     notes, ticks = [], 0
-    with pool.Pool(order, PoolSettings(workers=2, start=start)) as workers:
+    with pool.Pool(order, PoolSettings(workers=2)) as workers:
         for event in workers.run(range(3)):
             if isinstance(event, pool.Note):
                 notes.append(event.text)
@@ -690,22 +787,21 @@ def test_study_that_hangs_at_import_is_noted_once(
     assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(3)}
     (note,) = notes
     said = re.fullmatch(
-        rf"{role} \d+ is still importing the study after \d+ s; what it prints is in (.*)", note
+        r"worker \d+ is still importing the study after \d+ s; what it prints is in (.*)", note
     )
     assert said is not None, note
     (log,) = order.folder.logs_path.glob(Path(said[1]).name)
     assert "waiting for a licence" in log.read_text()
 
 
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
 def test_ctrl_c_ends_a_run_that_hangs_at_import(
-    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]], start: str
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
 ) -> None:
     """With nothing running, one Ctrl-C ends a run that waits for the study's import."""
     study(
         MARK
         + """
-if sys.argv[0] == "-c":  # in a worker or the template, not in the coordinator
+if sys.argv[0] == "-c":  # in a worker, not in the coordinator
     mark("importing")
     wait_for("never")
 @h5sweep.sweep(seed=range(3))
@@ -713,7 +809,7 @@ def f(seed):
     return {"x": seed}
 """
     )
-    process.append(terminal.start(*RUN, "-j", 2, "--start", start))
+    process.append(terminal.start(*RUN, "-j", 2))
     until(lambda: count(terminal.folder, "importing"))
     process[0].send_signal(signal.SIGINT)
     _, said = process[0].communicate(timeout=10)
@@ -721,26 +817,9 @@ def f(seed):
     assert "stopped; 0 finished results are kept" in said
 
 
-def test_thread_of_a_study_that_is_not_forked_holds_nobody_up(
-    terminal: Terminal, study: Study
-) -> None:
-    """A template that is of no use is not waited for, whatever the study has left running in it."""
-    study("""
-        import threading
-        if "h5sweep.template" in " ".join(sys.orig_argv):
-            threading.Thread(target=time.sleep, args=(600,)).start()
-        @h5sweep.sweep(seed=range(3))
-        def f(seed):
-            return {"x": seed}
-    """)
-    done = terminal.run(*RUN, "-j", 2, "--start", "forkserver")
-    assert "workers are spawned, not forked" in done.stderr
-    assert "3 of 3 done" in done.stderr
-
-
 def test_pool_settings_that_cannot_work_are_refused() -> None:
-    """No workers, no tasks a worker and an unknown start method are the caller's mistakes."""
-    for wrong in ({"workers": 0}, {"workers": -1}, {"tasks_per_worker": 0}, {"start": "fork"}):
+    """No workers and no tasks a worker are the caller's mistakes."""
+    for wrong in ({"workers": 0}, {"workers": -1}, {"tasks_per_worker": 0}):
         with pytest.raises(UsageError):
             PoolSettings(**{"workers": 1, **wrong})  # type: ignore[arg-type]
 
@@ -798,10 +877,7 @@ def test_more_workers_than_open_files_allow_are_refused(terminal: Terminal, stud
 # What tasks print and leave behind
 
 
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
-def test_what_tasks_print_goes_to_logs_tagged_by_key(
-    terminal: Terminal, study: Study, start: str
-) -> None:
+def test_what_tasks_print_goes_to_logs_tagged_by_key(terminal: Terminal, study: Study) -> None:
     """print, programs and warnings of a task stand in a log under its key, not on the terminal."""
     study("""
         import warnings
@@ -815,7 +891,7 @@ def test_what_tasks_print_goes_to_logs_tagged_by_key(
                 warnings.warn("from a warning")
             return {"x": seed}
     """)
-    done = terminal.run(*RUN, "-j", 1, "--start", start)
+    done = terminal.run(*RUN, "-j", 1)
     assert done.stdout == ""
     assert "from" not in done.stderr
     assert "errors" not in done.stderr
@@ -1035,9 +1111,8 @@ def test_signal_to_the_whole_process_group_is_the_same(
     assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DONE]}
 
 
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
 def test_killed_coordinator_takes_its_workers_along_and_loses_nothing(
-    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]], start: str
+    terminal: Terminal, study: Study, process: list[subprocess.Popen[str]]
 ) -> None:
     """Workers of a SIGKILLed run end within 2 s, what they finished stays, the rest is run."""
     study(
@@ -1051,7 +1126,7 @@ def f(seed):
     return {"x": seed}
 """
     )
-    process.append(terminal.start(*RUN, "-j", 2, "--start", start))
+    process.append(terminal.start(*RUN, "-j", 2))
     until(lambda: count(terminal.folder, "in_30"))
     until(lambda: len(kinds(terminal.folder)) >= 30)
     process[0].kill()
@@ -1072,7 +1147,7 @@ def test_killed_worker_of_a_batch_system_step_is_not_a_zombie(
         "caller.py",
         """
         import os, pathlib, study
-        study.f.run("out.h5", workers=2, merge=False, start="forkserver", tasks_per_worker=3)
+        study.f.run("out.h5", workers=2, merge=False, tasks_per_worker=3)
         me = os.getpid()
         stats = [p.read_text() for p in pathlib.Path("/proc").glob("[0-9]*/stat")]
         print([s for s in stats if int(s.rpartition(")")[2].split()[1]) == me])
@@ -1085,6 +1160,107 @@ def test_killed_worker_of_a_batch_system_step_is_not_a_zombie(
 
 
 # Tasks that do what tasks should not do
+
+
+@pytest.mark.parametrize("handler", ["signal.SIG_DFL", "late"])
+def test_alarm_that_a_task_forgets_meets_no_other_task(
+    terminal: Terminal, study: Study, handler: str
+) -> None:
+    """It ends with its task: neither is a later one blamed, nor does a worker die of it."""
+    study(f"""
+        def late(*_):
+            raise RuntimeError("late")
+        @h5sweep.sweep(seed=range(300))
+        def f(seed):
+            if seed == 5:
+                signal.signal(signal.SIGALRM, {handler})
+                signal.setitimer(signal.ITIMER_REAL, 0.02, 0.001)
+            deadline = time.monotonic() + 0.001
+            while time.monotonic() < deadline:
+                pass
+            return {{"x": seed}}
+    """)
+    terminal.run(*RUN, "-j", 1, "--retries", 0)
+    assert len(worker_pids(terminal.folder)) == 1
+
+
+def test_what_a_task_leaves_behind_ends_a_worker_and_not_the_run(
+    terminal: Terminal, study: Study
+) -> None:
+    """A function of ours that a task has replaced fails in this process, and nowhere else."""
+    study("""
+        @h5sweep.sweep(seed=range(40))
+        def f(seed):
+            if seed == 7:
+                time.monotonic_ns = None
+            return {"x": seed}
+    """)
+    terminal.run(*RUN, "-j", 1)
+    assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(40)}
+    assert "'NoneType' object is not callable" in logs(terminal.folder)
+
+
+@pytest.mark.parametrize("what", ["records", "run folder"])
+def test_task_that_removes_records_stops_the_run(
+    terminal: Terminal, study: Study, what: str
+) -> None:
+    """Results are kept no longer then, which is said; the same command runs what is lost."""
+    study(f"""
+        import shutil
+        @h5sweep.sweep(seed=range(20))
+        def f(seed):
+            if seed == 5 and not os.path.exists("removed"):
+                os.mkdir("removed")
+                shutil.rmtree("out.h5.run/records" if "{what}" == "records" else "out.h5.run")
+            return {{"x": seed}}
+    """)
+    done = terminal.run(*RUN, "-j", 1, check=1)
+    assert re.search(r"cannot write .*\.records: it has been removed\. The run has ", done.stderr)
+    assert "; 0 finished results are kept. See to that, then give the same comma" in done.stderr
+    terminal.run(*RUN, "-j", 1)
+
+
+def test_run_counts_what_the_output_holds(terminal: Terminal, study: Study) -> None:
+    """Results that were lost after their task had ended are missing, not done."""
+    study("""
+        import glob
+        @h5sweep.sweep(seed=range(20))
+        def f(seed):
+            if seed == 10 and not os.path.exists("cut"):
+                os.mkdir("cut")
+                for path in glob.glob("out.h5.run/records/worker*"):
+                    os.truncate(path, 0)
+            return {"x": seed}
+    """)
+    done = terminal.run("run", "study.py", "-o", "out.h5", "-j", 1, check=1)
+    assert "10 of 20 done, 0 failed\n" in done.stderr
+    assert "the same command again runs what is missing" in done.stderr
+    terminal.run("run", "study.py", "-o", "out.h5", "-j", 1)
+
+
+def test_processes_that_a_task_forks_can_be_ended(terminal: Terminal, study: Study) -> None:
+    """They do with signals what they do without h5sweep, and the worker itself still ignores."""
+    study("""
+        @h5sweep.sweep(number=["SIGTERM", "SIGHUP", "SIGINT"])
+        def f(number):
+            ours, theirs = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.write(theirs, b".")
+                time.sleep(5)
+            os.read(ours, 1)
+            os.kill(child, getattr(signal, number))
+            _, status = os.waitpid(child, 0)
+            assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+            os.kill(os.getpid(), getattr(signal, number))
+            return {"x": os.waitstatus_to_exitcode(status)}
+    """)
+    terminal.run("run", "study.py", "-o", "out.h5", "-j", 1)
+    import h5py
+
+    with h5py.File(terminal.folder / "out.h5") as file:
+        # KeyboardInterrupt is raised in the task, of which the copy has nothing to say.
+        assert file["x"][:].tolist() == [-signal.SIGTERM, -signal.SIGHUP, 1]
 
 
 def test_task_that_forks_and_returns_twice_is_one_task(terminal: Terminal, study: Study) -> None:

@@ -258,9 +258,8 @@ def test_records_that_may_not_be_read_are_named(terminal: Terminal) -> None:
 
 
 @needs_root
-@pytest.mark.parametrize("start", ["spawn", "forkserver"])
 def test_full_disk_stops_the_run_and_loses_nothing(
-    terminal: Terminal, study: Study, tmp_path: Path, start: str
+    terminal: Terminal, study: Study, tmp_path: Path
 ) -> None:
     """A disk that fills up: the run stops and says so; with space made, it goes on."""
     study("""
@@ -272,7 +271,7 @@ def test_full_disk_stops_the_run_and_loses_nothing(
     """)
     with tmpfs(tmp_path / "small", "size=5M") as small:
         command = ("run", "study.py", "-o", small / "out.h5", "-j", 2, "--no-merge")
-        done = terminal.run(*command, "--start", start, check=1)
+        done = terminal.run(*command, check=1)
         said = only_message(done)
         finished = terminal.json("status", small / "out.h5")["done"]
         assert "No space left on device" in said
@@ -281,7 +280,7 @@ def test_full_disk_stops_the_run_and_loses_nothing(
         assert 10 < finished < 60
         subprocess.run(["mount", "-o", "remount,size=60M", small], check=True)
         executed = count(terminal.folder, "executed")
-        again = terminal.run(*command, "--start", start)
+        again = terminal.run(*command)
         assert f"{finished} kept, {60 - finished} to do" in again.stderr
         assert count(terminal.folder, "executed") - executed == 60 - finished
 

@@ -33,7 +33,6 @@ class Sweep(Declaration):
         memory_bytes: int | None = None,
         retries: int | None = None,
         tasks_per_worker: int | None = None,
-        start: str = "spawn",
         merge: bool = True,
         compress: bool = False,
     ) -> RunReport:
@@ -53,7 +52,6 @@ class Sweep(Declaration):
             memory_bytes=memory_bytes,
             retries=Retries() if retries is None else Retries(retries, retries, retries, retries),
             tasks_per_worker=tasks_per_worker,
-            start=start,
         )
         display = choose_display()
         return run_sweep(self, Path(output), settings, display, merge=merge, compress=compress)

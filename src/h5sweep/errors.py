@@ -6,6 +6,7 @@
     │   └── WrongFolderError            2   the run folder belongs to another sweep
     ├── UnsupportedValueError (TypeError)   1   a task returned something we cannot store
     ├── StorageError (OSError)          1   the disk refused: full, read-only, failing
+    ├── StartError                      1   workers are ended from outside before they begin
     ├── DamagedError                    3   a file is not what it should be
     │   ├── ChangedError                3   a file changed while it was read
     │   ├── ConflictError               3   two files hold different results for one task
@@ -46,6 +47,10 @@ class UnsupportedValueError(SweepError, TypeError):
 
 class StorageError(SweepError, OSError):
     """The disk refused to take something; what was finished before is still there."""
+
+
+class StartError(SweepError):
+    """Workers were ended from outside before their first task; what was finished is kept."""
 
 
 class DamagedError(SweepError):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import os
+import signal
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -16,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .channel import Channel, is_readable
-from .launch import Launcher, WorkerProcess, kill_group, signal_name, start_worker
+from .durable import storage_error
+from .launch import LaunchOrder, kill_group, signal_name, start_worker
 from .records import FAILURES, KIND, TASK, Kind, RecordFile, Scan
 from .slot import NO_END, Slot
 from .stacks import asked_stack, crash_stack, end_with_stack, size_bytes
@@ -50,7 +53,7 @@ class Outcome(NamedTuple):
 class Member:
     """A worker of a pool. `sentinel` is readable once its process has ended."""
 
-    process: WorkerProcess
+    process: subprocess.Popen[bytes]
     channel: Channel
     slot: Slot
     sentinel: int
@@ -70,9 +73,9 @@ class Member:
     _stack_start: int = sys.maxsize  # of its log; it was not asked for a stack
 
     @classmethod
-    def start(cls, launcher: Launcher) -> Member:
+    def start(cls, order: LaunchOrder) -> Member:
         """Start a worker process; it says when it is ready."""
-        process, channel, slot = start_worker(launcher)
+        process, channel, slot = start_worker(order)
         return cls(process, channel, slot, os.pidfd_open(process.pid))
 
     @property
@@ -103,18 +106,24 @@ class Member:
         self.slot.end = NO_END
         self.channel.send(tasks)
 
-    def hear(self) -> dict[str, Any] | None:
-        """Its next message; None if its end of the channel is closed."""
-        message: dict[str, Any] | None = self.channel.receive()
-        return message
+    def hear(self) -> Any:
+        """Its next message, NOT_YET if that is not whole, None if its end is closed."""
+        return self.channel.receive_packet()
 
     def end_batch(self, ended: int) -> list[int]:
-        """Make it idle after so many tasks of its batch; return those that it has left."""
+        """Make it idle after so many tasks of its batch; return those that it has left.
+
+        StorageError if its record file is not there any more.
+        """
         assert self.record_path is not None  # it said so before it was given a batch
         left = self.batch[ended : self._taken_back_at]
         self.batch = []
         self.tasks_run += ended
-        self._scan_from = self.record_path.stat().st_size
+        try:
+            self._scan_from = self.record_path.stat().st_size
+        except OSError as error:
+            removed = OSError(error.errno, "it has been removed")
+            raise storage_error(self.record_path, removed) from error
         return left
 
     def begin_no_more(self) -> None:
@@ -221,12 +230,11 @@ class Member:
     def has_ended(self, wait_s: float) -> bool:
         return is_readable(self.sentinel, wait_s)
 
-    def reap(self) -> int | None:
-        """Wait for its end and leave nothing of it; return its exit code, if it can be known."""
+    def reap(self) -> int:
+        """Wait for its end and leave nothing of it; return its exit code, negative for a signal."""
         self.kill()
-        # Before the wait: one that was just forked may be in no group yet, and ends by this.
         self.channel.close()
-        exit_code = self.process.exit_code()
+        exit_code = self.process.wait()
         self.slot.close()
         os.close(self.sentinel)
         return exit_code
@@ -269,6 +277,11 @@ class OomKills:
         return next((int(line.split()[1]) for line in text.splitlines() if "oom_kill " in line), 0)
 
 
+def is_from_outside(exit_code: int) -> bool:
+    """Whether a worker was ended by a signal that others send, not by what it did itself."""
+    return -exit_code in _SENT_BY_OTHERS
+
+
 def cause_of_death(exit_code: int, oom_kills: OomKills) -> Outcome:
     """What is known about why a worker ended by itself, and not after its last batch."""
     if exit_code >= 0:
@@ -282,6 +295,9 @@ def cause_of_death(exit_code: int, oom_kills: OomKills) -> Outcome:
     return Outcome.failure(Kind.DIED, name, message)
 
 
+_SENT_BY_OTHERS = frozenset(
+    {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+)
 _SIGNAL_REASONS = {
     "SIGABRT": "it aborted itself",
     "SIGBUS": "bus error",

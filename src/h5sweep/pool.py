@@ -19,19 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .channel import NOT_YET
 from .durable import Syncer
 from .errors import StorageError, StudyError, UsageError
-from .launch import Forker, Launcher, LaunchOrder, Spawner, TooManyThreadsError, describe_exit
-from .member import Current, Member, OomKills, Outcome
+from .launch import LaunchOrder
+from .member import Current, Member, OomKills, Outcome, cause_of_death, is_from_outside
 from .records import Kind
 from .settings import PoolSettings
+from .starts import Starts
 from .task_queue import LARGEST_BATCH, TaskQueue
 
 SLOW_IMPORT_S = 30.0
 STUCK_S = 0.5
 CLOSING_S = 0.5
 TICK_S = 0.1
-STARTS_WITHOUT_SUCCESS = 3
 MOST_STOPPED = 8
 DESCRIPTORS_EACH = 5
 DESCRIPTORS_ELSE = 200
@@ -92,16 +93,16 @@ class Pool:
         self._order = order
         self._settings = settings
         self._queue = TaskQueue((), settings)
-        self._launcher: Launcher = Spawner(order)
         self._selector = selectors.DefaultSelector()
         self._members: list[Member] = []  # that have a task or may be given one
         self._dismissed: list[Member] = []  # that end by themselves
         self._answered = 0  # tasks, of batches that took so long:
         self._answered_s = 0.0
-        self._failed_starts = 0
+        self._starts = Starts(order.folder.logs_path)
         self._has_started = False
         self._start_error = ""
         self._is_slow_import_noted = False
+        self._is_other_noted = False
         self._draining = False
         self._stopping = False
         self._trouble: StorageError | None = None
@@ -119,23 +120,20 @@ class Pool:
                 member.kill()
             self._reap(member)
         self._selector.close()
-        self._launcher.close()
         self._syncer.close()
         if error is None and self._trouble is not None:
             raise self._trouble
 
     def warm_up(self, tasks: int) -> None:
         """Start workers for so many tasks while it is still being found out which they are."""
-        if self._settings.start == "spawn":
-            for _ in range(min(self._settings.workers, tasks)):
+        for _ in range(min(self._settings.workers, tasks)):
+            if self._starts.is_due:
                 self._start()
 
     def run(self, tasks: Iterable[int]) -> Iterator[Event]:
         """Run all tasks. StorageError if results can no longer be kept: what was done is kept."""
         self._queue = TaskQueue(tasks, self._settings)
         try:
-            if self._settings.start == "forkserver":
-                yield from self._start_template()
             yield from self._supervise()
         finally:
             self._kill_members()
@@ -159,29 +157,16 @@ class Pool:
         """How long a task takes on average; None if none has ended."""
         return self._answered_s / self._answered if self._answered else None
 
-    def _start_template(self) -> Iterator[Event]:
-        """Have the study imported once for all workers, if they can be forked afterwards."""
-        self._launcher = forker = Forker(self._order)
-        pid, started = forker.start(), time.monotonic()
-        try:
-            while not (forker.wait_for_import(TICK_S) or self._draining or self._stopping):
-                yield from self._note_slow_import("template", pid, started)
-                yield Tick()
-        except TooManyThreadsError as error:
-            self._launcher = Spawner(self._order)
-            text = f"importing the study starts {error} threads, so workers are spawned, not forked"
-            yield Note(text)
-
     def _supervise(self) -> Iterator[Event]:
         while not self._stopping and self._trouble is None:
             if self._draining:
                 self._begin_no_more()
             self._fill()
-            if not self._members:
+            if not self._members and not len(self._queue):
                 return
             yield from self._wait()
             self._watch()
-            yield from self._note_slow_imports()
+            yield from self._note_slow_import()
             yield Tick()
         if self._stopping:
             yield from self._stop_tasks()
@@ -211,7 +196,9 @@ class Pool:
             self._give_or_dismiss(member)
         busy = sum(not m.is_idle for m in self._members)
         wanted = min(self._settings.workers, busy + len(self._queue))
-        while len(self._members) < wanted:
+        if wanted and not self._members and self._starts.is_hopeless:
+            raise self._starts.error()
+        while len(self._members) < wanted and self._starts.is_due:
             self._start()
 
     def _give_or_dismiss(self, member: Member) -> None:
@@ -224,7 +211,13 @@ class Pool:
             self._dismiss(member)
 
     def _start(self) -> None:
-        member = Member.start(self._launcher)
+        try:
+            member = Member.start(self._order)
+        except OSError as error:
+            # Too many processes or open files, or too little memory: that may pass.
+            reason = f"none can be started: {error.strerror}"
+            self._starts.fail(time.monotonic(), reason, by_study=False)
+            return
         self._members.append(member)
         self._selector.register(member.channel, selectors.EVENT_READ, member)
         self._selector.register(member.sentinel, selectors.EVENT_READ, member)
@@ -243,7 +236,7 @@ class Pool:
         for member in list(self._members):
             self._reap(member)
 
-    def _reap(self, member: Member) -> int | None:
+    def _reap(self, member: Member) -> int:
         """Leave nothing of a worker that has ended but its record file; return its exit code."""
         if member.is_dismissed:
             self._dismissed.remove(member)
@@ -280,17 +273,27 @@ class Pool:
 
     def _hear(self, member: Member) -> Iterator[Event]:
         message = member.hear()
-        if message is not None:
+        if message is NOT_YET:
+            yield from self._note_others(member)
+        elif message is not None:
             yield from self._take_message(member, message)
         elif not member.has_ended(CLOSING_S):
             # It is not about to end, so its task must have closed the channel.
             what = "the task closed file descriptors that were not its own"
             member.kill_for(None, Outcome.failure(Kind.DIED, "closed", what))
 
+    def _note_others(self, member: Member) -> Iterator[Note]:
+        """Say once in a run that a task writes where it should not: it may do harm elsewhere."""
+        if member.channel.has_met_others and not self._is_other_noted:
+            self._is_other_noted = True
+            yield Note(
+                f"a task in process {member.pid} has written to file descriptors that it did not "
+                "open; what came from there is left out"
+            )
+
     def _take_message(self, member: Member, message: dict[str, Any]) -> Iterator[Event]:
         if "ready" in message:
             member.record_path = Path(message["ready"])
-            self._failed_starts = 0
             self._has_started = True
         elif "broken" in message and not member.is_ready and self._has_started:
             # The study could be imported before: perhaps it is being edited, and is mended soon.
@@ -316,6 +319,7 @@ class Pool:
             # Its task has ended after all; the signal may still be on its way.
             member.kill()
         if ended:
+            self._starts.succeed()
             elapsed_s = time.monotonic() - member.batch_begun
             self._queue.learn(ended, elapsed_s)
             self._answered += ended
@@ -341,24 +345,27 @@ class Pool:
         """Find out what a worker that ended unasked had finished, and what it died of."""
         while member.channel.has_something() and (message := member.hear()) is not None:
             # It may have answered just before it ended.
-            yield from self._take_message(member, message)
+            if message is not NOT_YET:
+                yield from self._take_message(member, message)
         current = member.current()
         exit_code = self._reap(member)
-        if not member.is_ready:
-            self._count_failed_start(exit_code)
+        if member.tasks_run or current is not None or member.outcomes_on_disk():
+            self._starts.succeed()
+        else:
+            yield from self._take_failed_start(member, exit_code)
         yield from self._settle_batch(member, current, exit_code)
 
-    def _count_failed_start(self, exit_code: int | None) -> None:
-        self._failed_starts += 1
-        if self._failed_starts >= STARTS_WITHOUT_SUCCESS:
-            raise StudyError(
-                f"{self._failed_starts} workers in a row {describe_exit(exit_code)} before their "
-                f"first task: look into {self._order.folder.logs_path}"
-                + (f"\n{self._start_error}" if self._start_error else "")
-            )
+    def _take_failed_start(self, member: Member, exit_code: int) -> Iterator[Note]:
+        by_study = not is_from_outside(exit_code)
+        reason = cause_of_death(exit_code, self._oom_kills).error["message"]
+        note = self._starts.fail(
+            member.started, reason, by_study=by_study, detail=self._start_error
+        )
+        if note:
+            yield Note(note)
 
     def _settle_batch(
-        self, member: Member, current: Current | None, exit_code: int | None
+        self, member: Member, current: Current | None, exit_code: int
     ) -> Iterator[Event]:
         """Say how the tasks of a dead worker ended, blame the one that it was in, save the rest."""
         batch = member.unanswered()
@@ -370,7 +377,7 @@ class Pool:
             if outcome.kind != Kind.DONE:
                 yield self._failed(task, outcome)
         left = [task for task in batch if task not in outcomes]
-        if current is not None and current.task in left and exit_code is not None:
+        if current is not None and current.task in left:
             log = self._log_of(member)
             last = member.outcome_of(current.task, exit_code, self._oom_kills, log)
             if last is not None:
@@ -394,21 +401,18 @@ class Pool:
             if member.is_overdue:
                 member.kill()
 
-    def _note_slow_imports(self) -> Iterator[Note]:
-        for member in self._members:
-            if not member.is_ready:
-                yield from self._note_slow_import("worker", member.pid, member.started)
-
-    def _note_slow_import(self, role: str, pid: int, started: float) -> Iterator[Note]:
+    def _note_slow_import(self) -> Iterator[Note]:
         """Say once in a run that the study takes long: it may wait for what never comes."""
-        waited_s = time.monotonic() - started
-        if waited_s >= SLOW_IMPORT_S and not self._is_slow_import_noted:
-            self._is_slow_import_noted = True
-            log = self._order.folder.log_pattern(role, pid)
-            yield Note(
-                f"{role} {pid} is still importing the study after {waited_s:.0f} s; "
-                f"what it prints is in {log}"
-            )
+        for member in self._members:
+            waited_s = time.monotonic() - member.started
+            is_slow = not member.is_ready and waited_s >= SLOW_IMPORT_S
+            if is_slow and not self._is_slow_import_noted:
+                self._is_slow_import_noted = True
+                log = self._order.folder.log_pattern("worker", member.pid)
+                yield Note(
+                    f"worker {member.pid} is still importing the study after {waited_s:.0f} s; "
+                    f"what it prints is in {log}"
+                )
 
     def _check_limits(self, member: Member, current: Current) -> None:
         if member.killed_for:

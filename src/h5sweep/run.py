@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from .adopt import is_up_to_date
 from .declare import declare_sweep, require_own_folder
-from .errors import InterruptedRunError, StorageError
+from .errors import InterruptedRunError, StartError, StorageError
 from .folder import RunFolder
 from .launch import LaunchOrder
 from .lock import holding_folder
@@ -102,6 +102,7 @@ def run_sweep(
     with (
         _naming_next_step(),
         holding_folder(folder, tell=display.say),
+        _knowing_how_children_end(),
         Pool(order, settings) as pool,
     ):
         if not folder.plan_path.exists() and not folder.output.exists():
@@ -177,7 +178,7 @@ def _run_tasks(
     display: Display,
     grace_s: float,
 ) -> Tally:
-    """Run the tasks; InterruptedRunError if a signal stopped it, StorageError if the disk did."""
+    """Run the tasks; InterruptedRunError if a signal stopped it, or why it cannot go on."""
     tally = Tally()
     if not wanted:
         return tally
@@ -201,6 +202,12 @@ def _run_tasks(
         raise StorageError(
             f"{error}. The run has stopped; {_kept_text(done)}. "
             f"{_remedy(error)}, then give the same command again"
+        ) from error
+    except StartError as error:
+        done = read_state(folder, state.plan).tasks_done
+        raise StartError(
+            f"{error}. The run has stopped; {_kept_text(done)}. "
+            "Give the same command again, with fewer --workers if memory is short"
         ) from error
     finally:
         failures.close()
@@ -339,6 +346,20 @@ def _stopping(pool: Pool, display: Display, grace_s: float) -> Iterator[Interrup
             signal.signal(number, handler)
 
 
+@contextmanager
+def _knowing_how_children_end() -> Iterator[None]:
+    """Undo what a parent may have set: with SIGCHLD ignored nobody learns how a worker ended."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGCHLD) is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
 def _merge(folder: RunFolder, compress: bool, display: Display) -> MergeReport:
     try:
         return merge_run(folder, compress=compress, progress=display.merging)
@@ -353,8 +374,9 @@ def _report(
     tally: Tally,
     merged: MergeReport | None,
 ) -> RunReport:
-    if tally.done == len(wanted) and not (merged and merged.tasks_left_out):
-        tasks_done = before.tasks_done + tally.done
+    tasks_done = before.tasks_done + tally.done
+    is_whole = merged is None or (tasks_done == merged.tasks_merged and not merged.tasks_left_out)
+    if tally.done == len(wanted) and is_whole:
         tasks_failed = len(before.failures.keys() - set(wanted))
         tasks_missing = 0
     else:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from .errors import UsageError
 from .records import Kind
 
-START_METHODS = ("spawn", "forkserver")
-
 
 @dataclass(frozen=True)
 class Retries:
@@ -37,15 +35,12 @@ class PoolSettings:
     retries: Retries = Retries()
     backoff_s: float = 1.0
     tasks_per_worker: int | None = None
-    start: str = "spawn"
 
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise UsageError(f"{self.workers} workers can run nothing: give 1 or more")
         if self.tasks_per_worker is not None and self.tasks_per_worker < 1:
             raise UsageError(f"{self.tasks_per_worker} tasks per worker: give 1 or more")
-        if self.start not in START_METHODS:
-            raise UsageError(f"start is {self.start!r}: give {' or '.join(START_METHODS)}")
 
 
 def parse_retries(text: str) -> Retries:

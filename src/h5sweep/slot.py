@@ -9,18 +9,20 @@ The worker publishes its position before it reads `end`, and the coordinator, ha
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _NUMBER = struct.Struct("=Q")
 _POSITION = struct.Struct("=QQ")
 _END_OFFSET = 16
 _SIZE = 24
 NO_END = 2**63
+_SEAL_FUTURE_WRITE = 0x10  # since Linux 5.1; the module fcntl does not know it
 
 
 class Slot:
@@ -34,7 +36,7 @@ class Slot:
     def create(cls) -> Iterator[tuple[Slot, int]]:
         """A new slot, and the descriptor by which a worker opens it, valid for the while."""
         # In memory, not in a temporary folder: that may be full, or not there.
-        descriptor = os.memfd_create("h5sweep-slot")
+        descriptor = os.memfd_create("h5sweep-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(descriptor, _SIZE)
             slot = cls(descriptor)
@@ -42,6 +44,15 @@ class Slot:
             yield slot, descriptor
         finally:
             os.close(descriptor)
+
+    @classmethod
+    def open(cls, descriptor: int) -> Slot:
+        """The worker's side. From now on the descriptor changes nothing: a task may write to it."""
+        slot = cls(descriptor)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _SEAL_FUTURE_WRITE
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        return slot
 
     def begin(self, index: int) -> None:
         """Say: now in task `index` of the batch."""

@@ -29,7 +29,6 @@ _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 def write_stacks_to(descriptor: int) -> None:
     """Have this process write its stack there when it crashes, and when STACK_SIGNAL ends it."""
     faulthandler.enable(descriptor)
-    faulthandler.unregister(STACK_SIGNAL)  # what a template did, or registering does nothing
     signal.signal(STACK_SIGNAL, signal.SIG_DFL)
     faulthandler.register(STACK_SIGNAL, descriptor, all_threads=True, chain=True)
 

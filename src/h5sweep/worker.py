@@ -13,15 +13,17 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from .channel import Channel
-from .errors import DamagedError, StorageError, UnsupportedValueError
+from .errors import DamagedError, StorageError, SweepError, UnsupportedValueError
 from .folder import RunFolder
 from .plan import Column, Key, Plan, key_json, value_json
 from .records import Kind, RecordWriter, json_bytes
@@ -54,19 +56,9 @@ class WorkerOrder:
 
 
 def main() -> None:
-    """What a spawned worker process does from beginning to end."""
-    work(take_order())
-
-
-def take_order() -> WorkerOrder:
-    """Read what this process was told on its command line, and end with whoever told it."""
+    """What a worker process does from beginning to end: batches, until the channel closes."""
     order = WorkerOrder.from_json(sys.argv[1])
     die_with_parent(order.parent)
-    return order
-
-
-def work(order: WorkerOrder, imported: Function | None = None) -> None:
-    """Run batches until the channel closes; a forked worker has its function already."""
     ignore_signals()
     for descriptor in (order.connection, order.slot):
         # Programs that tasks start must not hold them open when we are gone.
@@ -76,18 +68,32 @@ def work(order: WorkerOrder, imported: Function | None = None) -> None:
     record_path = folder.new_record_path("worker")
     try:
         log = TaskLog(folder.log_path(record_path))
-        function = imported or load_function(order.study)
+        function = load_function(order.study)
+    except BaseException as error:  # reported to the coordinator, which ends the run
+        channel.send(broken_message(error))
+        return
+    try:
         channel.send({"ready": str(record_path)})
         # The plan is read with the first batch: we may have been started before it was there.
         first_batch = channel.receive()
         if first_batch is not None:
-            worker = Worker(function, folder, record_path, Slot(order.slot), log)
+            worker = Worker(function, folder, record_path, Slot.open(order.slot), log)
             worker.serve(channel, first_batch)
         log.close()
         # Nobody needs what is left: Python need not look for garbage in it on its way out.
         gc.freeze()
-    except BaseException as error:  # reported to the coordinator, which ends the run
+    except SweepError as error:  # of the disk or the plan: no other worker could go on
         channel.send(broken_message(error))
+    except BaseException:  # what a task has left behind: another worker goes on without that
+        _end_with_traceback()
+
+
+def _end_with_traceback() -> NoReturn:
+    """Leave a traceback in the log and end, also if a task's threads would go on."""
+    try:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
 
 
 class Worker:
@@ -105,6 +111,7 @@ class Worker:
         self._slot = slot
         self._log = log
         self._pid = os.getpid()
+        self._has_study_alarm = signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)
         log.end()
         self._encode = ResultEncoder(plan.names).encode
         self._key_json = KeyEncoder(plan)
@@ -140,7 +147,7 @@ class Worker:
         self._log.begin(key)
         begun = time.monotonic()
         try:
-            schema, data = self._encode(self._function(**key))
+            schema, data = self._encode(self._call(key))
             self._end_if_forked()
             self._records.append(
                 Kind.DONE,
@@ -153,10 +160,22 @@ class Worker:
         except StorageError:
             raise
         except BaseException as error:  # the task's own business, whatever it is
+            self._stop_alarm()  # again: its handler may have raised before it was stopped
             self._end_if_forked()
             return self._fail(task, key, error, time.monotonic() - begun)
         self._log.end()
         return None
+
+    def _call(self, key: Key) -> object:
+        try:
+            return self._function(**key)
+        finally:
+            self._stop_alarm()
+
+    def _stop_alarm(self) -> None:
+        """Stop an alarm that a task has set, and not the study: it must not meet the next task."""
+        if not self._has_study_alarm:
+            signal.alarm(0)
 
     def _end_if_forked(self) -> None:
         """A task that forks and lets the copy return must not have two workers write one file."""
@@ -249,8 +268,40 @@ def ignore_signals() -> None:
 
     A handler, not SIG_IGN: programs that tasks start must not inherit deafness.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
+    for number in _DEFAULTS:
+        signal.signal(number, _ignore)
+    os.register_at_fork(
+        before=_hold_signals, after_in_parent=_let_signals_in, after_in_child=_end_ignoring
+    )
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+_DEFAULTS: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+_masks = threading.local()
+
+
+def _hold_signals() -> None:
+    """Keep a signal that a forked process is sent at once until it may end of it."""
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEFAULTS)
+
+
+def _let_signals_in() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
+def _end_ignoring() -> None:
+    """A process that a task forks takes signals as any other: a pool ends its workers so."""
+    for number, default in _DEFAULTS.items():
+        if signal.getsignal(number) is _ignore:
+            signal.signal(number, default)
+    _let_signals_in()
 
 
 def broken_message(error: BaseException) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..settings import START_METHODS, PoolSettings, Retries, parse_retries
+from ..settings import PoolSettings, Retries, parse_retries
 from ..units import parse_duration, parse_size
 from .merge import say_notes, say_wrote
 from .options import parse_limit, parsed_by
@@ -64,13 +64,6 @@ if TYPE_CHECKING:
     help="Replace a worker after so many tasks.",
 )
 @click.option(
-    "--start",
-    type=click.Choice(START_METHODS),
-    default="spawn",
-    show_default=True,
-    help="How workers start; forkserver imports the study once.",
-)
-@click.option(
     "--grace",
     metavar="DURATION",
     callback=parsed_by(parse_duration),
@@ -91,7 +84,6 @@ def run_command(
     retries: Retries,
     backoff: float,
     tasks_per_worker: int | None,
-    start: str,
     grace: float,
     merge: bool,
     compress: bool,
@@ -125,7 +117,6 @@ def run_command(
         retries=retries,
         backoff_s=backoff,
         tasks_per_worker=tasks_per_worker,
-        start=start,
     )
     report = run_sweep(
         declaration,
