@@ -69,10 +69,10 @@ ssize_t pread64(int d, void *to, size_t size, off_t start) {
     return cannot_be_read(d, start, size) ? -1 : syscall(SYS_pread64, d, to, size, start);
 }
 
-ssize_t preadv64(int d, const struct iovec *to, int count, off_t start) {
+ssize_t preadv64v2(int d, const struct iovec *to, int count, off_t start, int flags) {
     size_t size = 0;
     for (int i = 0; i < count; i++) size += to[i].iov_len;
-    return cannot_be_read(d, start, size) ? -1 : syscall(SYS_preadv, d, to, count, start, 0L);
+    return cannot_be_read(d, start, size) ? -1 : syscall(SYS_preadv2, d, to, count, start, 0L, flags);
 }
 
 ssize_t pwrite64(int d, const void *from, size_t size, off_t start) {

@@ -477,7 +477,7 @@ def test_damage_and_duplicates_are_noted(folder: RunFolder) -> None:
     report = merge_run(folder)
     assert_rows(folder, "x", [1.0, 3.0])
     assert any("damaged (content), the result of task 1" in note for note in report.notes)
-    assert any("more than once" in note for note in report.notes)
+    assert any("recorded again" in note for note in report.notes)
 
 
 def test_a_write_that_goes_wrong_is_noticed(

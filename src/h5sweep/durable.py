@@ -290,7 +290,7 @@ class Appender:
     def _take_back(self) -> None:
         """Fill what a refused append left with zeros, which the next append overwrites.
 
-        Not a truncation: that would kill whoever has mapped the file for reading.
+        Not a truncation: to whoever reads it meanwhile, the file would be shorter than it was.
         """
         with suppress(OSError):
             left = os.fstat(self._descriptor).st_size - self._end

@@ -28,7 +28,7 @@ from .plan import Plan, key_text
 from .pool import Ended, Failed, Note, Pool, Stopped
 from .records import Damage, RecordFile, RecordWriter
 from .settings import PoolSettings
-from .state import FolderState, read_state
+from .state import FolderState, read_state, refusal_texts
 from .stretches import scan_stretches
 from .study import Declaration
 from .units import count_text, duration_text
@@ -154,6 +154,8 @@ def _say_damage(state: FolderState, display: Display) -> None:
     tasks: dict[Damage, list[int]] = {}
     for task, damage in state.lost.items():
         tasks.setdefault(damage, []).append(task)
+    for text in refusal_texts(state):
+        display.say(text)
     is_incomplete = state.tasks_done < state.tasks_total
     for damage in state.damages:
         lost = tasks.get(damage, [])
