@@ -357,6 +357,28 @@ def test_a_failing_sync_is_reported_once_and_never_tried_again(tmp_path: Path) -
     assert trace.read_text().count("fdatasync(") == 2
 
 
+SYNC_MANY = """
+import resource, sys
+from pathlib import Path
+from h5sweep.durable import Syncer
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+errors = []
+syncer = Syncer(errors.append)
+for number in range(300):
+    path = Path(sys.argv[1]) / str(number)
+    path.write_bytes(b"x")
+    syncer.add(path)
+    syncer.remove(path)
+syncer.close()
+assert not errors
+"""
+
+
+def test_the_syncer_holds_few_files_of_writers_that_have_ended(tmp_path: Path) -> None:
+    """Workers may end faster than their files are synced, and there are few open files."""
+    run_python(SYNC_MANY, tmp_path)
+
+
 def test_a_failing_sync_of_an_appender_is_a_storage_error(tmp_path: Path) -> None:
     """`close` says that what was appended may not be durable."""
     writer = RecordWriter(tmp_path / "a")

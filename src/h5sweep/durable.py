@@ -27,6 +27,7 @@ from .errors import StorageError
 from .units import size_text
 
 SYNC_INTERVAL_S = 0.5
+_MOST_ENDED = 32  # files whose writers have ended, and which wait for their last sync
 _COMPARED_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of renameat2(2)
@@ -340,6 +341,7 @@ class Syncer:
         self._files: dict[Path, _Watched] = {}
         self._failed: set[Path] = set()
         self._lock = threading.Lock()
+        self._syncing = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="h5sweep-sync", daemon=True)
         self._thread.start()
@@ -355,6 +357,10 @@ class Syncer:
         with self._lock:
             if path in self._files:
                 self._files[path].is_last_time = True
+            ended = sum(file.is_last_time for file in self._files.values())
+        if ended >= _MOST_ENDED:
+            # Workers end faster than a slow disk syncs, and open files are few.
+            self._sync_all()
 
     def close(self) -> None:
         """Sync all files a last time and let go of them."""
@@ -369,6 +375,10 @@ class Syncer:
             self._sync_all()
 
     def _sync_all(self) -> None:
+        with self._syncing:
+            self._sync_each()
+
+    def _sync_each(self) -> None:
         with self._lock:
             files = [(path, file, file.is_last_time) for path, file in self._files.items()]
         for path, file, is_last_time in files:

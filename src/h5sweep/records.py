@@ -289,9 +289,15 @@ class RecordFile:
         return self._read(start, size)
 
     def _read(self, start: int, size: int) -> bytes:
-        content = bytearray(size)
-        self.read_into(memoryview(content), start)
-        return bytes(content)
+        try:
+            content = os.pread(self._descriptor, size, start)
+        except OSError as error:
+            raise UnreadableError(self.path, start, error.strerror or str(error)) from error
+        if len(content) == size:
+            return content
+        rest = bytearray(size - len(content))  # of over 2 GiB, or of a file that was cut
+        self.read_into(memoryview(rest), start + len(content))
+        return content + rest
 
     def read_into(self, target: memoryview, start: int) -> None:
         """Fill `target` with the bytes at `start`."""
