@@ -10,8 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
+from conftest import Terminal
+from faults import failing, needs_compiler
+from h5sweep import Recorder
 from h5sweep.durable import Appender, keep_aside, make_folder, replace_text, replacing
 from h5sweep.errors import StorageError
 from h5sweep.records import Kind, RecordWriter, read_records
@@ -352,6 +357,28 @@ def test_a_failing_sync_is_reported_once_and_never_tried_again(tmp_path: Path) -
     assert trace.read_text().count("fdatasync(") == 2
 
 
+SYNC_MANY = """
+import resource, sys
+from pathlib import Path
+from h5sweep.durable import Syncer
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+errors = []
+syncer = Syncer(errors.append)
+for number in range(300):
+    path = Path(sys.argv[1]) / str(number)
+    path.write_bytes(b"x")
+    syncer.add(path)
+    syncer.remove(path)
+syncer.close()
+assert not errors
+"""
+
+
+def test_the_syncer_holds_few_files_of_writers_that_have_ended(tmp_path: Path) -> None:
+    """Workers may end faster than their files are synced, and there are few open files."""
+    run_python(SYNC_MANY, tmp_path)
+
+
 def test_a_failing_sync_of_an_appender_is_a_storage_error(tmp_path: Path) -> None:
     """`close` says that what was appended may not be durable."""
     writer = RecordWriter(tmp_path / "a")
@@ -359,3 +386,49 @@ def test_a_failing_sync_of_an_appender_is_a_storage_error(tmp_path: Path) -> Non
     os.close(writer._file._descriptor)
     with pytest.raises(StorageError, match="Bad file descriptor"):
         writer.sync()
+
+
+# A disk that fails while a merge writes
+
+
+@needs_compiler
+@pytest.mark.parametrize("call", ["fsync", "close"])
+def test_a_merge_whose_sync_fails_leaves_no_output(terminal: Terminal, call: str) -> None:
+    """An error of the sync beside the verification, or of a close, is said."""
+    with Recorder(terminal.folder / "out.h5") as recorder:
+        recorder.write({"seed": 0}, x=np.ones(1000))
+    environment = failing(terminal.folder, call, ".out.h5.part")
+    done = terminal.run("merge", "out.h5", check=1, **environment)
+    assert "out.h5: Input/output error" in done.stderr
+    assert not (terminal.folder / "out.h5").exists()
+    assert not list(terminal.folder.glob(".*.part"))
+
+
+@needs_compiler
+def test_an_error_at_the_close_after_a_sync_is_raised(tmp_path: Path) -> None:
+    """A network file system may refuse at the very end what it seemed to have taken."""
+    code = (
+        "import sys; from pathlib import Path; from h5sweep.durable import sync_file\n"
+        "try:\n    sync_file(Path(sys.argv[1]))\n"
+        "except OSError as error:\n    sys.exit(error.errno)\n"
+    )
+    (tmp_path / "synced").write_text("x")
+    words = [sys.executable, "-c", code, str(tmp_path / "synced")]
+    environment = failing(tmp_path, "close", "/synced")
+    assert subprocess.run(words, env=environment, check=False).returncode == 5
+
+
+@needs_compiler
+def test_short_writes_are_completed(terminal: Terminal) -> None:
+    """A merge and an append to which the system takes half of each write store all of it."""
+    code = (
+        "import sys, h5sweep, numpy as np\n"
+        "with h5sweep.Recorder(sys.argv[1]) as recorder:\n"
+        "    recorder.write({'seed': 0}, x=np.arange(500_000))\n"
+    )
+    environment = failing(terminal.folder, "pwrite", "out.h5", short=1)
+    words = [sys.executable, "-c", code, str(terminal.folder / "out.h5")]
+    subprocess.run(words, env=environment, check=True)
+    terminal.run("merge", "out.h5", **environment)
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert (file["x"][0] == np.arange(500_000)).all()

@@ -86,7 +86,7 @@ def our_results(path: Path) -> tuple[list[tuple[int, Key, dict[str, Any]]], int]
             if record.kind is Kind.DONE:
                 header = file.header(offset, frame)
                 start = record.data_offset
-                data = bytes(file.buffer[start : start + record.data_bytes])
+                data = file.read(start, record.data_bytes)
                 values = decode_result(schema_from_header(header), data)
                 results.append((record.task, header["key"], values))
     return results, len(found.damages)

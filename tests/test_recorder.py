@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from conftest import Terminal
+from faults import failing, needs_compiler
 from h5sweep import Recorder
 from h5sweep.errors import UsageError
 from h5sweep.records import Kind, RecordFile, Scan
@@ -261,3 +262,46 @@ def test_a_key_over_other_parameters_is_refused(tmp_path: Path) -> None:
         recorder.write({"farm": 1, "seed": 2}, x=1)
         with pytest.raises(UsageError, match="farm, seed"):
             recorder.write({"farm": 1}, x=1)
+
+
+AFTER_A_FAILED_SYNC = """
+import sys, threading
+import h5sweep
+recorder = h5sweep.Recorder(sys.argv[1])
+(syncing,) = [thread for thread in threading.enumerate() if thread.daemon]
+recorder.write({"seed": 0}, x=0)
+syncing.join(20)  # it ends with the sync that fails
+assert not syncing.is_alive()
+for call in (lambda: recorder.write({"seed": 1}, x=1), recorder.close, recorder.close):
+    try:
+        call()
+    except OSError as error:
+        print(error.errno, error)
+"""
+
+
+@needs_compiler
+def test_a_failed_sync_is_final(tmp_path: Path) -> None:
+    """A thread syncs unasked; once it met an error, write and close say so, always."""
+    environment = failing(tmp_path, "fdatasync", ".records", nth=1)
+    words = [sys.executable, "-c", AFTER_A_FAILED_SYNC, str(tmp_path / "out.h5")]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3, done.stdout
+    assert all(line.startswith("5 cannot write") and "new file" in line for line in lines)
+
+
+@needs_compiler
+def test_an_error_at_the_close_of_the_file_is_said(tmp_path: Path) -> None:
+    """What a network file system refuses only when the file is closed does not pass for kept."""
+    code = (
+        "import sys, h5sweep\n"
+        "recorder = h5sweep.Recorder(sys.argv[1])\n"
+        "recorder.write({'seed': 0}, x=0)\n"
+        "recorder.close()\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "out.h5")]
+    environment = failing(tmp_path, "close", ".records")
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "StorageError: cannot write" in done.stderr

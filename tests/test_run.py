@@ -353,6 +353,35 @@ def test_damaged_record_is_run_again_and_said(terminal: Terminal) -> None:
     assert count(terminal.folder, "executed") == 6
 
 
+@pytest.mark.parametrize("merges", ["--merge", "--no-merge"])
+def test_what_is_said_at_the_end_is_counted_there(terminal: Terminal, merges: str) -> None:
+    """A result that is spoilt during the run does not count as done, and the exit code says so."""
+    terminal.write(
+        "study.py",
+        """
+        from pathlib import Path
+        import h5sweep
+
+        @h5sweep.sweep(seed=range(40))
+        def f(seed):
+            if seed == 39:
+                (path,) = Path("out.h5.run/records").glob("worker*")
+                for spoilt in (3, 20):
+                    with path.open("r+b") as file:
+                        file.seek(path.read_bytes().index(b"x" * 64 + b"%02d" % spoilt))
+                        file.write(b"y")
+            return {"x": "x" * 64 + f"{seed:02}"}
+        """,
+    )
+    done = terminal.run("run", "study.py", "-o", "out.h5", "--workers", 1, merges, check=1)
+    assert "38 of 40 done, 0 failed" in done.stderr
+    assert terminal.json("status", "out.h5")["done"] == 38
+    if merges == "--merge":
+        with h5py.File(terminal.folder / "out.h5") as file:
+            assert len(file["seed"]) == 38
+    assert "40 of 40 done" in terminal.run(*RUN).stderr
+
+
 def test_damaged_record_of_a_plan_that_is_gone_is_no_bug(terminal: Terminal) -> None:
     """Damage in a record whose number means nothing in a new, smaller plan costs nothing else."""
     counted(terminal, 9)

@@ -96,16 +96,6 @@ class Sources:
         if self._old is not None and len(kept):
             yield from self._old.parts(kept, self.rows.position[block][kept])
 
-    def blocks(self) -> Iterator[slice]:
-        """Cut the rows into blocks; the memory of those that were dealt with is given back."""
-        for block in self.rows.blocks():
-            yield block
-            self.forget(block)
-
-    def forget(self, block: slice) -> None:
-        """Give back the memory of a block that was dealt with."""
-        self._records.forget_pages(int(self.rows.size_bytes[block].sum()))
-
     def variants(self) -> list[Variant]:
         """Every name and dtype that occurs, in the order of the tasks that first returned it."""
         found: dict[tuple[str, str], Variant] = {}
@@ -117,7 +107,7 @@ class Sources:
         return list(found.values())
 
     def _kept_cells(self) -> Iterator[Cells]:
-        for block in self.blocks() if self._old is not None else ():
+        for block in self.rows.blocks() if self._old is not None else ():
             for part in self._kept_parts(block):
                 first_row = block.start + int(part.rows[0])
                 yield Cells(part.name, part.dtype, first_row, len(part.rows), part.axes)
@@ -125,7 +115,7 @@ class Sources:
     def counts(self, columns: Sequence[DataColumn]) -> dict[str, Array]:
         """For each of these columns, how many elements along its first axis each row has."""
         counts = {column.name: np.zeros(len(self.rows), np.int64) for column in columns}
-        for block in self.blocks() if columns else ():
+        for block in self.rows.blocks() if columns else ():
             parts = list(self.parts(block))
             for column in columns:
                 for part in _parts_of(column, parts):
@@ -158,7 +148,7 @@ class Sources:
 
     def _values(self, variants: Sequence[Variant]) -> Iterator[Array]:
         wanted = {(variant.name, variant.dtype) for variant in variants}
-        for block in self.blocks():
+        for block in self.rows.blocks():
             for part in self.parts(block):
                 if (part.name, part.dtype) in wanted:
                     yield part.load()

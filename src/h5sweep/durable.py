@@ -20,12 +20,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from .errors import StorageError
 from .units import size_text
 
 SYNC_INTERVAL_S = 0.5
+_MOST_ENDED = 32  # files whose writers have ended, and which wait for their last sync
 _COMPARED_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of renameat2(2)
@@ -263,9 +265,13 @@ class Appender:
             raise storage_error(path, error) from error
         self._end = 0
         self._is_whole = True
+        self._is_closed = False
+        self._failure: StorageError | None = None
 
     def append(self, data: bytes) -> None:
         """Add `data` to the end of the file: it survives SIGKILL from here on."""
+        if self._failure is not None:
+            raise self._failure
         if not self._is_whole:
             # A signal handler raised in the middle of the last append.
             self._take_back()
@@ -285,7 +291,7 @@ class Appender:
     def _take_back(self) -> None:
         """Fill what a refused append left with zeros, which the next append overwrites.
 
-        Not a truncation: that would kill whoever has mapped the file for reading.
+        Not a truncation: to whoever reads it meanwhile, the file would be shorter than it was.
         """
         with suppress(OSError):
             left = os.fstat(self._descriptor).st_size - self._end
@@ -294,14 +300,17 @@ class Appender:
                 os.pwrite(self._descriptor, zeros, self._end + start)
 
     def sync(self) -> None:
-        """Make every append so far durable."""
-        try:
-            os.fdatasync(self._descriptor)
-        except OSError as error:
-            raise storage_error(self.path, error) from error
+        """Make every append so far durable; once this has failed, all that follows says so."""
+        if self._failure is None and not self._is_closed:
+            try:
+                os.fdatasync(self._descriptor)
+            except OSError as error:
+                self._failure = _final_error(self.path, error)
+        if self._failure is not None:
+            raise self._failure
 
     def close(self) -> None:
-        """Make everything durable and let go of the file."""
+        """Make everything durable and let go of the file; a second time, say the same again."""
         try:
             self.sync()
         finally:
@@ -309,7 +318,15 @@ class Appender:
 
     def abandon(self) -> None:
         """Let go of the file as it is, without a sync."""
-        os.close(self._descriptor)
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            os.close(self._descriptor)
+        except OSError as error:
+            # A network file system may say only now that what it was given did not arrive.
+            self._failure = self._failure or _final_error(self.path, error)
+            raise self._failure from error
 
 
 class Syncer:
@@ -324,6 +341,7 @@ class Syncer:
         self._files: dict[Path, _Watched] = {}
         self._failed: set[Path] = set()
         self._lock = threading.Lock()
+        self._syncing = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="h5sweep-sync", daemon=True)
         self._thread.start()
@@ -339,6 +357,10 @@ class Syncer:
         with self._lock:
             if path in self._files:
                 self._files[path].is_last_time = True
+            ended = sum(file.is_last_time for file in self._files.values())
+        if ended >= _MOST_ENDED:
+            # Workers end faster than a slow disk syncs, and open files are few.
+            self._sync_all()
 
     def close(self) -> None:
         """Sync all files a last time and let go of them."""
@@ -353,23 +375,29 @@ class Syncer:
             self._sync_all()
 
     def _sync_all(self) -> None:
+        with self._syncing:
+            self._sync_each()
+
+    def _sync_each(self) -> None:
         with self._lock:
             files = [(path, file, file.is_last_time) for path, file in self._files.items()]
         for path, file, is_last_time in files:
-            try:
-                file.sync()
-            except OSError as error:
-                self._failed.add(path)
-                self._drop(path)
-                self._on_error(storage_error(path, error))
-            else:
-                if is_last_time:
-                    self._drop(path)
+            is_last_time |= not self._is_done(path, file.sync)
+            if is_last_time:
+                # Only here, where files are synced: elsewhere it could be closed in mid-sync.
+                with self._lock:
+                    del self._files[path]
+                self._is_done(path, partial(os.close, file.descriptor))
 
-    def _drop(self, path: Path) -> None:
-        # Only here, where files are synced: elsewhere a descriptor could be closed in mid-sync.
-        with self._lock:
-            os.close(self._files.pop(path).descriptor)
+    def _is_done(self, path: Path, act: Callable[[], None]) -> bool:
+        """Whether the system did it; if not, that is said, and the file is not taken again."""
+        try:
+            act()
+        except OSError as error:
+            self._failed.add(path)
+            self._on_error(storage_error(path, error))
+            return False
+        return True
 
 
 @dataclass
@@ -399,6 +427,17 @@ def storage_error(path: Path, error: OSError) -> StorageError:
     refusal = StorageError(f"cannot write {path}: {error.strerror or error}")
     refusal.errno = error.errno
     return refusal
+
+
+def _final_error(path: Path, error: OSError) -> StorageError:
+    """Word a failed sync, after which nobody knows what of the file is on the disk."""
+    refusal = storage_error(path, error)
+    final = StorageError(
+        f"{refusal}. What was written there since its last sync may be lost: see to the disk, and "
+        "write that again to a new file"
+    )
+    final.errno = error.errno
+    return final
 
 
 def _discard(temporary: Path) -> None:

@@ -9,6 +9,7 @@
     ├── StartError                      1   workers are ended from outside before they begin
     ├── DamagedError                    3   a file is not what it should be
     │   ├── ChangedError                3   a file changed while it was read
+    │   ├── UnreadableError             3   the disk does not give what a file holds
     │   ├── ConflictError               3   two files hold different results for one task
     │   └── UnmergeableError            3   a file holds something that cannot be merged
     ├── LockedError                     4   another live run holds the folder
@@ -61,6 +62,17 @@ class DamagedError(SweepError):
 
 class ChangedError(DamagedError):
     """A file that changed while it was read: somebody writes it."""
+
+
+class UnreadableError(DamagedError):
+    """Bytes of a file that the system does not give."""
+
+    def __init__(self, path: object, offset: int, refusal: str) -> None:
+        super().__init__(
+            f"{path} cannot be read at byte {offset:,}: {refusal}. Its disk may be failing: copy "
+            "what lies there to another disk, and go on with the copy"
+        )
+        self.refusal = refusal
 
 
 class ConflictError(DamagedError):

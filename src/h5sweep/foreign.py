@@ -55,7 +55,7 @@ from .values import STR, Schema, cast, decode_result, result_header, schema_from
 ROLE = "foreign"
 WRITE_BYTES = 1 << 20
 ROWS_AT_ONCE = 256
-_MAPPED_FILES = 64
+_OPEN_FILES = 64
 
 Progress = Callable[[int, int], None]
 Cell = tuple[str, tuple[int, ...], bytes]
@@ -469,7 +469,7 @@ class _Known:
     def __init__(self, folder: RunFolder, state: FolderState) -> None:
         self.state = state
         self._folder = folder
-        self._file = lru_cache(_MAPPED_FILES)(self._open)
+        self._file = lru_cache(_OPEN_FILES)(self._open)
         self._output: OutputReader | None = None
         self._rows: dict[int, int] = {}
         if IN_OUTPUT in state.kinds:

@@ -19,7 +19,7 @@ from .key_rule import KeyRow, KeyRule
 from .output import OutputReader, OutputSource, damaged_rows
 from .plan import Plan, key_text
 from .reading import DamagedFileError
-from .records import FRAME, Kind, RecordFile, Scan, record_of
+from .records import Kind, RecordFile, Scan, record_of
 from .values import STR, Array, schema_bytes
 
 ROWS_AT_ONCE = 4096
@@ -123,10 +123,10 @@ class RecordTasks:
 
 def read_result(file: RecordFile, offset: int) -> tuple[bytes, bytes, float, float]:
     """Schema, data, time and duration of the result whose record lies at `offset`."""
-    frame = FRAME.unpack_from(file.buffer, offset)
+    frame = file.frame(offset)
     record = record_of(offset, frame)
     schema = schema_bytes(tuple(cell) for cell in file.header(offset, frame)["data"])
-    data = bytes(file.buffer[record.data_offset : record.data_offset + record.data_bytes])
+    data = file.read(record.data_offset, record.data_bytes)
     return schema, data, record.finished_at, record.duration_s
 
 

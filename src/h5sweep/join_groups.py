@@ -24,7 +24,6 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -324,32 +323,17 @@ def opened_groups(survey: Survey, one: Input, joined: Collection[str] = ()) -> I
 def opened_output(path: Path, joined: Collection[str] = ()) -> Iterator[TaskGroups]:
     """The tasks of the file that was written, of which `joined` are columns."""
     try:
-        with OpenSource(path) as opened, _mapped(opened) as content:
-            found = open_file(opened if content is None else Source(content))
+        with OpenSource(path) as opened:
+            found = open_file(opened if is_large(opened) else Source(opened.read(0, opened.size)))
             alike = _read_alike_output(found)
             layout = Layout(alike.tree if alike else read_whole_tree(found))
             yield task_groups_of(str(path), layout, "", alike, joined)
-    except Damaged as error:
+    except (Damaged, OSError) as error:
         raise _not_read_back(path, error) from error
 
 
-def _not_read_back(path: Path, error: Damaged) -> DamagedError:
+def _not_read_back(path: Path, error: Exception) -> DamagedError:
     return DamagedError(f"{path} cannot be read back: {error}")
-
-
-@contextmanager
-def _mapped(opened: OpenSource) -> Iterator[mmap | None]:
-    """An output in memory, as far as it is read. It is ours: nobody cuts it. None if it is large,
-    because what was read would stay there."""
-    if is_large(opened):
-        yield None
-        return
-    content = mmap(opened.descriptor, 0, access=ACCESS_READ)
-    try:
-        yield content
-    finally:
-        with suppress(BufferError):  # arrays over it may live a little longer; they keep it open
-            content.close()
 
 
 def _read_alike_output(file: Hdf5File) -> AlikeFile | None:

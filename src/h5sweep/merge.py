@@ -30,7 +30,7 @@ from .audit import AuditEntry, append_entry, audit_path, entry_of_run
 from .blocks import THREADS, Sources, assemble, assemble_shapes
 from .columns import DataColumn, Layout, Questions, decide_columns
 from .dimensions import Dimensions
-from .errors import DamagedError
+from .errors import DamagedError, UnreadableError
 from .folder import RunFolder
 from .output import (
     FORMAT,
@@ -45,7 +45,7 @@ from .output_tasks import ranges_of
 from .output_writer import OutputWriter, compact_key_column, key_column
 from .plan import RESERVED_NAMES, key_text
 from .sources import OLD_OUTPUT
-from .state import FolderState, Scanner, left_out_text
+from .state import FolderState, Scanner, left_out_text, refusal_texts
 from .stretches import scan_heads, scan_stretches
 from .text_heap import RepeatedTexts
 from .units import count_text
@@ -95,7 +95,7 @@ def merge_run(
         progress=progress,
         note_entry=note_entry or append_entry,
     )
-    with suppress(_UnsoundDataError):
+    with suppress(_UnsoundDataError, UnreadableError):
         return merge(scan_heads)
     # Which records these are shows when all of each is read first; the others are merged.
     return merge(scan_stretches)
@@ -347,7 +347,6 @@ class _Merge:
 
         def deal(block: slice) -> int:
             deal_with(block)
-            self._sources.forget(block)
             return _size(block)
 
         with ThreadPoolExecutor(THREADS) as executor:
@@ -452,7 +451,8 @@ def _texts(texts: Iterable[str]) -> Array:
 
 
 def _notes_on_records(state: FolderState) -> list[str]:
-    notes = [f"{path.name} holds no record that can be read" for path in state.unreadable]
+    notes = refusal_texts(state)
+    notes += [f"{path.name} holds no record that can be read" for path in state.unreadable]
     for damage in state.damages:
         task = "" if damage.task is None else f", the result of task {damage.task}"
         notes.append(

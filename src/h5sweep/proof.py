@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import UnreadableError
 from .output import OutputReader, OutputSource
 from .output_tasks import tasks_of_output
 from .plan import Plan, key_text
@@ -62,7 +63,10 @@ class RecordProof:
                 f"it is about {len(absent):,} of the tasks without a row in the output, "
                 f"first {key_text(self._plan.key(int(absent[0])))}"
             )
-        return self._compare(path, found.done)
+        try:
+            return self._compare(path, found.done)
+        except UnreadableError as error:
+            return f"it cannot be read: {error.refusal}"
 
     def _read(self, file: RecordFile, scan: Scan) -> _Found:
         found = _Found()
@@ -117,7 +121,6 @@ class RecordProof:
             stored = list(self._source.parts(np.arange(len(wanted)), wanted))
             is_different = _differing(records.parts(rows, block), stored, len(wanted))
             different += tasks[block][is_different].tolist()
-            records.forget_pages(int(rows.size_bytes[block].sum()))
         if not different:
             return ""
         return (

@@ -62,8 +62,6 @@ class Recorder:
         with self._lock:
             if self._is_closed:
                 raise UsageError("this recorder is closed: open a new one")
-            if self._trouble is not None:
-                raise self._trouble
             self._check_alike(checked)
             schema, data = self._encoder(checked).encode(result)
             (self._records or self._open_file()).append(
@@ -91,12 +89,12 @@ class Recorder:
             )
 
     def close(self) -> None:
-        """Make everything durable and let go of the file."""
+        """Make everything durable and let go of the file; StorageError if a sync has failed."""
         self._stop.set()
         with self._lock:
-            if self._records is not None and not self._is_closed:
-                self._records.close()
             self._is_closed = True
+            if self._records is not None:
+                self._records.close()
 
     def _begin(self) -> None:
         """Forget everything that belongs to one process; in a forked one it was the parent's."""
@@ -104,7 +102,6 @@ class Recorder:
         self._stop = threading.Event()
         self._records: RecordWriter | None = None
         self._encoders: dict[tuple[str, ...], ResultEncoder] = {}
-        self._trouble: StorageError | None = None
         self._types = None
         self._is_dirty = False
 
@@ -122,10 +119,8 @@ class Recorder:
                 self._is_dirty = False
                 try:
                     self._records.sync()
-                except StorageError as error:
-                    # The next write says so: what was not synced may be lost at a power cut.
-                    self._trouble = error
-                    return
+                except StorageError:
+                    return  # the next write, or close, says so
 
     def _encoder(self, key: dict[str, Value]) -> ResultEncoder:
         names = tuple(key)

@@ -10,7 +10,6 @@ Nothing here needs NumPy or h5py: `status` reads a million frames with the stand
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import struct
 import time
@@ -18,11 +17,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from . import durable
+from .errors import UnreadableError
 from .processes import ProcessId, this_process
 
 MAGIC = b"\xabh5r"
@@ -37,6 +38,7 @@ _FIELDS_START = 8
 _FIELDS_END = _FIELDS_START + _FIELDS.size
 _CHECKSUM = struct.Struct("<I")
 _HEADER_STEP = 64
+WINDOW_BYTES = 2 << 20  # of a file, at most, that are kept in memory while it is scanned
 
 
 class Kind(IntEnum):
@@ -86,6 +88,7 @@ class Damage:
     size_bytes: int
     task: int | None
     what: str
+    refusal: str = ""  # what the system said, if it was that the bytes cannot be read
 
 
 @dataclass
@@ -176,18 +179,20 @@ def pack_record(
 
 
 class RecordFile:
-    """A record file mapped for reading; it may be growing, damaged, or garbage."""
+    """A record file open for reading; it may be growing, damaged, unreadable in places, or garbage.
+
+    Read with `pread`, and not mapped: a bad sector, or a file that is cut short, gives an error
+    where a mapping would kill the process. `scan` takes what cannot be read for damage and goes
+    on; all else raises UnreadableError. Only `read_into` and `checksum` are for several threads.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as file:
-            self.size_bytes = os.fstat(file.fileno()).st_size
-            self._map = (
-                mmap.mmap(file.fileno(), self.size_bytes, prot=mmap.PROT_READ)
-                if self.size_bytes
-                else b""
-            )
-        self.buffer = memoryview(self._map)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size_bytes = os.fstat(self._descriptor).st_size
+        self._window, self._window_start = b"", 0
+        self._next_window_bytes = _FIRST_WINDOW_BYTES
+        self._refused: dict[int, str] = {}  # pages that cannot be read, and why
 
     def __enter__(self) -> RecordFile:
         return self
@@ -196,9 +201,14 @@ class RecordFile:
         self.close()
 
     def close(self) -> None:
-        self.buffer.release()
-        if isinstance(self._map, mmap.mmap):
-            self._map.close()
+        descriptor, self._descriptor = self._descriptor, -1
+        self._window = b""  # whoever still refers to the file needs no bytes of it
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):  # or it could not be opened
+            self.close()
 
     def scan(
         self, found: Scan, *, start: int = 0, stop: int | None = None
@@ -210,43 +220,54 @@ class RecordFile:
         frame. Damage and a torn tail go into `found`; the records behind damage are yielded all
         the same. Tuples, not objects, because `status` passes a million of them.
         """
-        buffer, unpack, mark = self.buffer, FRAME.unpack_from, self.mark
+        unpack, mark = FRAME.unpack_from, self.mark
         magic, last_kind, check, fields_start = MAGIC, _LAST_KIND, crc32, _FIELDS_START
         position, end = start, self.size_bytes
         stop = min(end - FRAME_BYTES + 1, end if stop is None else stop)
-        forget_at = position + _FORGET_BYTES
         header_bytes = data_bytes = -1
+        needed_bytes = FRAME_BYTES
         while position < stop:
-            frame = unpack(buffer, position)
-            if frame[4] != header_bytes or frame[5] != data_bytes:
-                # Data, and the next record, begin at multiples of 8: rounding up skips padding.
-                header_bytes, data_bytes = frame[4], frame[5]
-                content_bytes = (FRAME_BYTES + header_bytes + 7 & -8) + data_bytes
-                record_bytes = content_bytes + 7 & -8
-            if (
-                frame[0] == magic
-                and frame[8] == mark
-                and position + record_bytes <= end
-                and check(buffer[position + fields_start : position + content_bytes]) == frame[1]
-                and frame[3] <= last_kind
-            ):
-                yield position, frame
-                position += record_bytes
-            elif (following := self._skip_damage(position, found)) is not None:
-                position = following
-            else:
-                break
-            if position > forget_at:
-                self.forget_pages()
-                forget_at = position + _FORGET_BYTES
+            base, window = position, self.view(position, needed_bytes)
+            window_bytes = len(window)
+            within, needed_bytes = min(stop, base + window_bytes - FRAME_BYTES + 1), FRAME_BYTES
+            while position < within:
+                place = position - base
+                frame = unpack(window, place)
+                if frame[4] != header_bytes or frame[5] != data_bytes:
+                    # Data, and the next record, begin at multiples of 8: rounding up skips padding.
+                    header_bytes, data_bytes = frame[4], frame[5]
+                    content_bytes = (FRAME_BYTES + header_bytes + 7 & -8) + data_bytes
+                    record_bytes = content_bytes + 7 & -8
+                is_sound = frame[0] == magic and frame[8] == mark and frame[3] <= last_kind
+                if is_sound and place + record_bytes <= window_bytes:
+                    content = window[place + fields_start : place + content_bytes]
+                    is_sound = check(content) == frame[1]
+                elif is_sound and record_bytes <= min(WINDOW_BYTES, end - position):
+                    needed_bytes = record_bytes
+                    break
+                elif is_sound and record_bytes <= end - position:
+                    is_sound = self._is_sound_large(position, content_bytes, frame[1])
+                else:
+                    is_sound = False
+                if is_sound:
+                    yield position, frame
+                    position += record_bytes
+                elif (following := self._skip_damage(position, found)) is not None:
+                    position = following
+                else:
+                    stop = position
+                    break
         found.torn_bytes = max(end - position, 0)
         found.end = min(position, end)
 
     def header(self, offset: int, frame: tuple[Any, ...]) -> dict[str, Any]:
         """Parse the JSON header of a record that `scan` yielded."""
-        start = offset + FRAME_BYTES
-        header: dict[str, Any] = json.loads(bytes(self.buffer[start : start + frame[4]]))
+        header: dict[str, Any] = json.loads(self.read(offset + FRAME_BYTES, frame[4]))
         return header
+
+    def frame(self, offset: int) -> tuple[Any, ...]:
+        """The frame of a record that `scan` yielded, once more."""
+        return FRAME.unpack(self.read(offset, FRAME_BYTES))
 
     def about(self) -> dict[str, Any] | None:
         """What the file says of itself in its first record, or None if that is unreadable."""
@@ -259,10 +280,81 @@ class RecordFile:
         about = self.about()
         return ProcessId.from_json(about["process"]) if about else None
 
-    def forget_pages(self) -> None:
-        """Give back the memory of what was read, or a large file would all count as ours."""
-        if isinstance(self._map, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
+    def read(self, start: int, size: int) -> bytes:
+        """Exactly these bytes."""
+        place = start - self._window_start
+        is_there = place >= 0 and place + size <= len(self._window)
+        if is_there and not self._refusal(start, start + size):
+            return self._window[place : place + size]
+        return self._read(start, size)
+
+    def _read(self, start: int, size: int) -> bytes:
+        try:
+            content = os.pread(self._descriptor, size, start)
+        except OSError as error:
+            raise UnreadableError(self.path, start, error.strerror or str(error)) from error
+        if len(content) == size:
+            return content
+        rest = bytearray(size - len(content))  # of over 2 GiB, or of a file that was cut
+        self.read_into(memoryview(rest), start + len(content))
+        return content + rest
+
+    def read_into(self, target: memoryview, start: int) -> None:
+        """Fill `target` with the bytes at `start`."""
+        while target:
+            try:
+                size = os.preadv(self._descriptor, [target], start)
+            except OSError as error:
+                raise UnreadableError(self.path, start, error.strerror or str(error)) from error
+            if not size:
+                raise UnreadableError(self.path, start, "the file is shorter than it was")
+            target, start = target[size:], start + size
+
+    def checksum(self, start: int, size: int) -> int:
+        """The CRC-32 of these bytes, of which there may be more than memory has room for."""
+        checksum = 0
+        for piece in range(start, start + size, WINDOW_BYTES):
+            content = self._read(piece, min(WINDOW_BYTES, start + size - piece))
+            checksum = crc32(content, checksum)
+        return checksum
+
+    def view(self, start: int, size: int) -> memoryview:
+        """What lies from `start` on: `size` bytes if the file has them, or more.
+
+        There are zeros for what cannot be read; `scan` takes it for damage.
+        """
+        place = start - self._window_start
+        if place < 0 or place + size > len(self._window):
+            wanted = max(size, self._next_window_bytes)
+            self._window = self._read_what_can_be(start, min(wanted, self.size_bytes - start))
+            self._window_start, place = start, 0
+            self._next_window_bytes = min(2 * self._next_window_bytes, WINDOW_BYTES)
+        return memoryview(self._window)[place:]
+
+    def _read_what_can_be(self, start: int, size: int) -> bytes:
+        try:
+            return self._read(start, size)
+        except UnreadableError:
+            end = start + size
+            cuts = [start, *range(start - start % _PAGE_BYTES + _PAGE_BYTES, end, _PAGE_BYTES), end]
+            return b"".join(self._read_page(*extent) for extent in pairwise(cuts))
+
+    def _read_page(self, start: int, end: int) -> bytes:
+        """A page or part of it; zeros if it cannot be read, or if too many could not."""
+        number = start // _PAGE_BYTES
+        # Each refusal may take a failing disk seconds.
+        if number not in self._refused and len(self._refused) < _MOST_REFUSED:
+            try:
+                return self._read(start, end - start)
+            except UnreadableError as error:
+                self._refused[number] = error.refusal
+        self._refused.setdefault(number, next(reversed(self._refused.values()), ""))
+        return bytes(end - start)
+
+    def _refusal(self, start: int, end: int) -> str:
+        """Why some of these bytes cannot be read; empty if all can."""
+        first, last = start // _PAGE_BYTES, (end - 1) // _PAGE_BYTES
+        return next((why for page, why in self._refused.items() if first <= page <= last), "")
 
     @cached_property
     def mark(self) -> bytes:
@@ -271,31 +363,43 @@ class RecordFile:
         They keep a record that somebody stored as data inside a record from being taken for one.
         """
         position = self._find_frame(0, None)
-        return b"" if position is None else bytes(FRAME.unpack_from(self.buffer, position)[8])
+        return b"" if position is None else bytes(self.frame(position)[8])
 
     def _find_frame(self, start: int, mark: bytes | None) -> int | None:
         """The offset of the first sound frame at or after `start`."""
-        position = self._map.find(MAGIC, start)
-        while position >= 0:
-            if self._is_sound_frame(position, mark):
-                return position
-            position = self._map.find(MAGIC, position + 1)
+        while start + FRAME_BYTES <= self.size_bytes:
+            self.view(start, FRAME_BYTES)
+            place = self._window.find(MAGIC, start - self._window_start)
+            if place < 0:
+                start = self._window_start + len(self._window) - len(MAGIC) + 1
+            elif self._is_sound_frame(start := self._window_start + place, mark):
+                return start
+            else:
+                start += 1
         return None
 
     def _is_sound_frame(self, position: int, mark: bytes | None) -> bool:
         if position + FRAME_BYTES > self.size_bytes:
             return False
-        frame = FRAME.unpack_from(self.buffer, position)
+        view = self.view(position, FRAME_BYTES)
+        frame = FRAME.unpack_from(view)
         if frame[0] != MAGIC or (mark and frame[8] != mark) or frame[3] > _LAST_KIND:
             return False
-        fields = self.buffer[position + _FIELDS_START : position + _FIELDS_END]
-        return crc32(fields) == int(frame[10])
+        return crc32(view[_FIELDS_START:_FIELDS_END]) == int(frame[10])
+
+    def _is_sound_large(self, position: int, content_bytes: int, checksum: int) -> bool:
+        """Whether a record that is larger than the window has its checksum."""
+        try:
+            size = content_bytes - _FIELDS_START
+            return self.checksum(position + _FIELDS_START, size) == checksum
+        except UnreadableError:
+            return False
 
     def _skip_damage(self, position: int, found: Scan) -> int | None:
         """Note what is wrong at `position`; return where to go on, None at a torn tail."""
         if not self._is_sound_frame(position, self.mark):
             return self._skip_to_frame(position, found)
-        frame = FRAME.unpack_from(self.buffer, position)
+        frame = FRAME.unpack_from(self.view(position, FRAME_BYTES))
         following = self._find_frame(position + FRAME_BYTES, self.mark)
         end = position + ((FRAME_BYTES + frame[4] + 7 & -8) + frame[5] + 7 & -8)
         if end > self.size_bytes and following is None:
@@ -308,15 +412,26 @@ class RecordFile:
 
     def _skip_to_frame(self, position: int, found: Scan) -> int | None:
         following = self._find_frame(position + 1, self.mark)
-        if following is None and not bytes(self.buffer[position:]).strip(b"\0"):
+        if following is None and self._is_zero_from(position):
             # A power cut, or a refused append, can leave zeros behind what was written.
             return None
         end = self.size_bytes if following is None else following
         self._note(found, position, end, None, "frame")
         return end
 
+    def _is_zero_from(self, start: int) -> bool:
+        """Whether there are zeros up to the end of the file, and not for want of a sound disk."""
+        place = start
+        while place < self.size_bytes:
+            view = self.view(place, 1)
+            if bytes(view).strip(b"\0"):
+                return False
+            place += len(view)
+        return not self._refusal(start, self.size_bytes)
+
     def _note(self, found: Scan, start: int, end: int, task: int | None, what: str) -> None:
-        found.damages.append(Damage(self.path, start, end - start, task, what))
+        refusal = self._refusal(start, end)
+        found.damages.append(Damage(self.path, start, end - start, task, what, refusal))
 
 
 def read_records(path: Path) -> tuple[list[Record], Scan]:
@@ -336,8 +451,7 @@ def record_of(offset: int, frame: tuple[Any, ...]) -> Record:
 
 def read_data(file: RecordFile, offset: int, frame: tuple[Any, ...]) -> bytes:
     """The data of a record that `scan` yielded."""
-    start = record_of(offset, frame).data_offset
-    return bytes(file.buffer[start : start + frame[5]])
+    return file.read(record_of(offset, frame).data_offset, frame[5])
 
 
 def json_bytes(value: dict[str, Any]) -> bytes:
@@ -349,5 +463,7 @@ def _padded(size_bytes: int) -> int:
     return size_bytes + -size_bytes % 8
 
 
-_FORGET_BYTES = 64 << 20
+_FIRST_WINDOW_BYTES = 64 << 10
+_PAGE_BYTES = 4096
+_MOST_REFUSED = 64
 _PADDING = [b"\0" * size for size in range(8)]

@@ -14,7 +14,7 @@ from .pace import Pace, RunningTask
 from .plan import Key, Value, key_text, plain_value
 from .processes import ProcessId
 from .records import FINISHED_AT
-from .state import Failure, FolderState, Missing, left_out_text
+from .state import Failure, FolderState, Missing, left_out_text, refusal_texts
 from .units import count_text, cut_middle
 
 STATUS_SCHEMA = "h5sweep.status/1"
@@ -83,6 +83,7 @@ class Status:
     beyond_plan: int
     left_out: int
     left_out_text: str
+    refusal_texts: tuple[str, ...]
     pace: Pace
     columns: dict[str, list[tuple[Value, int, int]]]
 
@@ -141,6 +142,7 @@ def status_of(
         beyond_plan=beyond_plan,
         left_out=left_out,
         left_out_text=left_out_text(state) if left_out else "",
+        refusal_texts=tuple(refusal_texts(state)),
         pace=_pace_of(state, running, run.since if run else None),
         columns=state.counts_by_column(most_values),
     )
@@ -219,6 +221,7 @@ def _summary_lines(status: Status, width: int | None) -> Iterator[str]:
     if status.damaged_records and status.missing:
         them = "its task" if status.damaged_records == 1 else "their tasks"
         yield f"{count_text(status.damaged_records, 'damaged record')}: `run` runs {them} again"
+    yield from status.refusal_texts
     if status.unreadable_files:
         files = count_text(status.unreadable_files, "record file")
         yield f"{files} whose beginning cannot be read"

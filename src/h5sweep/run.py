@@ -28,7 +28,7 @@ from .plan import Plan, key_text
 from .pool import Ended, Failed, Note, Pool, Stopped
 from .records import Damage, RecordFile, RecordWriter
 from .settings import PoolSettings
-from .state import FolderState, read_state
+from .state import FolderState, read_state, refusal_texts
 from .stretches import scan_stretches
 from .study import Declaration
 from .units import count_text, duration_text
@@ -112,11 +112,11 @@ def run_sweep(
         _say_damage(state, display)
         wanted = list(state.missing_tasks())
         display.say(f"{state.tasks_done:,} kept, {len(wanted):,} to do")
-        tally = _run_tasks(pool, wanted, folder, state, display, grace_s)
+        _run_tasks(pool, wanted, folder, state, display, grace_s)
         merged = None
         if merge and (compress or not is_up_to_date(folder, state.plan)):
             merged = _merge(folder, compress, display)
-        return _report(folder, state, wanted, tally, merged)
+        return _report(folder, state, wanted, merged)
 
 
 @contextmanager
@@ -155,6 +155,8 @@ def _say_damage(state: FolderState, display: Display) -> None:
     tasks: dict[Damage, list[int]] = {}
     for task, damage in state.lost.items():
         tasks.setdefault(damage, []).append(task)
+    for text in refusal_texts(state):
+        display.say(text)
     is_incomplete = state.tasks_done < state.tasks_total
     for damage in state.damages:
         lost = tasks.get(damage, [])
@@ -177,11 +179,11 @@ def _run_tasks(
     state: FolderState,
     display: Display,
     grace_s: float,
-) -> Tally:
+) -> None:
     """Run the tasks; InterruptedRunError if a signal stopped it, or why it cannot go on."""
     tally = Tally()
     if not wanted:
-        return tally
+        return
     failures = FailureFile(folder, state.plan)
     kept = state.tasks_done
     display.begin(tasks_total=kept + len(wanted), tasks_done=kept)
@@ -215,7 +217,6 @@ def _run_tasks(
     if interruption.signal is not None:
         # Counted again: workers that were stopped had finished more than they could say.
         interruption.raise_stopped(read_state(folder, state.plan).tasks_done)
-    return tally
 
 
 def _kept_text(results: int) -> str:
@@ -368,19 +369,14 @@ def _merge(folder: RunFolder, compress: bool, display: Display) -> MergeReport:
 
 
 def _report(
-    folder: RunFolder,
-    before: FolderState,
-    wanted: list[int],
-    tally: Tally,
-    merged: MergeReport | None,
+    folder: RunFolder, before: FolderState, wanted: list[int], merged: MergeReport | None
 ) -> RunReport:
-    tasks_done = before.tasks_done + tally.done
-    is_whole = merged is None or (tasks_done == merged.tasks_merged and not merged.tasks_left_out)
-    if tally.done == len(wanted) and is_whole:
-        tasks_failed = len(before.failures.keys() - set(wanted))
-        tasks_missing = 0
+    """What there is now, counted where it lies: what workers have said may be damaged since."""
+    if merged is not None and _has_all(merged, before):
+        tasks_done, tasks_failed, tasks_missing = merged.tasks_merged, 0, 0
     else:
-        after = read_state(folder, before.plan, scan=scan_stretches)
+        is_as_before = not wanted and merged is None
+        after = before if is_as_before else read_state(folder, before.plan, scan=scan_stretches)
         tasks_done, tasks_failed = after.tasks_done, after.tasks_failed
         tasks_missing = sum(1 for _ in after.missing_tasks())
     return RunReport(
@@ -392,3 +388,8 @@ def _report(
         tasks_missing=tasks_missing,
         merge=merged,
     )
+
+
+def _has_all(merged: MergeReport, before: FolderState) -> bool:
+    """Whether the output has a row of every task; not if recorders have added tasks meanwhile."""
+    return merged.tasks_merged == before.tasks_total and merged.tasks_planned == len(before.plan)

@@ -286,7 +286,8 @@ class _File:
                     self.take_record(file, offset, frame)
         for damage in scan.damages:
             extent = ((damage.offset, damage.size_bytes),)
-            self.losses.append(Loss("a record", None, "its checksum does not hold", extent))
+            why = damage.refusal or "its checksum does not hold"
+            self.losses.append(Loss("a record", None, why, extent))
         self.what = "damaged records" if scan.damages else ""
         self.is_damaged = bool(scan.damages)
 

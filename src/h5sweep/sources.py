@@ -1,7 +1,8 @@
 """Where the rows of an output come from: the record files of a run, block by block.
 
-Record files are mapped, and cells are gathered by their offsets with NumPy. Rows, forms and offsets
-are kept as arrays, never as objects, so that a million tasks stay below a few hundred megabytes.
+What a block needs of each record file is read, and cells are gathered from that by their places
+with NumPy. Rows, forms and offsets are kept as arrays, never as objects, so that a million tasks
+stay below a few hundred megabytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
@@ -28,8 +28,10 @@ OLD_OUTPUT = -1  # stands where the number of a record file does
 
 Structure = tuple[tuple[str, str, int], ...]  # name, dtype and number of axes of each cell
 
-_MAPPED_FILES = 256  # a mapped file costs a file descriptor, of which there are often only 1024
-_FORGET_BYTES = 64 << 20
+OPEN_FILES = 64  # of which a process may have 1024, and sometimes only 256
+_LOCATED_ROWS = 1 << 13
+_HEAD_BYTES = 512  # of a record, that are read at first; mostly that is its whole header
+_GAP_BYTES = 2048  # between what is wanted, that are read too rather than asking twice
 _FORMS_REMEMBERED = 1 << 15
 _FORMS_COMPARED = 4
 
@@ -178,15 +180,10 @@ class RecordSource:
     def __init__(self, paths: list[Path]) -> None:
         self.forms = Forms()
         self._paths = paths
-        self._file = lru_cache(_MAPPED_FILES)(self._open)
-        self._read_bytes = 0
-        self._lock = threading.Lock()
+        self._file = lru_cache(OPEN_FILES)(self._open)
 
     def _open(self, number: int) -> RecordFile:
         return RecordFile(self._paths[number])
-
-    def _buffer(self, number: int) -> Array:
-        return np.frombuffer(self._file(number).buffer, np.uint8)
 
     def take(self, rows: Rows, selected: Array, file: int, stretch: Stretch, taken: Array) -> None:
         """Fill in `rows[selected]`, which are the records `taken` of a stretch with a head."""
@@ -201,24 +198,28 @@ class RecordSource:
 
     def locate(self, rows: Rows, selected: Array, file: int, offsets: Array) -> None:
         """Fill in `rows[selected]`, whose records have their frames at `offsets` of one file."""
-        # Of large records not only the frame comes into memory, but also what is around it.
-        record_bytes = len(self._buffer(file)) // max(len(offsets), 1)
-        step = min(max(_FORGET_BYTES // max(record_bytes, 1), 1), BLOCK_ROWS)
-        for start in range(0, len(offsets), step):
-            buffer = self._buffer(file)
-            block = slice(start, start + step)
-            where = selected[block]
-            frames = gather(buffer, offsets[block], FRAME_BYTES).view(FRAME_DTYPE)
-            header_offsets = offsets[block] + FRAME_BYTES
+        for start in range(0, len(offsets), _LOCATED_ROWS):
+            block = slice(start, start + _LOCATED_ROWS)
+            where, frame_offsets = selected[block], offsets[block]
+            buffer, places, frames = self._read_heads(self._file(file), frame_offsets)
             header_bytes = frames["header_bytes"].astype(np.int64)
             rows.source[where] = file
-            rows.position[where] = header_offsets + header_bytes + -header_bytes % 8
+            rows.position[where] = frame_offsets + FRAME_BYTES + header_bytes + -header_bytes % 8
             rows.size_bytes[where] = frames["data_bytes"]
             rows.finished_at[where] = frames["finished_at"]
             rows.duration_s[where] = frames["duration_s"]
             rows.crc32[where] = frames["data_crc32"]
-            rows.form[where] = self._forms(buffer, header_offsets, header_bytes)
-            self.forget_pages(int(frames["data_bytes"].sum()))
+            rows.form[where] = self._forms(buffer, places + FRAME_BYTES, header_bytes)
+
+    def _read_heads(self, file: RecordFile, offsets: Array) -> tuple[Array, Array, Array]:
+        """Frames and headers of records: their bytes, where in these each begins, the frames."""
+        sizes = np.minimum(_HEAD_BYTES, file.size_bytes - offsets)
+        buffer, places = _read(file, offsets, sizes)
+        frames = gather(buffer, places, FRAME_BYTES).view(FRAME_DTYPE)
+        whole = FRAME_BYTES + frames["header_bytes"].astype(np.int64)
+        if (whole > sizes).any():
+            buffer, places = _read(file, offsets, whole)
+        return buffer, places, frames
 
     def _forms(self, buffer: Array, offsets: Array, sizes: Array) -> Array:
         """The form of each header; those like the first few are compared all at once."""
@@ -244,7 +245,7 @@ class RecordSource:
         for file, start, size_bytes, checksum in zip(*columns, strict=True):
             if file == OLD_OUTPUT:
                 continue
-            if crc32(self._file(file).buffer[start : start + size_bytes]) != checksum:
+            if self._file(file).checksum(start, size_bytes) != checksum:
                 return False
         return True
 
@@ -279,35 +280,77 @@ class RecordSource:
                 chosen = np.flatnonzero((source == file) & (structures == structure))
                 where = recorded[chosen]
                 axes = self.forms.axes_of(forms[chosen], structure)
-                offsets = rows.position[block][where]
-                yield from self._cells(file, self.forms.structures[structure], where, axes, offsets)
+                offsets, sizes = rows.position[block][where], rows.size_bytes[block][where]
+                cells = self.forms.structures[structure]
+                is_large = sizes[0] > BLOCK_BYTES  # and then the only row of the block
+                if is_large and all(dtype != STR for _, dtype, _ in cells):
+                    yield from _large_cells(self._file(file), cells, where, axes, int(offsets[0]))
+                else:
+                    buffer, places = _read(self._file(file), offsets, sizes)
+                    yield from _cells(buffer, cells, where, axes, places)
 
-    def _cells(
-        self, file: int, structure: Structure, where: Array, axes: Array, offsets: Array
-    ) -> Iterator[Part]:
-        """Walk through the cells of records of one structure, in the order they were written."""
-        buffer = self._buffer(file)
-        for (name, dtype, _), shape in zip(structure, _split(axes, structure), strict=True):
-            counts = elements(shape)
-            if dtype == STR:
-                starts, sizes, offsets = _walk_text(buffer, offsets, counts)
-                yield Part(name, dtype, where, shape, _TextLoader(buffer, starts, sizes))
-            else:
-                yield Part(name, dtype, where, shape, _Loader(buffer, dtype, offsets, counts))
-                offsets = offsets + counts * np.dtype(dtype).itemsize
 
-    def forget_pages(self, just_read_bytes: int) -> None:
-        """Give back the memory of what was read, now and then; it can be read again."""
-        with self._lock:
-            self._read_bytes += just_read_bytes
-            if self._read_bytes > _FORGET_BYTES:
-                self._read_bytes = 0
-                self._file.cache_clear()
+def _read(file: RecordFile, starts: Array, sizes: Array) -> tuple[Array, Array]:
+    """Read so many bytes from each of `starts`; return them, and where among them each begins."""
+    order = np.argsort(starts, kind="stable")
+    begins = starts[order]
+    ends = np.maximum.accumulate(begins + sizes[order])
+    is_first = np.append(True, begins[1:] > ends[:-1] + _GAP_BYTES)
+    firsts = np.flatnonzero(is_first)
+    extent_begins, extent_ends = begins[firsts], ends[np.append(firsts[1:], len(ends)) - 1]
+    extent_places = np.cumsum(extent_ends - extent_begins) - (extent_ends - extent_begins)
+    buffer = np.empty(int((extent_ends - extent_begins).sum()), np.uint8)
+    view = buffer.data
+    extents = (extent_begins.tolist(), extent_ends.tolist(), extent_places.tolist())
+    for begin, end, place in zip(*extents, strict=True):
+        file.read_into(view[place : place + end - begin], begin)
+    places = np.empty_like(starts)
+    places[order] = begins + (extent_places - extent_begins)[np.cumsum(is_first) - 1]
+    return buffer, places
+
+
+def _cells(
+    buffer: Array, structure: Structure, where: Array, axes: Array, places: Array
+) -> Iterator[Part]:
+    """Walk through the cells of records of one structure, in the order they were written."""
+    for (name, dtype, _), shape in zip(structure, _split(axes, structure), strict=True):
+        counts = elements(shape)
+        if dtype == STR:
+            starts, sizes, places = _walk_text(buffer, places, counts)
+            yield Part(name, dtype, where, shape, _TextLoader(buffer, starts, sizes))
+        else:
+            yield Part(name, dtype, where, shape, _Loader(buffer, dtype, places, counts))
+            places = places + counts * np.dtype(dtype).itemsize
+
+
+def _large_cells(
+    file: RecordFile, structure: Structure, where: Array, axes: Array, offset: int
+) -> Iterator[Part]:
+    """The cells of one record of numbers, each read when it is wanted: it may be large."""
+    for (name, dtype, _), shape in zip(structure, _split(axes, structure), strict=True):
+        count = int(elements(shape)[0])
+        yield Part(name, dtype, where, shape, _CellLoader(file, dtype, offset, count))
+        offset += count * np.dtype(dtype).itemsize
+
+
+@dataclass(frozen=True)
+class _CellLoader:
+    """Reads the numbers of one cell."""
+
+    file: RecordFile
+    dtype: str
+    offset: int
+    count: int
+
+    def __call__(self) -> Array:
+        values = np.empty(self.count, self.dtype)
+        self.file.read_into(values.view(np.uint8).data, self.offset)
+        return values
 
 
 @dataclass(frozen=True)
 class _Loader:
-    """Gathers numbers from a mapped file."""
+    """Gathers numbers from what was read."""
 
     buffer: Array
     dtype: str
@@ -316,10 +359,6 @@ class _Loader:
 
     def __call__(self) -> Array:
         dtype = np.dtype(self.dtype)
-        if len(self.counts) == 1:
-            count, offset = int(self.counts[0]), int(self.offsets[0])
-            # One cell is not copied: it may be as large as memory.
-            return np.frombuffer(self.buffer, dtype, count, offset) if count else _nothing(dtype)
         if (self.counts == self.counts[0]).all():
             size_bytes = int(self.counts[0]) * dtype.itemsize
             return gather(self.buffer, self.offsets, size_bytes).view(dtype)
@@ -329,7 +368,7 @@ class _Loader:
 
 @dataclass(frozen=True)
 class _TextLoader:
-    """Gathers texts from a mapped file, as bytes in UTF-8."""
+    """Gathers texts from what was read, as bytes in UTF-8."""
 
     buffer: Array
     starts: Array

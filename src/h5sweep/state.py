@@ -28,7 +28,6 @@ from .records import (
     DURATION_S,
     FAILURES,
     FINISHED_AT,
-    FRAME,
     KIND,
     NO_TASK,
     TASK,
@@ -196,8 +195,7 @@ class FolderState:
         by_file = sorted(tasks, key=self.files.__getitem__)
         for file_number, of_file in groupby(by_file, self.files.__getitem__):
             with RecordFile(self.paths[file_number]) as file:
-                offsets = (self.offsets[task] for task in of_file)
-                found += [FRAME.unpack_from(file.buffer, o)[DURATION_S] for o in offsets]
+                found += [file.frame(self.offsets[task])[DURATION_S] for task in of_file]
         return found
 
     def counts_by_column(
@@ -228,6 +226,16 @@ def left_out_text(state: FolderState) -> str:
         f"{state.paths[place.file]}: {misfit_text(key, state.types)}. Record it again under a key "
         "like the others, merge, and move that file away"
     )
+
+
+def refusal_texts(state: FolderState) -> list[str]:
+    """Which record files the system does not give wholly, where first, and what to do."""
+    first = {d.path: d for d in reversed(state.damages) if d.refusal}
+    return [
+        f"{damage.path.name} cannot be read at byte {damage.offset:,} ({damage.refusal}): its disk "
+        "may be failing; copy the run folder to another one"
+        for damage in reversed(first.values())
+    ]
 
 
 def _read_failure(file: RecordFile, place: Place) -> Failure:

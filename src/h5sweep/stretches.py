@@ -18,13 +18,12 @@ from zlib import crc32
 import numpy as np
 
 from .linear_crc32 import LinearMap, Words, after, of_concatenation, shift_by
-from .records import FRAME, FRAME_BYTES, MAGIC, Kind, RecordFile, Scan
+from .records import FRAME, FRAME_BYTES, MAGIC, WINDOW_BYTES, Kind, RecordFile, Scan
 from .values import Array
 
 LEAST_RECORDS = 32
 LARGEST_RECORD_BYTES = 1 << 16
-MOST_BYTES = 8 << 20
-FORGET_BYTES = 32 << 20
+MOST_BYTES = WINDOW_BYTES
 MOST_SINGLY_BYTES = 1 << 16
 CHECKED_START = 8  # where in a frame the bytes begin that the checksum of a record is of
 KEY_FOLLOWS = b',"key":'  # behind the schema, which is the same for many records
@@ -101,7 +100,7 @@ class Stretch:
         np.frombuffer(state.offsets, np.int64)[new] = offsets[is_new]
         np.frombuffer(state.finished_at, np.float64)[new] = self.finished_at[is_new]
         for offset in offsets[~is_new].tolist():
-            yield offset, FRAME.unpack_from(self.file.buffer, offset)
+            yield offset, self.file.frame(offset)
 
 
 def scan_stretches(file: RecordFile, found: Scan) -> Iterator[Stretch | tuple[Any, ...]]:
@@ -121,7 +120,7 @@ def scan_heads(file: RecordFile, found: Scan) -> Iterator[Stretch | tuple[Any, .
 def _scan(
     file: RecordFile, found: Scan, stretch_at: Callable[[int], Stretch | None]
 ) -> Iterator[Stretch | tuple[Any, ...]]:
-    position = forgotten = 0
+    position = 0
     singly_bytes = 1
     while position < file.size_bytes:
         stretch = stretch_at(position)
@@ -136,9 +135,6 @@ def _scan(
             position = found.end
             # The longer there was no stretch, the rarer one is looked for.
             singly_bytes = min(2 * singly_bytes, MOST_SINGLY_BYTES)
-        if position - forgotten >= FORGET_BYTES:
-            file.forget_pages()
-            forgotten = position
     found.end, found.torn_bytes = position, file.size_bytes - position
 
 
@@ -146,7 +142,7 @@ def _stretch_at(file: RecordFile, offset: int, *, reads_data: bool) -> Stretch |
     """The longest sound stretch of results that begins at `offset`, if it is worth it."""
     if offset + FRAME_BYTES > file.size_bytes:
         return None
-    first = FRAME.unpack_from(file.buffer, offset)
+    first = FRAME.unpack_from(file.view(offset, FRAME_BYTES))
     sizes = _Sizes.of(first)
     is_result = first[0] == MAGIC and first[8] == file.mark and first[3] == Kind.DONE
     if not is_result or sizes.record > LARGEST_RECORD_BYTES:
@@ -198,14 +194,15 @@ class _Sizes(NamedTuple):
 def _are_alike(file: RecordFile, offset: int, following: int) -> bool:
     """Whether a record is of the size of the one behind it: a cheap look before a dear one."""
     sizes = slice(20, 32)  # header bytes and data bytes
-    first, second = file.buffer[offset:following], file.buffer[following : following + FRAME_BYTES]
-    return bytes(first[sizes]) == bytes(second[sizes])
+    view = file.view(offset, following + FRAME_BYTES - offset)
+    return view[sizes] == view[following - offset :][sizes]
 
 
 def _records(file: RecordFile, offset: int, sizes: _Sizes, count: int) -> Array:
     """Records of one size as they lie in the file, one row a record."""
     size_bytes = sizes.record * count
-    return np.frombuffer(file.buffer, np.uint8, size_bytes, offset).reshape(count, sizes.record)
+    view = file.view(offset, size_bytes)
+    return np.frombuffer(view, np.uint8, size_bytes).reshape(count, sizes.record)
 
 
 def _count_alike(frames: Array, like: tuple[Any, ...]) -> int:

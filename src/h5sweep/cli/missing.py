@@ -35,7 +35,7 @@ def missing_command(
     """
     from ..expected import load_expected, read_expected_state, require_declared
     from ..report import missing_json, missing_lines
-    from ..state import left_out_text
+    from ..state import left_out_text, refusal_texts
 
     expected = load_expected(expect, name) if expect else None
     folder = existing_folder(output)
@@ -49,6 +49,8 @@ def missing_command(
     else:
         print_texts(missing_lines(state.missing_of(tasks)))
     total = state.tasks_total if expected is None else len(expected)
+    for text in refusal_texts(state):
+        tell(text)
     if state.left_out:
         tell(left_out_text(state))
     tell(f"{len(tasks):,} of {total:,} missing" if tasks else "nothing is missing")

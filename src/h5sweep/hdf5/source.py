@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from mmap import mmap
 from pathlib import Path
 
 from .errors import Damaged, Kind
@@ -18,9 +17,9 @@ MOST_BLOCKS = 64
 
 
 class Source:
-    """Bytes that are all in memory, or mapped: nobody else must be able to cut such a file."""
+    """Bytes that are all in memory."""
 
-    def __init__(self, content: bytes | mmap) -> None:
+    def __init__(self, content: bytes) -> None:
         self.content = content
         self.size = len(content)
 
