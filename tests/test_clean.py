@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from conftest import SOMEBODY, Terminal, make_read_only, needs_root, run_as_anybody
-from h5sweep import Recorder, clean, durable, foreign, join_groups, quarantine
+from h5sweep import Recorder, clean, clean_proof, durable, foreign, join_groups, quarantine
 from h5sweep.audit import append_entry, audit_path, read_trail
 from h5sweep.audit_files import entry_of_files
 from h5sweep.clean import find_removable, move_to_quarantine, purge, remove_merged, restore
@@ -500,7 +500,7 @@ def test_moved_files_are_listed_and_come_back(joined: Path) -> None:
     assert manifest["schema"] == "h5sweep.quarantine/1"
     assert [Path(one["path"]) for one in manifest["files"]] == [worker(joined, n) for n in range(3)]
     for one in manifest["files"]:
-        assert quarantine.file_xxh3(made.path / one["name"]) == one["xxh3"]
+        assert clean_proof.file_xxh3(made.path / one["name"]) == one["xxh3"]
         assert "read back from the output" in one["why"]
     assert not worker(joined, 0).exists()
     assert contents(joined.parent) == before
@@ -723,7 +723,9 @@ def test_a_quarantine_takes_files_of_another_disk(joined: Path, other_disk: Path
     assert made is not None
     assert not path.exists()
     assert made.place_of(made.items[-1]).read_bytes() == before
-    restore(joined)
+    assert restore(joined)[0].outside == (path,), "nobody has named that folder"
+    assert not path.exists()
+    restore(joined, to=[other_disk])
     assert path.read_bytes() == before
 
 

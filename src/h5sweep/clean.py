@@ -9,6 +9,7 @@ holds the lock of the output: `locked`.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -117,15 +118,18 @@ def move_to_quarantine(report: CleanReport, *, also: Sequence[str] = ()) -> Move
     return replace(moved, held=(*(item.path for item in held), *moved.held))
 
 
-def restore(output: Path, name: str | None = None) -> list[Restored]:
-    """Put the files of one quarantine back where they were, or of all; none over another file."""
+def restore(output: Path, name: str | None = None, *, to: Sequence[Path] = ()) -> list[Restored]:
+    """Put the files of one quarantine back where they were, or of all; none over another file.
+
+    Files that were outside the folder of the output go back only if the folder is in `to`.
+    """
     folder = RunFolder.of(output)
     found = [_quarantine_of_name(folder.output, name)] if name else read_quarantines(folder.output)
     restored = []
     for one in reversed(found):
         inside = [item.as_json() for item in one.items_inside()]
         append_removal(folder.output, f"put back from {one.name}", inside)
-        restored.append(quarantine.restore_files(one))
+        restored.append(quarantine.restore_files(one, to))
     return restored
 
 
@@ -346,7 +350,7 @@ class _Finder:
 
     def _outside_objection(self, path: Path, status: os.stat_result) -> str:
         """Why a file cannot go, seen without reading it."""
-        if path.is_symlink() or not path.is_file():
+        if not stat.S_ISREG(status.st_mode):
             return "it is a symbolic link, or no file"
         if path.samefile(self.folder.output):
             return "it is the output itself"
@@ -400,7 +404,8 @@ class _Finder:
     def _look_at_record(self, path: Path, objection: str) -> None:
         with suppress(FileNotFoundError):
             status = path.lstat()
-            objection = objection or self._writer_objection(path, status)
+            objection = self._outside_objection(path, status) or objection
+            objection = objection or self._writer_objection(path)
             if objection:
                 self.kept.append(Kept(path, objection))
                 return
@@ -420,10 +425,8 @@ class _Finder:
             )
         return ""
 
-    def _writer_objection(self, path: Path, status: os.stat_result) -> str:
+    def _writer_objection(self, path: Path) -> str:
         """Whether the process that writes a record file may still be alive."""
-        if who := self._prover.written.get(identity_of(status)):
-            return f"{who} is writing it"
         with RecordFile(path) as file:
             about, owner = file.about(), file.owner()
         if owner is None or about is None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .durable import storage_error
+from .durable import open_or_make, storage_error
 from .errors import LockedError
 from .folder import RunFolder
 from .processes import ProcessId, this_process
@@ -82,7 +82,7 @@ def holding_output(
 def _open_and_acquire(path: Path, tell: Callable[[str], None]) -> int:
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = open_or_make(path)
         except OSError as error:
             raise storage_error(path, error) from error
         try:
