@@ -221,6 +221,24 @@ def test_files_of_live_processes_stay(folder: RunFolder) -> None:
     assert f"pid {os.getpid()} is writing it" in reasons
 
 
+@needs_root
+def test_a_file_of_a_recorder_outside_the_container_stays(folder: RunFolder) -> None:
+    """Its process cannot be seen from inside, but it holds its file; once dead, the file may go."""
+    code = RECORD_CODE + "    print(flush=True)\n    sys.stdin.read()\n"
+    words = [sys.executable, "-c", code, str(folder.output), SOME % (0, 3)]
+    inside = ["unshare", "-p", "-f", "--mount-proc", sys.executable, "-m", "h5sweep", "clean"]
+    inside.append(str(folder.output))
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        merge_run(folder)
+        said = subprocess.run(inside, capture_output=True, text=True, check=True).stdout
+        assert "a process holds it, and may still write to it" in said
+        process.kill()
+    said = subprocess.run(inside, capture_output=True, text=True, check=True).stdout
+    assert "1 file safe to remove" in said
+
+
 def test_damaged_record_files_stay(folder: RunFolder) -> None:
     """A record file with damage is kept, though the rows of all its sound records are there."""
     path = record(folder, SOME % (0, 4))

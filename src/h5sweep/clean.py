@@ -26,9 +26,10 @@ from .findings import State
 from .folder import RunFolder
 from .held import output_identity
 from .inputs import Input
-from .live import identity_of
-from .lock import holding_output
+from .live import identity_of, is_locked
+from .lock import holding_output, lock_owner
 from .places import RUN_SUFFIX
+from .processes import this_process
 from .quarantine import (
     Item,
     Moved,
@@ -427,11 +428,15 @@ class _Finder:
 
     def _writer_objection(self, path: Path) -> str:
         """Whether the process that writes a record file may still be alive."""
+        if is_locked(path):
+            return "a process holds it, and may still write to it"
         with RecordFile(path) as file:
             about, owner = file.about(), file.owner()
         if owner is None or about is None:
             return "it does not say who wrote it"
         alive = owner.is_alive()
+        if alive is None and about.get("is_locked") and owner.is_on_this_machine:
+            alive = False  # in a container of this machine, where it would hold its file
         if alive:
             return f"{owner} may still write to it"
         # Workers end with their run, and a run keeps changing the lock. Recorders have no lock.
@@ -441,7 +446,9 @@ class _Finder:
 
     def _is_lock_fresh(self) -> bool:
         with suppress(OSError):
-            return time.time() - self.folder.lock_path.stat().st_mtime < LOCK_SILENT_S
+            if lock_owner(self.folder.lock_path) == this_process():
+                return False  # we hold it: no run does
+            return time.time() - self.folder.lock_path.lstat().st_mtime < LOCK_SILENT_S
         return False
 
     def _add(self, item: Item, objection: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import itertools
 import os
 import re
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from .confined import Entry, LinkError, OpenFolder, check_name
 from .errors import StorageError
+from .live import is_locked
 from .units import size_text
 
 SYNC_INTERVAL_S = 0.5
@@ -38,12 +40,13 @@ def replacing(target: Path, *, is_synced: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `target`; on success make it `target`, durably.
 
     `is_synced` says that the body syncs the file itself, beside other work (see `syncing`).
-    Killed at any moment, `target` is the old file or the new one, whole. A temporary file that a
-    kill left behind is overwritten by the next attempt.
+    Killed at any moment, `target` is the old file or the new one, whole. The temporary file is
+    nobody else's; one that a kill left behind is removed by the next attempt.
     """
-    temporary = target.with_name(f".{target.name}.part")
-    temporary.unlink(missing_ok=True)
+    temporary = target.with_name(_private_name(target.name))
     try:
+        with OpenFolder(target.parent) as folder:
+            _remove_unfinished(folder, target.name)
         yield temporary
         if not is_synced:
             sync_file(temporary)
@@ -162,10 +165,7 @@ def append_line(path: Path, *pieces: bytes) -> None:
 
 
 def open_or_make(path: Path, flags: int = 0) -> int:
-    """Open a file for reading and writing, made if it is not there; LinkError if it is a link.
-
-    Somebody may have put a pipe there, which would never answer: OSError for all but files.
-    """
+    """Open a file for reading and writing, made if it is not there; OSError for all but files."""
     flags |= os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -173,14 +173,14 @@ def open_or_make(path: Path, flags: int = 0) -> int:
         if error.errno == errno.ELOOP:
             raise LinkError(path) from None
         raise
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is no file: move it away", str(path))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file: move it away", str(path))
+    return descriptor
 
 
 def move_file(source: Path, target: Path) -> None:
-    """Do what `move_entry` does, in folders that somebody named."""
+    """Do as `move_entry`."""
     with OpenFolder(source.parent) as one, OpenFolder(target.parent) as other:
         move_entry(Entry(one, source.name), Entry(other, target.name))
 
@@ -285,11 +285,11 @@ def _private_name(name: str) -> str:
 
 
 def _remove_unfinished(folder: OpenFolder, name: str) -> None:
-    """Remove what killed writers of `name` left; nobody else may be writing it now."""
-    for found in folder.names():
-        if is_unfinished(found, name):
+    """Remove what killed writers of `name` left."""
+    for left in (Entry(folder, one) for one in folder.names() if is_unfinished(one, name)):
+        if not is_locked(left.path):
             with suppress(OSError):
-                remove(Entry(folder, found))
+                remove(left)
 
 
 def is_unfinished(found: str, name: str | None = None) -> bool:
@@ -328,6 +328,7 @@ def are_equal(first: Entry, second: Entry) -> bool:
 class Appender:
     """A new file to which one process appends; nobody else ever writes to it.
 
+    It is locked as long as it may grow, where the file system has locks: `has_lock`.
     Each `append` is one write. After a kill the file holds whole appends and at most one torn one
     at its end. A refused append (disk full) is taken back, so that later ones stay readable.
     """
@@ -336,6 +337,7 @@ class Appender:
         self.path = path
         try:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            self.has_lock = _has_taken_lock(self._descriptor)
             sync_folder(path.parent)
         except OSError as error:
             raise storage_error(path, error) from error
@@ -387,7 +389,18 @@ class Appender:
 
     def abandon(self) -> None:
         """Let go of the file as it is, without a sync."""
+        with suppress(OSError):
+            # Closing is not enough: a process that was forked meanwhile has the file open too.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
+
+
+def _has_taken_lock(descriptor: int) -> bool:
+    """Lock a new file; False where the file system has no locks."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 class Syncer:
