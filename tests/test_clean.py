@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from conftest import SOMEBODY, Terminal, make_read_only, needs_root, run_as_anybody
-from h5sweep import Recorder, clean, durable, foreign, join_groups, quarantine
+from h5sweep import Recorder, clean, clean_proof, durable, foreign, join_groups, quarantine
 from h5sweep.audit import append_entry, audit_path, read_trail
 from h5sweep.audit_files import entry_of_files
 from h5sweep.clean import find_removable, move_to_quarantine, purge, remove_merged, restore
@@ -219,6 +219,24 @@ def test_files_of_live_processes_stay(folder: RunFolder) -> None:
     with Recorder(folder.output):
         reasons = [kept.why for kept in find_removable(folder.output).kept]
     assert f"pid {os.getpid()} is writing it" in reasons
+
+
+@needs_root
+def test_a_file_of_a_recorder_outside_the_container_stays(folder: RunFolder) -> None:
+    """Its process cannot be seen from inside, but it holds its file; once dead, the file may go."""
+    code = RECORD_CODE + "    print(flush=True)\n    sys.stdin.read()\n"
+    words = [sys.executable, "-c", code, str(folder.output), SOME % (0, 3)]
+    inside = ["unshare", "-p", "-f", "--mount-proc", sys.executable, "-m", "h5sweep", "clean"]
+    inside.append(str(folder.output))
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        merge_run(folder)
+        said = subprocess.run(inside, capture_output=True, text=True, check=True).stdout
+        assert "a process holds it, and may still write to it" in said
+        process.kill()
+    said = subprocess.run(inside, capture_output=True, text=True, check=True).stdout
+    assert "1 file safe to remove" in said
 
 
 def test_damaged_record_files_stay(folder: RunFolder) -> None:
@@ -500,7 +518,7 @@ def test_moved_files_are_listed_and_come_back(joined: Path) -> None:
     assert manifest["schema"] == "h5sweep.quarantine/1"
     assert [Path(one["path"]) for one in manifest["files"]] == [worker(joined, n) for n in range(3)]
     for one in manifest["files"]:
-        assert quarantine.file_xxh3(made.path / one["name"]) == one["xxh3"]
+        assert clean_proof.file_xxh3(made.path / one["name"]) == one["xxh3"]
         assert "read back from the output" in one["why"]
     assert not worker(joined, 0).exists()
     assert contents(joined.parent) == before
@@ -723,7 +741,9 @@ def test_a_quarantine_takes_files_of_another_disk(joined: Path, other_disk: Path
     assert made is not None
     assert not path.exists()
     assert made.place_of(made.items[-1]).read_bytes() == before
-    restore(joined)
+    assert restore(joined)[0].outside == (path,), "nobody has named that folder"
+    assert not path.exists()
+    restore(joined, to=[other_disk])
     assert path.read_bytes() == before
 
 

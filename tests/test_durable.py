@@ -64,13 +64,29 @@ def test_a_storage_error_of_the_body_stays_itself(tmp_path: Path) -> None:
     assert "outer" not in str(caught.value)
 
 
-def test_what_a_kill_left_is_overwritten(tmp_path: Path) -> None:
-    """A temporary file of a killed attempt does not stand in the way."""
+def test_what_a_kill_left_is_removed(tmp_path: Path) -> None:
+    """A temporary file of a killed attempt goes with the next one, and nobody else's does."""
     target = tmp_path / "plan.jsonl"
-    (tmp_path / ".plan.jsonl.part").write_text("left by a kill")
+    others = [".plan.jsonl.part", ".a.plan.jsonl.0123abcd.part", "plan.jsonl.0123abcd.part"]
+    for name in [*others, ".plan.jsonl.0123abcd.part"]:
+        (tmp_path / name).write_text("left by a kill")
     replace_text(target, "new")
     assert target.read_text() == "new"
-    assert os.listdir(tmp_path) == ["plan.jsonl"]
+    assert sorted(os.listdir(tmp_path)) == sorted([*others, "plan.jsonl"])
+
+
+def test_two_who_write_one_file_do_not_meet(tmp_path: Path) -> None:
+    """Each has a temporary file of its own, and one that is locked is not taken for a remain."""
+    target = tmp_path / "layouts.h5"
+    with replacing(target) as one:
+        appender = Appender(one)
+        with replacing(target) as other:
+            other.write_text("other")
+            appender.append(b"one")
+            assert one != other
+        assert target.read_text() == "other"
+        appender.close()
+    assert target.read_text() == "one"
 
 
 KILLED_IN_BODY = """
@@ -124,8 +140,8 @@ def test_the_file_is_synced_before_and_the_folder_after_the_rename(tmp_path: Pat
     under = ["strace", "-y", "-o", str(trace), "-e", "trace=fsync,fdatasync,/^rename"]
     run_python(REPLACE, target, under=under)
     first, second, third = [line for line in trace.read_text().splitlines() if "(" in line]
-    assert re.match(r"fsync\(\d+<.*/\.layouts\.h5\.part>\) = 0", first.replace("  ", ""))
-    assert re.match(r"rename.*\.layouts\.h5\.part.*layouts\.h5", second)
+    assert re.match(r"fsync\(\d+<.*/\.layouts\.h5\.\w{8}\.part>\) = 0", first.replace("  ", ""))
+    assert re.match(r"rename.*\.layouts\.h5\.\w{8}\.part.*layouts\.h5", second)
     assert re.match(rf"fsync\(\d+<{re.escape(str(tmp_path))}>\)", third)
 
 
@@ -141,7 +157,7 @@ def test_a_failing_step_leaves_the_old_file(tmp_path: Path, syscall: str) -> Non
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "StorageError: cannot write" in done.stderr
     assert target.read_text() == "old"
-    assert not (tmp_path / ".layouts.h5.part").exists()
+    assert sorted(os.listdir(tmp_path)) == ["layouts.h5", "trace"]
     assert trace.read_text().count(f"{syscall}(") == 1
 
 

@@ -15,11 +15,14 @@ from typing import Any
 
 import pytest
 
+from conftest import needs_root
 from h5sweep import lock
 from h5sweep.errors import LockedError, StorageError
 from h5sweep.folder import RunFolder
-from h5sweep.lock import holding, holding_folder, lock_owner
+from h5sweep.live import is_locked
+from h5sweep.lock import holding, holding_folder, holding_output, lock_owner
 from h5sweep.processes import this_process
+from running import until
 
 HOLDER = """
 import sys
@@ -35,7 +38,7 @@ with holding(Path(sys.argv[1])):
 def path(tmp_path: Path) -> Path:
     folder = tmp_path / "out.h5.run"
     folder.mkdir()
-    return folder / "lock"
+    return tmp_path / ".out.h5.lock"
 
 
 @pytest.fixture
@@ -47,10 +50,10 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def hold(path: Path) -> subprocess.Popen[str]:
+def hold(path: Path, *under: str) -> subprocess.Popen[str]:
     """Start a process that holds the lock, and wait until it does."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)],
+        [*under, sys.executable, "-c", HOLDER, str(path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -137,7 +140,7 @@ def test_silent_owner_on_another_host_is_watched_then_taken_over(
     """An owner on another host whose heartbeat does not change for a while is dead."""
     monkeypatch.setattr(lock, "HEARTBEAT_S", 0.05)
     monkeypatch.setattr(lock, "WATCH_S", 0.2)
-    written(path, host="node17")
+    written(path, host="node17", boot="another")
     said: list[str] = []
     with holding(path, tell=said.append):
         assert lock_owner(path) == this_process()
@@ -151,14 +154,14 @@ def test_beating_owner_on_another_host_keeps_the_lock(
     """An owner on another host whose heartbeat changes is alive."""
     monkeypatch.setattr(lock, "HEARTBEAT_S", 0.05)
     monkeypatch.setattr(lock, "WATCH_S", 20.0)
-    written(path, host="node17")
+    written(path, host="node17", boot="another")
     refused = threading.Event()
 
     def beat() -> None:
         beats = 10
         while not refused.wait(0.02):
             beats += 1
-            written(path, host="node17", beats=beats)
+            written(path, host="node17", boot="another", beats=beats)
 
     beater = threading.Thread(target=beat)
     beater.start()
@@ -228,6 +231,82 @@ def test_a_process_forked_meanwhile_does_not_keep_the_lock(path: Path) -> None:
         os.waitpid(child, 0)
 
 
+LEAVES_A_CHILD = """
+import os, signal, sys
+from pathlib import Path
+from h5sweep.lock import holding
+with holding(Path(sys.argv[1])):
+    fork = os.fork if sys.argv[2] == "python" else __import__("ctypes").CDLL(None).fork
+    if fork() == 0:
+        os.write(1, f"{os.getpid()}\\n".encode())
+        signal.pause()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(("way", "winners"), [("python", 1), ("c", 0)])
+def test_exactly_one_of_many_takes_over(path: Path, way: str, winners: int) -> None:
+    """Of many who find a killed owner one wins; none while a child of it really holds the lock."""
+    words = [sys.executable, "-c", LEAVES_A_CHILD, str(path), way]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        child = int(owner.stdout.readline())
+        owner.wait()
+    contenders = [contend(path) for _ in range(8)]
+    try:
+        said = [one.stdout.readline() for one in contenders if one.stdout]
+        assert sorted(said) == ["held\n"] * winners + ["refused\n"] * (8 - winners)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        for one in contenders:
+            one.communicate("")
+
+
+def contend(path: Path) -> subprocess.Popen[str]:
+    """Start a process that says whether it got the lock, and holds it if so."""
+    code = HOLDER.replace("with ", "try:\n  with ").replace("\n    ", "\n      ")
+    code += "except Exception:\n  print('refused', flush=True)\n"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_forked_process_that_leaves_the_block_does_not_let_go(path: Path) -> None:
+    """Whatever a copy of the holder does, the lock stays held."""
+    with holding(path):
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            assert lock_owner(path) == this_process()
+            with pytest.raises(LockedError), holding(path):
+                pass
+    if not child:
+        os._exit(0)
+
+
+@needs_root
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_holder_in_another_container_is_believed(path: Path, is_killed: bool) -> None:
+    """Nobody sees its process from here, but the lock is held; once it is dead, at once not."""
+    other = hold(path, "unshare", "-p", "-f", "--mount-proc", "--kill-child")
+    try:
+        if is_killed:
+            other.kill()
+            other.communicate()
+            until(lambda: not is_locked(path))
+            with holding(path):
+                pass
+        else:
+            with pytest.raises(LockedError), holding(path):
+                pass
+    finally:
+        other.kill()
+        other.communicate()
+
+
 @dataclass(frozen=True)
 class Shared(RunFolder):
     """A run folder in which another process takes the lock as soon as it is there."""
@@ -249,6 +328,19 @@ def test_only_who_holds_the_lock_removes_a_run_folder(tmp_path: Path) -> None:
     assert folder.records_path.is_dir() and folder.logs_path.is_dir()
     other.kill()
     other.communicate()
+
+
+def test_one_output_has_one_lock(tmp_path: Path) -> None:
+    """A merge into an output without a run folder excludes a run that makes one, and its merge."""
+    folder = RunFolder(tmp_path / "out.h5")
+    with holding_output(folder):
+        with pytest.raises(LockedError, match="somebody else"), holding_output(folder):
+            pass
+        with pytest.raises(LockedError, match="another run"), holding_folder(folder):
+            pass
+    with holding_folder(folder), pytest.raises(LockedError), holding_output(folder):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["out.h5.run"]
 
 
 def test_a_refused_command_removes_the_run_folder_that_it_made(tmp_path: Path) -> None:

@@ -101,6 +101,13 @@ def test_no_process_outlives_a_boot() -> None:
     assert replace(this_process(), boot="another").is_alive() is False
 
 
+def test_nobody_can_say_of_another_container() -> None:
+    """A pid of another numbering of processes is neither dead nor alive, whatever has it here."""
+    elsewhere = replace(this_process(), namespace=1)
+    assert elsewhere.is_alive() is None
+    assert elsewhere.is_on_this_machine
+
+
 def test_nobody_can_say_of_another_host() -> None:
     """A process of another host is neither dead nor alive from here."""
     elsewhere = replace(this_process(), host="node17")
@@ -129,10 +136,10 @@ def test_an_odd_command_name_does_not_confuse(tmp_path: Path, name: str) -> None
 
 
 LOOK_AS_NOBODY = """
-import os
+import dataclasses, os
 from h5sweep.processes import this_process
 root = this_process()
-dead = type(root)(root.host, root.boot, 4_000_000, root.start_ticks)
+dead = dataclasses.replace(root, pid=4_000_000)
 if os.fork() == 0:
     os.setgid(65534)
     os.setuid(65534)

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from . import durable, provenance
+from .confined import open_file, parse_json
+from .errors import DamagedError
 from .units import count_text, size_text
 
 SCHEMA = "h5sweep.audit/1"
@@ -218,10 +220,13 @@ class _TornError(Exception):
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        with path.open("rb") as file:
-            yield from (line.rstrip(b"\n") for line in file)
+        file = open_file(path)
     except FileNotFoundError:
         return
+    except ValueError as error:
+        raise DamagedError(f"{path} is no audit trail ({error}): move it away") from error
+    with file:
+        yield from (line.rstrip(b"\n") for line in file)
 
 
 def _parse(line: bytes) -> dict[str, Any]:
@@ -230,7 +235,7 @@ def _parse(line: bytes) -> dict[str, Any]:
         raise _TornError
     if crc32(match[1]) != int(match[2], 16):
         raise ValueError("its checksum does not hold")
-    value: dict[str, Any] = json.loads(line)
+    value: dict[str, Any] = parse_json(line)
     return value
 
 

@@ -9,6 +9,7 @@ holds the lock of the output: `locked`.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,9 +26,10 @@ from .findings import State
 from .folder import RunFolder
 from .held import output_identity
 from .inputs import Input
-from .live import identity_of
-from .lock import holding_output
+from .live import identity_of, is_locked
+from .lock import holding_output, lock_owner
 from .places import RUN_SUFFIX
+from .processes import this_process
 from .quarantine import (
     Item,
     Moved,
@@ -117,15 +119,18 @@ def move_to_quarantine(report: CleanReport, *, also: Sequence[str] = ()) -> Move
     return replace(moved, held=(*(item.path for item in held), *moved.held))
 
 
-def restore(output: Path, name: str | None = None) -> list[Restored]:
-    """Put the files of one quarantine back where they were, or of all; none over another file."""
+def restore(output: Path, name: str | None = None, *, to: Sequence[Path] = ()) -> list[Restored]:
+    """Put the files of one quarantine back where they were, or of all; none over another file.
+
+    Files that were outside the folder of the output go back only if the folder is in `to`.
+    """
     folder = RunFolder.of(output)
     found = [_quarantine_of_name(folder.output, name)] if name else read_quarantines(folder.output)
     restored = []
     for one in reversed(found):
         inside = [item.as_json() for item in one.items_inside()]
         append_removal(folder.output, f"put back from {one.name}", inside)
-        restored.append(quarantine.restore_files(one))
+        restored.append(quarantine.restore_files(one, to))
     return restored
 
 
@@ -346,7 +351,7 @@ class _Finder:
 
     def _outside_objection(self, path: Path, status: os.stat_result) -> str:
         """Why a file cannot go, seen without reading it."""
-        if path.is_symlink() or not path.is_file():
+        if not stat.S_ISREG(status.st_mode):
             return "it is a symbolic link, or no file"
         if path.samefile(self.folder.output):
             return "it is the output itself"
@@ -400,7 +405,8 @@ class _Finder:
     def _look_at_record(self, path: Path, objection: str) -> None:
         with suppress(FileNotFoundError):
             status = path.lstat()
-            objection = objection or self._writer_objection(path, status)
+            objection = self._outside_objection(path, status) or objection
+            objection = objection or self._writer_objection(path)
             if objection:
                 self.kept.append(Kept(path, objection))
                 return
@@ -420,15 +426,17 @@ class _Finder:
             )
         return ""
 
-    def _writer_objection(self, path: Path, status: os.stat_result) -> str:
+    def _writer_objection(self, path: Path) -> str:
         """Whether the process that writes a record file may still be alive."""
-        if who := self._prover.written.get(identity_of(status)):
-            return f"{who} is writing it"
+        if is_locked(path):
+            return "a process holds it, and may still write to it"
         with RecordFile(path) as file:
             about, owner = file.about(), file.owner()
         if owner is None or about is None:
             return "it does not say who wrote it"
         alive = owner.is_alive()
+        if alive is None and about.get("is_locked") and owner.is_on_this_machine:
+            alive = False  # in a container of this machine, where it would hold its file
         if alive:
             return f"{owner} may still write to it"
         # Workers end with their run, and a run keeps changing the lock. Recorders have no lock.
@@ -438,7 +446,9 @@ class _Finder:
 
     def _is_lock_fresh(self) -> bool:
         with suppress(OSError):
-            return time.time() - self.folder.lock_path.stat().st_mtime < LOCK_SILENT_S
+            if lock_owner(self.folder.lock_path) == this_process():
+                return False  # we hold it: no run does
+            return time.time() - self.folder.lock_path.lstat().st_mtime < LOCK_SILENT_S
         return False
 
     def _add(self, item: Item, objection: str) -> None:

@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xxhash import xxh3_64
+
 from .contents import Style
 from .errors import DamagedError, SweepError
 from .findings import State
@@ -15,13 +17,15 @@ from .live import files_being_written
 from .output import OutputReader
 from .plan import Plan
 from .proof import RecordProof
-from .quarantine import Item, Reason, file_xxh3
+from .quarantine import Item, Reason
 from .reading import DamagedFileError
 from .records import FAILURES, KIND, RecordFile, Scan
 
 if TYPE_CHECKING:
     from .foreign import OutputRows
     from .task_groups import TaskGroups
+
+_PIECE_BYTES = 1 << 20
 
 
 class Prover:
@@ -139,3 +143,12 @@ def xxh3_or_nothing(path: Path) -> str:
         return file_xxh3(path)
     except OSError:
         return ""
+
+
+def file_xxh3(path: Path) -> str:
+    """The XXH3 of a whole file, as it stands in manifests and in the audit trail."""
+    value = xxh3_64()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            value.update(piece)
+    return value.hexdigest()

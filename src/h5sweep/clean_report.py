@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -68,6 +69,18 @@ def held_texts(paths: Iterable[Path], where: str = "there") -> list[str]:
     return [
         f"{_shortest(folder)} may not be written: {count_text(count, 'file')} left {where}; "
         "next: make it writable and give the same command again"
+        for folder, count in counts.items()
+    ]
+
+
+def outside_texts(output: Path, name: str | None, paths: Iterable[Path]) -> list[str]:
+    """What to do about files that go back only to a folder that somebody names, a line for each."""
+    counts = Counter(path.parent for path in paths)
+    restore = " ".join(["--restore", *([name] if name else [])])
+    return [
+        f"{count_text(count, 'file')} left in quarantine: only you can say that {folder} may be "
+        f"written; next: h5sweep clean {shlex.quote(str(output))} {restore} "
+        f"--to {shlex.quote(str(folder))}"
         for folder, count in counts.items()
     ]
 

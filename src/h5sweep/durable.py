@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import itertools
 import os
+import re
 import shutil
 import stat
 import threading
@@ -23,14 +25,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from .confined import Entry, LinkError, OpenFolder, check_name
 from .errors import StorageError
+from .live import is_locked
 from .units import size_text
 
 SYNC_INTERVAL_S = 0.5
 _MOST_ENDED = 32  # files whose writers have ended, and which wait for their last sync
 _COMPARED_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
-_AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of renameat2(2)
+_RENAME_NOREPLACE = 1  # of renameat2(2)
 
 
 @contextmanager
@@ -38,12 +42,13 @@ def replacing(target: Path, *, is_synced: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `target`; on success make it `target`, durably.
 
     `is_synced` says that the body syncs the file itself, beside other work (see `syncing`).
-    Killed at any moment, `target` is the old file or the new one, whole. A temporary file that a
-    kill left behind is overwritten by the next attempt.
+    Killed at any moment, `target` is the old file or the new one, whole. The temporary file is
+    nobody else's; one that a kill left behind is removed by the next attempt.
     """
-    temporary = target.with_name(f".{target.name}.part")
-    temporary.unlink(missing_ok=True)
+    temporary = target.with_name(_private_name(target.name))
     try:
+        with OpenFolder(target.parent) as folder:
+            _remove_unfinished(folder, target.name)
         yield temporary
         if not is_synced:
             sync_file(temporary)
@@ -145,7 +150,7 @@ def append_line(path: Path, *pieces: bytes) -> None:
     the last one is torn. The next line does not continue a torn one: it begins on a fresh line.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        descriptor = open_or_make(path, os.O_APPEND)
         try:
             size_bytes = os.fstat(descriptor).st_size
             is_torn = size_bytes > 0 and os.pread(descriptor, 1, size_bytes - 1) != b"\n"
@@ -161,7 +166,28 @@ def append_line(path: Path, *pieces: bytes) -> None:
         raise storage_error(path, error) from error
 
 
+def open_or_make(path: Path, flags: int = 0) -> int:
+    """Open a file for reading and writing, made if it is not there; OSError for all but files."""
+    flags |= os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise LinkError(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file: move it away", str(path))
+    return descriptor
+
+
 def move_file(source: Path, target: Path) -> None:
+    """Do as `move_entry`."""
+    with OpenFolder(source.parent) as one, OpenFolder(target.parent) as other:
+        move_entry(Entry(one, source.name), Entry(other, target.name))
+
+
+def move_entry(source: Entry, target: Entry) -> None:
     """Give the file `source` the name `target`, on another disk if need be, never over a file.
 
     Killed at any moment, the whole file is under one of the names, or on two disks under both. It
@@ -177,49 +203,101 @@ def move_file(source: Path, target: Path) -> None:
         _move_to_other_disk(source, target)
 
 
-def _rename_new(source: Path, target: Path) -> None:
+def _rename_new(source: Entry, target: Entry) -> None:
     """Rename, or raise FileExistsError; in one step where the system can do that."""
+    folders = source.folder.descriptor, target.folder.descriptor
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is not None:
-        names = os.fsencode(source), os.fsencode(target)
-        if not rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_NOREPLACE):
+        names = os.fsencode(source.name), os.fsencode(target.name)
+        if not rename(folders[0], names[0], folders[1], names[1], _RENAME_NOREPLACE):
             return
         number = ctypes.get_errno()
         if number not in (errno.ENOSYS, errno.EINVAL):
-            raise OSError(number, os.strerror(number), str(source), None, str(target))
+            raise OSError(number, os.strerror(number), str(source.path), None, str(target.path))
     # Not every file system has it; then somebody could make `target` between these two steps.
-    if os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    source.rename(target)
+    if target.name in target.folder.names():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target.path))
+    os.rename(source.name, target.name, src_dir_fd=folders[0], dst_dir_fd=folders[1])
 
 
-def _move_to_other_disk(source: Path, target: Path) -> None:
+def _move_to_other_disk(source: Entry, target: Entry) -> None:
     """Copy, sync, compare, and only then remove the original."""
-    if not may_remove(source):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(source))
+    if not may_remove(source.path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(source.path))
     before = _version(source)
-    temporary = target.with_name(f".{target.name}.part")
+    _remove_unfinished(target.folder, target.name)
+    temporary = target.beside(_private_name(target.name))
     try:
-        shutil.copyfile(source, temporary)
-        shutil.copystat(source, temporary)
-        sync_file(temporary)
+        _copy_new(source, temporary)
         if not are_equal(source, temporary) or _version(source) != before:
-            raise StorageError(f"{source} changed while it was copied, or its copy is not equal")
+            raise StorageError(
+                f"{source.path} changed while it was copied, or its copy is not equal"
+            )
         _rename_new(temporary, target)
-        sync_folder(target.parent)
+        os.fsync(target.folder.descriptor)
     except BaseException:
-        _discard(temporary)
+        with suppress(OSError):
+            remove(temporary)
         raise
     if _version(source) != before:
-        raise StorageError(f"{source} changed while it was moved: it stays, and its copy too")
+        raise StorageError(f"{source.path} changed while it was moved: it stays, and its copy too")
     try:
-        source.unlink()
+        remove(source)
     except OSError:
         # If its folder does not let it go there must not be two of it; it may be gone all the same.
         with suppress(OSError):
             if _version(source) == before:
-                target.unlink()
+                remove(target)
         raise
+
+
+def _copy_new(source: Entry, target: Entry) -> None:
+    """Copy a file, its times and its rights to a new one, durably."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(target.name, flags, 0o600, dir_fd=target.folder.descriptor)
+    with source.open() as one, os.fdopen(descriptor, "wb") as other:
+        shutil.copyfileobj(one, other, _COMPARED_BYTES)
+        other.flush()
+        shutil.copystat(f"/proc/self/fd/{one.fileno()}", f"/proc/self/fd/{other.fileno()}")
+        os.fsync(other.fileno())
+
+
+def remove(entry: Entry) -> None:
+    """Remove a file, or a link but not what it leads to."""
+    os.unlink(entry.name, dir_fd=entry.folder.descriptor)
+
+
+def remove_folder(entry: Entry) -> None:
+    """Remove an empty folder."""
+    os.rmdir(entry.name, dir_fd=entry.folder.descriptor)
+
+
+def make_below(folder: OpenFolder, name: str) -> OpenFolder:
+    """Open a folder in one that is open, made durably if it is not there."""
+    with suppress(FileNotFoundError):
+        return folder.below(name)
+    os.mkdir(check_name(name), dir_fd=folder.descriptor)
+    os.fsync(folder.descriptor)
+    return folder.below(name)
+
+
+def _private_name(name: str) -> str:
+    """A temporary name for what will be `name`, that nobody else uses or can foresee."""
+    return f".{name}.{os.urandom(4).hex()}.part"
+
+
+def _remove_unfinished(folder: OpenFolder, name: str) -> None:
+    """Remove what killed writers of `name` left."""
+    for left in (Entry(folder, one) for one in folder.names() if is_unfinished(one, name)):
+        if not is_locked(left.path):
+            with suppress(OSError):
+                remove(left)
+
+
+def is_unfinished(found: str, name: str | None = None) -> bool:
+    """Whether a file's name is a temporary one, of `name` or of anything."""
+    middle = r".+" if name is None else re.escape(name)
+    return re.fullmatch(rf"\.{middle}\.[0-9a-f]{{8}}\.part", found, re.DOTALL) is not None
 
 
 def may_remove(path: Path) -> bool:
@@ -233,14 +311,14 @@ def may_remove(path: Path) -> bool:
     return user in (0, status.st_uid, path.lstat().st_uid)  # as in /tmp: each only his own
 
 
-def _version(path: Path) -> tuple[int, int, int, int]:
-    status = path.lstat()
+def _version(entry: Entry) -> tuple[int, int, int, int]:
+    status = entry.lstat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def are_equal(first: Path, second: Path) -> bool:
+def are_equal(first: Entry, second: Entry) -> bool:
     """Whether two files have the same bytes."""
-    with first.open("rb") as one, second.open("rb") as other:
+    with first.open() as one, second.open() as other:
         while True:
             piece = one.read(_COMPARED_BYTES)
             if piece != other.read(_COMPARED_BYTES):
@@ -252,6 +330,7 @@ def are_equal(first: Path, second: Path) -> bool:
 class Appender:
     """A new file to which one process appends; nobody else ever writes to it.
 
+    It is locked as long as it may grow, where the file system has locks: `has_lock`.
     Each `append` is one write. After a kill the file holds whole appends and at most one torn one
     at its end. A refused append (disk full) is taken back, so that later ones stay readable.
     """
@@ -260,6 +339,7 @@ class Appender:
         self.path = path
         try:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            self.has_lock = _has_taken_lock(self._descriptor)
             sync_folder(path.parent)
         except OSError as error:
             raise storage_error(path, error) from error
@@ -321,12 +401,23 @@ class Appender:
         if self._is_closed:
             return
         self._is_closed = True
+        with suppress(OSError):
+            # Closing is not enough: a process that was forked meanwhile has the file open too.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         try:
             os.close(self._descriptor)
         except OSError as error:
             # A network file system may say only now that what it was given did not arrive.
             self._failure = self._failure or _final_error(self.path, error)
             raise self._failure from error
+
+
+def _has_taken_lock(descriptor: int) -> bool:
+    """Lock a new file; False where the file system has no locks."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 class Syncer:

@@ -3,14 +3,14 @@
     README.txt      what this folder is, for whoever finds it
     plan.jsonl      every task's key, by number; only ever grows
     sweep.json      the sweep: who declared which tasks, dims, units, where its code lies
-    lock            who is running it now
     merged.json     which tasks the output held after the last merge
     records/        one record file per process that ever worked here
     logs/           what the tasks printed, one file per worker
 
-Beside it lie `layouts.h5.audit.jsonl` (`audit`: what each merge took from where) and
-`layouts.h5.quarantine/` (`quarantine`: what `clean` moved aside). Any process that sees the folder
-can say what is done, failed, running and missing: there is no other state.
+Beside it lie `.layouts.h5.lock` (`lock`: who is at work), `layouts.h5.audit.jsonl` (`audit`: what
+each merge took from where) and `layouts.h5.quarantine/` (`quarantine`: what `clean` moved aside).
+Any process that sees the folder can say what is done, failed, running and missing: there is no
+other state.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ you remove it. Do not edit or delete anything here while a run is going on.
 
 plan.jsonl    every task's key, by number        records/   the results, one file a process
 sweep.json    what is run, by whom, with what    logs/      what the tasks printed
-lock          who is running it now              merged.json   which tasks the output holds
+merged.json   which tasks the output holds
 """
 
 
@@ -97,7 +97,8 @@ class RunFolder:
 
     @property
     def lock_path(self) -> Path:
-        return self.path / "lock"
+        """Beside the output, because it is for those too that need no run folder."""
+        return self.output.with_name(f".{self.output.name}.lock")
 
     @property
     def merged_path(self) -> Path:
@@ -123,7 +124,7 @@ class RunFolder:
         with suppress(OSError):  # such as that a recorder has, just now
             self.logs_path.rmdir()
             self.records_path.rmdir()
-            notes = (self.plan_path, self.sweep_path, self.merged_path, self.lock_path)
+            notes = (self.plan_path, self.sweep_path, self.merged_path)
             for path in (*notes, self._readme_path):
                 path.unlink(missing_ok=True)
             self.path.rmdir()

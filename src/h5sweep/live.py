@@ -93,7 +93,7 @@ def is_locked(path: Path) -> bool:
     Takes a shared lock for an instant: only for files that were found damaged.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False
     try:

@@ -1,8 +1,9 @@
-"""One run at a time in a run folder, without ever needing to be unlocked by hand.
+"""One run, merge or clean of an output at a time, without ever a lock to remove by hand.
 
 The lock file names its owner (host, boot, pid, start time) and is held with flock where the file
-system has it. A dead owner on this host is seen at once. Of an owner on another host only its
-heartbeat can be seen: the file changes every HEARTBEAT_S, and whoever wants the lock watches it.
+system has it: exactly one can. A dead owner on this host is seen at once. Of an owner on another
+host only its heartbeat can be seen: the file changes every HEARTBEAT_S, and whoever wants the lock
+watches it.
 """
 
 from __future__ import annotations
@@ -16,36 +17,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .durable import storage_error
+from .confined import open_file, parse_json
+from .durable import open_or_make, storage_error
 from .errors import LockedError
 from .folder import RunFolder
 from .processes import ProcessId, this_process
 
 HEARTBEAT_S = 5.0
 WATCH_S = 4 * HEARTBEAT_S
-ORPHAN_S = 2.0
+_MOST_BYTES = 4096
 
 
 @contextmanager
-def holding(
-    path: Path, *, tell: Callable[[str], None] = lambda _: None, is_kept: bool = True
-) -> Iterator[None]:
+def holding(path: Path, *, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
     """Hold the lock file `path`; LockedError if a live run has it, take over from a dead one.
 
-    The file stays, which says who was here last, unless `is_kept` is false.
+    The file is there while somebody holds it, or was killed in doing so.
     """
     descriptor = _open_and_acquire(path, tell)
     try:
         with _beating(descriptor, path):
             yield
     finally:
-        with suppress(OSError):
-            if not is_kept:
-                path.unlink()
-        with suppress(OSError):
-            # Closing is not enough: a process that was forked meanwhile has the file open too.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
+        if descriptor in _held:  # else this process was forked meanwhile, and holds nothing
+            _let_go(descriptor, path)
 
 
 @contextmanager
@@ -72,81 +67,97 @@ def holding_folder(
 def holding_output(
     folder: RunFolder, *, tell: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
-    """Hold the lock of a run folder or, where there is none, one beside the output."""
-    beside = folder.output.with_name(f".{folder.output.name}.lock")
-    has_folder = folder.exists()
-    with holding(folder.lock_path if has_folder else beside, tell=tell, is_kept=has_folder):
+    """Hold the lock of an output, which may have a run folder or not."""
+    with holding(folder.lock_path, tell=tell):
         yield
 
 
 def _open_and_acquire(path: Path, tell: Callable[[str], None]) -> int:
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = open_or_make(path)
         except OSError as error:
             raise storage_error(path, error) from error
+        _held.add(descriptor)
         try:
             _acquire(descriptor, path, tell)
-            if os.path.samestat(os.fstat(descriptor), path.stat()):
+            if os.path.samestat(os.fstat(descriptor), path.lstat()):
                 return descriptor
         except FileNotFoundError:
             pass
         except BaseException:
-            os.close(descriptor)
+            _close(descriptor)
             raise
-        os.close(descriptor)  # whoever held it has just removed it
+        _close(descriptor)  # whoever held it has just removed it
+
+
+def _let_go(descriptor: int, path: Path) -> None:
+    """Remove the lock file, unless somebody thought us dead and has taken it over."""
+    with suppress(OSError):
+        if _owner(_read(descriptor)) in (None, this_process()):
+            _write(descriptor, b"")
+            path.unlink()
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    _close(descriptor)
+
+
+def _close(descriptor: int) -> None:
+    _held.remove(descriptor)
+    os.close(descriptor)
+
+
+def _close_in_child() -> None:
+    """Let go of what only our parent holds: else its lock would be held while we live."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+_held: set[int] = set()
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 def lock_owner(path: Path) -> ProcessId | None:
     """Who holds the lock, or held it last and did not let go; None if nobody."""
-    with suppress(FileNotFoundError):
-        return _owner(path.read_bytes())
-    return None
+    return _owner(_content(path))
 
 
 def held_since(path: Path) -> float | None:
     """When the owner of the lock took it; None if nobody holds it."""
-    with suppress(FileNotFoundError, ValueError, KeyError):
-        return float(json.loads(path.read_bytes())["since"])
+    with suppress(ValueError, KeyError, TypeError, OverflowError):
+        since = float(parse_json(_content(path))["since"])
+        return since if 0 <= since <= time.time() else None
     return None
 
 
+def _content(path: Path) -> bytes:
+    with suppress(FileNotFoundError, ValueError), open_file(path) as file:
+        return file.read(_MOST_BYTES)
+    return b""
+
+
 def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
+    """Take the lock. One that is held is believed, whatever can be seen of its owner from here."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        has_locks = True
     except BlockingIOError as error:
-        if not _is_held_by_orphan(descriptor):
-            raise _locked(path, _owner(_read(descriptor))) from error
+        raise _locked(path, _owner(_read(descriptor))) from error
     except OSError:
-        pass  # A file system without locks: the owner's name and heartbeat decide.
+        has_locks = False  # The owner's name and heartbeat decide.
     owner = _owner(_read(descriptor))
-    if owner is not None and owner != this_process():
-        _check_dead(owner, descriptor, path, tell)
-        tell(f"the last run ({owner}) ended without finishing; taking over")
-
-
-def _is_held_by_orphan(descriptor: int) -> bool:
-    """Whether the owner is dead and only a process that it forked still has the file open.
-
-    A new owner writes its name at once, so a dead one's name that stays is nobody's.
-    """
-    deadline = time.monotonic() + ORPHAN_S
-    while True:
-        owner = _owner(_read(descriptor))
-        if owner is None or owner.is_alive() is not False:
-            return False
-        if time.monotonic() > deadline:
-            return True
-        time.sleep(0.05)  # not synchronisation: there is nothing to wait on
-
-
-def _check_dead(owner: ProcessId, descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
+    if owner is None or owner == this_process():
+        return
     alive = owner.is_alive()
+    if alive is None and has_locks and owner.is_on_this_machine:
+        alive = False  # It was in another container of this machine, where it would hold the lock.
     if alive is None:
         tell(f"a run on {owner.host} may still be going on; watching for {WATCH_S:g} s")
         alive = _changes(descriptor)
     if alive:
         raise _locked(path, owner)
+    tell(f"the last run ({owner}) ended without finishing; taking over")
 
 
 def _changes(descriptor: int) -> bool:
@@ -162,13 +173,13 @@ def _changes(descriptor: int) -> bool:
 
 def _locked(path: Path, owner: ProcessId | None) -> LockedError:
     who = f" ({owner})" if owner else ""
-    if path.name != "lock":  # `holding_output` without a run folder
-        output = path.name.removeprefix(".").removesuffix(".lock")
-        return LockedError(f"somebody else{who} is merging or cleaning {output}: wait for that")
-    output = path.parent.name.removesuffix(".run")
+    output = path.with_name(path.name.removeprefix(".").removesuffix(".lock"))
+    if not RunFolder(output).exists():
+        return LockedError(
+            f"somebody else{who} is merging or cleaning {output.name}: wait for that"
+        )
     return LockedError(
-        f"another run{who} is working on {output}; "
-        f"look at it with: h5sweep status {path.parent.parent / output}"
+        f"another run{who} is working on {output.name}; look at it with: h5sweep status {output}"
     )
 
 
@@ -196,12 +207,10 @@ def _beating(descriptor: int, path: Path) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-        with suppress(OSError):
-            _write(descriptor, b"")
 
 
 def _read(descriptor: int) -> bytes:
-    return os.pread(descriptor, 4096, 0)
+    return os.pread(descriptor, _MOST_BYTES, 0)
 
 
 def _write(descriptor: int, content: bytes) -> None:
@@ -211,6 +220,6 @@ def _write(descriptor: int, content: bytes) -> None:
 
 def _owner(content: bytes) -> ProcessId | None:
     try:
-        return ProcessId.from_json(json.loads(content)) if content.strip() else None
+        return ProcessId.from_json(parse_json(content)) if content.strip() else None
     except (ValueError, KeyError, TypeError):
         return None

@@ -11,12 +11,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process that can be told from every other one: host, boot, pid, and when it started."""
+    """A process that can be told from every other one: host, boot, pid, and when it started.
+
+    `namespace` says in which numbering of processes that pid is meant: containers have their own.
+    """
 
     host: str
     boot: str
     pid: int
     start_ticks: int
+    namespace: int
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -24,25 +28,43 @@ class ProcessId:
             "boot": self.boot,
             "pid": self.pid,
             "start_ticks": self.start_ticks,
+            "namespace": self.namespace,
         }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ProcessId:
-        return cls(value["host"], value["boot"], value["pid"], value["start_ticks"])
+        """The process that a file names; KeyError, TypeError or ValueError if it names none."""
+        texts = value["host"], value["boot"]
+        numbers = value["pid"], value["start_ticks"], value["namespace"]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("it names no host")
+        if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers):
+            raise ValueError("it names no process")
+        if not 0 < numbers[0] < 1 << 31:
+            raise ValueError(f"{numbers[0]} is no pid")
+        return cls(*texts, *numbers)
 
     @property
     def is_on_this_host(self) -> bool:
         return self.host == host_name()
 
+    @property
+    def is_on_this_machine(self) -> bool:
+        """Whether it ran since this boot of this machine, perhaps in a container with a name."""
+        return bool(self.boot) and self.boot == boot_id()
+
     def is_alive(self) -> bool | None:
         """Whether this process still runs; None if nobody here can say.
 
-        That is so for a process of another host, and of another user where /proc hides those.
+        That is so for a process of another host, of another container, and of another user where
+        /proc hides those.
         """
         if not self.is_on_this_host:
             return None
         if self.boot != boot_id():
             return False
+        if self.namespace != _pid_namespace():
+            return None
         start_ticks = _start_ticks(self.pid)
         return None if start_ticks == _HIDDEN else start_ticks == self.start_ticks
 
@@ -53,7 +75,7 @@ class ProcessId:
 def this_process() -> ProcessId:
     """The identity of the calling process."""
     pid = os.getpid()
-    return ProcessId(host_name(), boot_id(), pid, _start_ticks(pid) or 0)
+    return ProcessId(host_name(), boot_id(), pid, _start_ticks(pid) or 0, _pid_namespace())
 
 
 @cache
@@ -68,6 +90,14 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def _pid_namespace() -> int:
+    """A number for the numbering of processes that this one is in; 0 if nobody says."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
 
 
 def _start_ticks(pid: int) -> int | None:

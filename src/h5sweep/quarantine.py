@@ -5,28 +5,33 @@
 
 The manifest is durable before the first file moves. Killed at any moment, each file is at its
 place or in the quarantine, and the manifest lists it. Nothing here decides what may go.
+
+A manifest may come from anybody. So its names are names in its own folder, no link in there is
+followed, and files go back below the folder of the output or to a folder that somebody named.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from xxhash import xxh3_64
-
 from . import durable
+from .confined import Entry, LinkError, OpenFolder, check_name, parse_json, read_file, way_below
 from .errors import DamagedError, StorageError
 from .places import QUARANTINE_SUFFIX
 
 SCHEMA = "h5sweep.quarantine/1"
 MANIFEST = "manifest.json"
-_PIECE_BYTES = 1 << 20
+_OWN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")  # as `_new_folder` gives them
 
 
 class Stage(StrEnum):
@@ -65,15 +70,27 @@ class Item:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Item:
-        return cls(**{**value, "path": Path(value["path"]), "reason": Reason(value["reason"])})
+        item = cls(**{**value, "path": Path(value["path"]), "reason": Reason(value["reason"])})
+        number, _, name = item.name.partition("/")
+        if not (number.isascii() and number.isdigit()):
+            raise ValueError(f"{item.name!r} is no name in a quarantine")
+        check_name(name)
+        if not item.path.is_absolute() or ".." in item.path.parts:
+            raise ValueError(f"{str(item.path)!r} is no absolute path")
+        return item
 
-    def is_unchanged_at(self, path: Path) -> bool:
-        """Whether the file at `path` has the size and the time that this one had."""
+    def is_unchanged_at(self, path: Path | Entry) -> bool:
+        """Whether there is a file that has the size and the time that this one had."""
         try:
             status = path.lstat()
         except FileNotFoundError:
             return False
-        return (status.st_size, status.st_mtime_ns) == (self.size_bytes, self.modified_ns)
+        is_file = stat.S_ISREG(status.st_mode)
+        return is_file and self._version == (status.st_size, status.st_mtime_ns)
+
+    @property
+    def _version(self) -> tuple[int, int]:
+        return self.size_bytes, self.modified_ns
 
 
 @dataclass(frozen=True)
@@ -90,11 +107,34 @@ class Quarantine:
         return self.path.name
 
     def place_of(self, item: Item) -> Path:
+        """Where to read a file that is inside."""
         return self.path / item.name
 
+    @contextmanager
+    def opened(self, *names: str) -> Iterator[OpenFolder]:
+        """The quarantine, or a folder in it, from which no link leads away."""
+        with OpenFolder(self.output.parent) as start:
+            root = quarantine_root(self.output).name
+            with start.below(root, self.name, *names) as folder:
+                yield folder
+
+    @contextmanager
+    def entry(self, item: Item) -> Iterator[Entry]:
+        """The place of an item, to be moved or removed."""
+        number, _, name = item.name.partition("/")
+        with self.opened(number) as folder:
+            yield Entry(folder, name)
+
     def items_inside(self) -> list[Item]:
-        """What is in it now."""
-        return [item for item in self.items if self.place_of(item).exists()]
+        """What is in it now; a link is not."""
+        return [item for item in self.items if self._is_inside(item)]
+
+    def _is_inside(self, item: Item) -> bool:
+        try:
+            with self.entry(item) as place:
+                return place.is_file()
+        except (LinkError, FileNotFoundError, NotADirectoryError):
+            return False
 
     @property
     def size_bytes(self) -> int:
@@ -119,23 +159,48 @@ def quarantine_root(output: Path) -> Path:
 
 def read_quarantines(output: Path) -> list[Quarantine]:
     """Every quarantine of `output`, the oldest first; DamagedError if a manifest is damaged."""
+    return [one for name in _folder_names(output) if (one := _read(name, output))]
+
+
+def _folder_names(output: Path) -> list[str]:
+    """The folders that lie where quarantines do, the oldest first."""
     root = quarantine_root(output)
-    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-    return [_read(path, output) for path in folders if (path / MANIFEST).exists()]
-
-
-def _read(path: Path, output: Path) -> Quarantine:
     try:
-        value = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        with OpenFolder(output.parent) as start, start.below(root.name) as folder:
+            entries = [Entry(folder, name) for name in folder.names()]
+            return [one.name for one in entries if stat.S_ISDIR(one.lstat().st_mode)]
+    except FileNotFoundError:
+        return []
+    except (LinkError, NotADirectoryError) as error:
+        raise DamagedError(f"{root} is a symbolic link, or no folder: move it away") from error
+
+
+def _read(name: str, output: Path) -> Quarantine | None:
+    """One quarantine, None if there is no manifest in that folder."""
+    path = quarantine_root(output) / name
+    try:
+        content = read_file(path / MANIFEST)
+        if content is None:
+            return None
+        value = parse_json(content)
         if value["schema"] != SCHEMA:
             raise ValueError(f"its schema is {value['schema']!r}")
-        items = tuple(Item.from_json(item) for item in value["files"])
-        return Quarantine(path, output, Stage(value["stage"]), items)
+        items = [Item.from_json(item) for item in value["files"]]
+        if len({item.name for item in items}) < len(items):
+            raise ValueError("it names a file twice")
+        moved = tuple(_moved_with_output(item, Path(value["output"]), output) for item in items)
+        return Quarantine(path, output, Stage(value["stage"]), moved)
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedError(
             f"{path / MANIFEST} is damaged ({error}); the files beside it are not touched by this: "
             "move them where they belong by hand"
         ) from error
+
+
+def _moved_with_output(item: Item, then: Path, output: Path) -> Item:
+    """The item, with its path where the folder of the output is now."""
+    names = way_below(item.path, then.parent)
+    return item if names is None else replace(item, path=output.absolute().parent.joinpath(*names))
 
 
 @dataclass(frozen=True)
@@ -154,8 +219,9 @@ def move_items(output: Path, items: Iterable[Item]) -> Moved:
     """
     quarantine = _begin(output, list(items))
     changed, held = [], []
+    inside = {item.name for item in quarantine.items_inside()}
     for item in quarantine.items:
-        if quarantine.place_of(item).exists():
+        if item.name in inside:
             continue
         try:
             if not _move_in(quarantine, item):
@@ -164,11 +230,11 @@ def move_items(output: Path, items: Iterable[Item]) -> Moved:
             held.append(item.path)
     _sync_folders(quarantine.place_of(item).parent for item in quarantine.items)
     _sync_folders(item.path.parent for item in quarantine.items)
-    inside = tuple(quarantine.items_inside())
-    if not inside:
+    now_inside = tuple(quarantine.items_inside())
+    if not now_inside:
         _remove_folder(quarantine)
         return Moved(None, tuple(changed), tuple(held))
-    whole = replace(quarantine, items=inside, stage=Stage.WHOLE).save()
+    whole = replace(quarantine, items=now_inside, stage=Stage.WHOLE).save()
     return Moved(whole, tuple(changed), tuple(held))
 
 
@@ -176,11 +242,10 @@ def _begin(output: Path, items: list[Item]) -> Quarantine:
     """A quarantine whose manifest lists what is in it already, and these items."""
     unfinished = [it for it in read_quarantines(output) if it.stage is Stage.MOVING]
     if unfinished:
-        known = unfinished[-1].items_inside()
+        known = _finish_copies(unfinished[-1], {item.path for item in items})
         path = unfinished[-1].path
     else:
         known, path = [], _new_folder(output)
-    known = _finish_copies(known, path)
     paths = {item.path for item in known if not item.path.exists()}
     named = _named([item for item in items if item.path not in paths], known)
     quarantine = Quarantine(path, output, Stage.MOVING, (*known, *named)).save()
@@ -189,19 +254,25 @@ def _begin(output: Path, items: list[Item]) -> Quarantine:
     return quarantine
 
 
-def _finish_copies(items: list[Item], path: Path) -> list[Item]:
+def _finish_copies(quarantine: Quarantine, may_go: Collection[Path]) -> list[Item]:
     """Remove originals of which a kill left an equal copy in the quarantine, on another disk.
 
-    If an original may not be removed its copy goes. Returns what is in the quarantine then.
+    Only those that may go by what is known now, not by what a manifest says. If one may not be
+    removed its copy goes. Returns what is in the quarantine then.
     """
     inside = []
-    for item in items:
-        if item.is_unchanged_at(item.path) and durable.are_equal(item.path, path / item.name):
-            if not durable.may_remove(item.path):
-                (path / item.name).unlink()
-                continue
-            item.path.unlink()
-        inside.append(item)
+    for item in quarantine.items_inside():
+        if item.path not in may_go or not item.is_unchanged_at(item.path):
+            inside.append(item)
+            continue
+        with OpenFolder(item.path.parent) as folder, quarantine.entry(item) as place:
+            original = Entry(folder, item.path.name)
+            is_equal = durable.are_equal(original, place)
+            is_kept = is_equal and not durable.may_remove(item.path)
+            if is_equal:
+                durable.remove(place if is_kept else original)
+        if not is_kept:
+            inside.append(item)
     return inside
 
 
@@ -238,23 +309,31 @@ def _move_in(quarantine: Quarantine, item: Item) -> bool:
 
     PermissionError if its folder may not be written.
     """
-    place = quarantine.place_of(item)
-    if not item.is_unchanged_at(item.path):
+    try:
+        with OpenFolder(item.path.parent) as folder, quarantine.entry(item) as place:
+            return _move_entry_in(item, Entry(folder, item.path.name), place)
+    except FileNotFoundError:
+        return False
+
+
+def _move_entry_in(item: Item, source: Entry, place: Entry) -> bool:
+    if not item.is_unchanged_at(source):
         return False
     try:
-        durable.move_file(item.path, place)
+        durable.move_entry(source, place)
     except FileNotFoundError:
         return False
     except StorageError:
-        place.unlink(missing_ok=True)  # a copy on another disk, of a file that is being written
+        with suppress(FileNotFoundError):
+            durable.remove(place)  # a copy on another disk, of a file that is being written
         return False
     except OSError as error:
-        if durable.refusing_folder(item.path, place, error) == item.path.parent:
+        if durable.refusing_folder(source.path, place.path, error) == source.path.parent:
             raise PermissionError(*error.args) from error
-        raise durable.storage_error(place, error) from error
+        raise durable.storage_error(place.path, error) from error
     if not item.is_unchanged_at(place):
         with suppress(FileExistsError):  # then it stays here, and a purge refuses it
-            durable.move_file(place, item.path)
+            durable.move_entry(place, source)
         return False
     return True
 
@@ -266,44 +345,78 @@ class Restored:
     put_back: tuple[Path, ...]
     in_the_way: tuple[Path, ...]
     held: tuple[Path, ...] = ()  # because the folder where they were may not be written
+    outside: tuple[Path, ...] = ()  # because nobody named the folder where they were
 
 
-def restore_files(quarantine: Quarantine) -> Restored:
+def restore_files(quarantine: Quarantine, named: Sequence[Path] = ()) -> Restored:
     """Put every file back where it was, never over one that is different.
 
-    Killed at any moment, each file is at one place, whole, and the same call again goes on.
+    Only below the folder of the output and below those that are `named`: where a file was is what
+    the manifest says, and that may be from anybody. Killed at any moment, each file is at one
+    place, whole, and the same call again goes on.
     """
-    put_back: list[Path] = []
-    in_the_way: list[Path] = []
-    held: list[Path] = []
+    found: dict[str, list[Path]] = {"put_back": [], "in_the_way": [], "held": [], "outside": []}
     for item in quarantine.items_inside():
-        try:
-            done = _put_back(quarantine.place_of(item), item.path)
-            (put_back if done else in_the_way).append(item.path)
-        except PermissionError:
-            held.append(item.path)
-    _sync_folders(path.parent for path in put_back)
+        found[_restore(quarantine, item, named)].append(item.path)
+    _sync_folders(path.parent for path in found["put_back"])
     _sync_folders(quarantine.place_of(item).parent for item in quarantine.items)
-    if not in_the_way and not held:
+    if not quarantine.items_inside():
         _remove_folder(quarantine)
-    return Restored(tuple(put_back), tuple(in_the_way), tuple(held))
+    return Restored(**{how: tuple(paths) for how, paths in found.items()})
 
 
-def _put_back(place: Path, path: Path) -> bool:
-    """Move one file, unless another is there; PermissionError if that folder may not be written."""
-    durable.make_folder(path.parent)
+def _restore(quarantine: Quarantine, item: Item, named: Sequence[Path]) -> str:
+    """Put one file back if that may be; say how it went."""
     try:
-        durable.move_file(place, path)
+        with ExitStack() as stack:
+            target = _way_back(quarantine, item, named, stack)
+            if target is None:
+                return "outside"
+            place = stack.enter_context(quarantine.entry(item))
+            return "put_back" if _put_back(place, target) else "in_the_way"
+    except LinkError:
+        return "outside"
+    except PermissionError:
+        return "held"
+
+
+def _way_back(
+    quarantine: Quarantine, item: Item, named: Sequence[Path], stack: ExitStack
+) -> Entry | None:
+    """Where an item was, reached from a folder that somebody named; None if none leads there."""
+    for folder in named:
+        if names := way_below(item.path, folder):
+            durable.make_folder(folder)
+            return _entry_below(folder, names, stack)
+    names = way_below(item.path, quarantine.output.parent)
+    # What is hidden is not for results: settings, keys, programs.
+    if not names or any(name.startswith(".") for name in names):
+        return None
+    return _entry_below(quarantine.output.parent, names, stack)
+
+
+def _entry_below(folder: Path, names: Sequence[str], stack: ExitStack) -> Entry:
+    """The name of a file below a folder; what is missing in between is made."""
+    below = stack.enter_context(OpenFolder(folder))
+    for name in names[:-1]:
+        below = stack.enter_context(durable.make_below(below, name))
+    return Entry(below, names[-1])
+
+
+def _put_back(place: Entry, target: Entry) -> bool:
+    """Move one file, unless another is there; PermissionError if that folder may not be written."""
+    try:
+        durable.move_entry(place, target)
     except FileExistsError:
         # A kill while it was copied to another disk leaves it at both places.
-        if not path.is_file() or path.is_symlink() or not durable.are_equal(place, path):
+        if not target.is_file() or not durable.are_equal(place, target):
             return False
-        place.unlink()
+        durable.remove(place)
     except OSError as error:
-        folder = durable.refusing_folder(place, path, error)
-        if folder == path.parent:
+        folder = durable.refusing_folder(place.path, target.path, error)
+        if folder == target.path.parent:
             raise PermissionError(*error.args) from error
-        raise durable.storage_error(place if folder else path, error) from error
+        raise durable.storage_error(place.path if folder else target.path, error) from error
     return True
 
 
@@ -316,12 +429,12 @@ def delete_items(quarantine: Quarantine, items: Collection[Item]) -> int:
     replace(quarantine, stage=Stage.PURGING).save()
     freed_bytes = 0
     for item in items:
-        place = quarantine.place_of(item)
-        freed_bytes += place.stat().st_size
         try:
-            place.unlink()
+            with quarantine.entry(item) as place:
+                freed_bytes += place.lstat().st_size
+                durable.remove(place)
         except OSError as error:
-            raise durable.storage_error(place, error) from error
+            raise durable.storage_error(quarantine.place_of(item), error) from error
     _sync_folders(quarantine.place_of(item).parent for item in items)
     left = tuple(quarantine.items_inside())
     if left:
@@ -347,33 +460,37 @@ def delete_in_place(items: Iterable[Item]) -> list[Item]:
     return deleted
 
 
-def file_xxh3(path: Path) -> str:
-    """The XXH3 of a whole file, as it stands in manifests and in the audit trail."""
-    value = xxh3_64()
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE_BYTES):
-            value.update(piece)
-    return value.hexdigest()
-
-
 def remove_remains(output: Path) -> None:
     """Remove folders that a kill left before anything was in them, or after all was gone."""
-    root = quarantine_root(output)
-    for path in list(root.iterdir()) if root.is_dir() else ():
-        below = sorted(path.rglob("*"), reverse=True)  # what is in a folder before the folder
-        files = [entry for entry in below if not entry.is_dir()]
-        if path.is_dir() and all(entry.match(".*.part") for entry in files):
-            for entry in below:
-                entry.rmdir() if entry.is_dir() else entry.unlink()
-            path.rmdir()
+    for name in filter(_OWN_NAME.fullmatch, _folder_names(output)):
+        if not os.path.lexists(quarantine_root(output) / name / MANIFEST):
+            _remove_empty(Quarantine(quarantine_root(output) / name, output, Stage.WHOLE, ()))
     with suppress(OSError):  # something is in it, or it is not there
-        root.rmdir()
+        quarantine_root(output).rmdir()
 
 
 def _remove_folder(quarantine: Quarantine) -> None:
-    (quarantine.path / MANIFEST).unlink()
+    _remove_empty(quarantine, MANIFEST)
     remove_remains(quarantine.output)
     _sync_folders([quarantine.path.parent])
+
+
+def _remove_empty(quarantine: Quarantine, *files: str) -> None:
+    """Remove a quarantine, these files, and what a kill left half written; all else stays."""
+    with suppress(OSError), quarantine.opened() as folder:  # such as that it is not empty
+        for name in folder.names():
+            if name.isdigit():
+                with folder.below(name) as below:
+                    _remove_files(below)
+                durable.remove_folder(Entry(folder, name))
+        _remove_files(folder, files)
+        quarantine.path.rmdir()
+
+
+def _remove_files(folder: OpenFolder, files: Collection[str] = ()) -> None:
+    for name in folder.names():
+        if name in files or durable.is_unfinished(name):
+            durable.remove(Entry(folder, name))
 
 
 def _sync_folders(folders: Iterable[Path]) -> None:

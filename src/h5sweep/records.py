@@ -115,6 +115,7 @@ class RecordWriter:
         self._mark = os.urandom(4)
         self._file = durable.Appender(path)
         header = {"format": FORMAT, "process": this_process().as_json(), **(about or {})}
+        header["is_locked"] = self._file.has_lock
         self.append(Kind.FILE, NO_TASK, json_bytes(header), finished_at=time.time())
 
     def append(

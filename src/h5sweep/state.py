@@ -275,7 +275,7 @@ def read_state(
         finished_at=array("d", bytes(8 * size)),
     )
     with suppress(OSError):
-        state.heartbeat = folder.lock_path.stat().st_mtime
+        state.heartbeat = folder.lock_path.lstat().st_mtime
     _take_held(state)
     for file_number in range(len(state.paths)):
         _take_file(state, file_number, scan)
@@ -445,7 +445,7 @@ class _FileReader:
         ended = max((place for place, task in enumerate(batch, 1) if task in known), default=0)
         if ended < len(batch) and batch[ended] < len(self.state.plan):
             owner = ProcessId.from_json(about["process"])
-            if owner.is_alive() is False or not self._may_be_alive(owner):
+            if not self._may_be_alive(owner):
                 self.state.interrupted[batch[ended]] = owner
             else:
                 since = max(frame[FINISHED_AT], self._ended_at(last_ended))
@@ -460,8 +460,10 @@ class _FileReader:
         return state.finished_at[task] if task < len(state.plan) else 0.0
 
     def _may_be_alive(self, owner: ProcessId) -> bool:
-        """Whether a process on another host can be: its run then keeps changing the lock."""
-        return owner.is_on_this_host or time.time() - self.state.heartbeat < LOCK_SILENT_S
+        """Whether a process is, or can be where nobody here sees it: its run changes the lock."""
+        alive = owner.is_alive()
+        is_fresh = time.time() - self.state.heartbeat < LOCK_SILENT_S
+        return is_fresh if alive is None else alive
 
     def _batch(self, start: tuple[int, tuple[Any, ...]]) -> list[int]:
         """The tasks that a STARTED record names."""

@@ -29,6 +29,13 @@ from .terminal import print_json, print_text, print_texts, showing_progress, tel
     help="Put a quarantine back where it was; without NAME, all.",
 )
 @click.option(
+    "--to",
+    metavar="FOLDER",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="With --restore: files that were in FOLDER, outside the folder of OUTPUT, go back too.",
+)
+@click.option(
     "--purge", metavar="NAME", help="Delete a quarantine for good, after proving it again."
 )
 @click.option("--all", "show_all", is_flag=True, help="Show every file, however many there are.")
@@ -38,6 +45,7 @@ def clean_command(
     yes: bool,
     also: tuple[str, ...],
     restore: str | None,
+    to: tuple[Path, ...],
     purge: str | None,
     show_all: bool,
 ) -> int:
@@ -52,8 +60,10 @@ def clean_command(
     """
     if sum([yes or bool(also), restore is not None, purge is not None]) > 1:
         raise UsageError("--yes (with --also), --restore and --purge exclude each other")
+    if to and restore is None:
+        raise UsageError("--to says where --restore may put files back: give both")
     if restore is not None:
-        return _restore(output, restore or None, as_json)
+        return _restore(output, restore or None, to, as_json)
     if purge is not None:
         return _purge(output, purge, as_json)
     return _clean(output, as_json, also if yes or also else None, yes, show_all)
@@ -92,21 +102,22 @@ def _clean(
     return 1 if held else 0
 
 
-def _restore(output: Path, name: str | None, as_json: bool) -> int:
+def _restore(output: Path, name: str | None, to: tuple[Path, ...], as_json: bool) -> int:
     from ..clean import locked, restore
-    from ..clean_report import held_texts
+    from ..clean_report import held_texts, outside_texts
 
     with locked(output, tell=tell):
-        restored = restore(output, name)
+        restored = restore(output, name, to=to)
     put_back = [str(path) for one in restored for path in one.put_back]
     in_the_way = [str(path) for one in restored for path in one.in_the_way]
     held = [path for one in restored for path in one.held]
-    left = [*in_the_way, *map(str, held)]
+    outside = [path for one in restored for path in one.outside]
+    left = [*in_the_way, *map(str, held), *map(str, outside)]
     if as_json:
         print_json({"schema": "h5sweep.restore/1", "put_back": put_back, "left": left})
     for path in in_the_way:
         tell(f"{path} is another file now, which stays; next: move it away, and the same again")
-    for line in held_texts(held, "in quarantine"):
+    for line in (*held_texts(held, "in quarantine"), *outside_texts(output, name, outside)):
         tell(line)
     tell(f"{count_text(len(put_back), 'file')} put back")
     return 1 if left else 0
