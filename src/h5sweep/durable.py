@@ -39,9 +39,9 @@ def replacing(target: Path, *, is_synced: bool = False) -> Iterator[Path]:
     Killed at any moment, `target` is the old file or the new one, whole. A temporary file that a
     kill left behind is overwritten by the next attempt.
     """
-    temporary = target.with_name(f".{target.name}.part")
-    temporary.unlink(missing_ok=True)
+    temporary = _temporary(target)
     try:
+        temporary.unlink(missing_ok=True)
         yield temporary
         if not is_synced:
             sync_file(temporary)
@@ -196,7 +196,7 @@ def _move_to_other_disk(source: Path, target: Path) -> None:
     if not may_remove(source):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(source))
     before = _version(source)
-    temporary = target.with_name(f".{target.name}.part")
+    temporary = _temporary(target)
     try:
         shutil.copyfile(source, temporary)
         shutil.copystat(source, temporary)
@@ -394,11 +394,25 @@ def refusing_folder(source: Path, target: Path, error: OSError) -> Path | None:
     return source.parent if os.access(target.parent, os.W_OK | os.X_OK) else target.parent
 
 
-def storage_error(path: Path, error: OSError) -> StorageError:
-    """Word a refusal of the operating system, with its number kept in `errno`."""
-    refusal = StorageError(f"cannot write {path}: {error.strerror or error}")
+def storage_error(target: Path | None, error: OSError) -> StorageError:
+    """Word a refusal of the operating system, with its number kept in `errno`.
+
+    What was being written is `target`, unless the error names another file.
+    """
+    named = None if error.filename is None else Path(os.fsdecode(error.filename))
+    if target is not None and named in (None, target, _temporary(target)):
+        what = f"cannot write {target}"
+    elif named is not None:
+        what = f"cannot read or write {named}"
+    else:
+        what = "a file cannot be read or written"
+    refusal = StorageError(f"{what}: {error.strerror or error}")
     refusal.errno = error.errno
     return refusal
+
+
+def _temporary(target: Path) -> Path:
+    return target.with_name(f".{target.name}.part")
 
 
 def _discard(temporary: Path) -> None:
