@@ -513,9 +513,19 @@ def refusing_folder(source: Path, target: Path, error: OSError) -> Path | None:
     return source.parent if os.access(target.parent, os.W_OK | os.X_OK) else target.parent
 
 
-def storage_error(path: Path, error: OSError) -> StorageError:
-    """Word a refusal of the operating system, with its number kept in `errno`."""
-    refusal = StorageError(f"cannot write {path}: {error.strerror or error}")
+def storage_error(target: Path | None, error: OSError) -> StorageError:
+    """Word a refusal of the operating system, with its number kept in `errno`.
+
+    What was being written is `target`, unless the error names another file.
+    """
+    named = None if error.filename is None else Path(os.fsdecode(error.filename))
+    if target is not None and named in (None, target, _temporary(target)):
+        what = f"cannot write {target}"
+    elif named is not None:
+        what = f"cannot read or write {named}"
+    else:
+        what = "a file cannot be read or written"
+    refusal = StorageError(f"{what}: {error.strerror or error}")
     refusal.errno = error.errno
     return refusal
 

@@ -21,6 +21,8 @@ what we did not foresee.
 
 from __future__ import annotations
 
+import errno
+
 
 class SweepError(Exception):
     """Base of every error that h5sweep raises on purpose."""
@@ -47,7 +49,30 @@ class UnsupportedValueError(SweepError, TypeError):
 
 
 class StorageError(SweepError, OSError):
-    """The disk refused to take something; what was finished before is still there."""
+    """The disk refused something; what was finished before is still there.
+
+    A refusal of the operating system has its number as `errno`. Its message says which file and
+    why, and what to do is `next_step`.
+    """
+
+    @property
+    def next_step(self) -> str:
+        """What to do about it; nothing if the message says that."""
+        if self.errno is None:
+            return ""
+        return f"{_REMEDIES.get(self.errno, 'See to that')}, then give the same command again"
+
+
+_REMEDIES = {
+    errno.ENOSPC: "Make space",
+    errno.EDQUOT: "Make space",
+    errno.EFBIG: "Allow larger files (ulimit -f)",
+    errno.EMFILE: "Allow more open files (ulimit -n)",
+    errno.ENOMEM: "Make memory free",
+    errno.EROFS: "Choose another output with -o, or make that writable",
+    errno.EACCES: "Choose another output with -o, or ask its owner for access",
+    errno.EPERM: "Choose another output with -o, or ask its owner for access",
+}
 
 
 class StartError(SweepError):

@@ -378,6 +378,7 @@ def _write_rows(output: JoinedOutput, column: Column, first: int, data: Array) -
         dataset = output.datasets[column.path].id
         memory, space = _selection(dataset, first, shape)
         dataset.write(memory, space, values, column.type)
+        output.require_written()
     return _OddPiece(column, first, count, xxh3_64_intdigest(np.ascontiguousarray(data).data))
 
 
@@ -388,6 +389,7 @@ def _write_objects(
     values = as_objects(data, column.type).reshape(shape)
     memory, space = _selection(dataset, first, shape)
     dataset.write(memory, space, values, h5py.h5t.py_create(values.dtype))
+    output.require_written()
 
 
 def _selection(dataset: object, first: int, shape: tuple[int, ...]) -> tuple[object, object]:

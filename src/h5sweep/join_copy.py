@@ -264,6 +264,7 @@ def _writer(output: JoinedOutput, column: Column, first: int) -> Callable[[memor
             assert stretch.chunk is not None
             place = (stretch.chunk[0] + first, *stretch.chunk[1:])
             dataset.write_direct_chunk(place, data, stretch.mask)
+            output.require_written()
 
         return write_chunk
     base = output.offsets.get(column.path, -1) + first * column.row_bytes

@@ -25,7 +25,7 @@ from contextlib import (
     suppress,
 )
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xxhash import xxh3_64_intdigest
 
@@ -347,6 +347,7 @@ class _Copier:
     """The child that copies; the file at which it dies is named."""
 
     def __init__(self, output: Path) -> None:
+        self._output = output
         self._process = subprocess.Popen(
             [sys.executable, "-m", "h5sweep.join_groups_child", str(MEMORY_BYTES), str(output)],
             stdin=subprocess.PIPE,
@@ -379,7 +380,10 @@ class _Copier:
     def copy(
         self, one: Input, above: list[str], copies: list[tuple[str, str]], drop: list[str]
     ) -> None:
-        """Copy groups of one input; DamagedError if the library cannot, or dies of it."""
+        """Copy groups of one input; DamagedError if the library cannot, or dies of it.
+
+        OSError if the disk refuses the output.
+        """
         request = {
             "source": str(one.path),
             "is_open": one.is_suspect,
@@ -390,16 +394,24 @@ class _Copier:
         with suppress(OSError):  # if it is dead, reading will say so
             self._input.write(json.dumps(request).encode() + b"\n")
             self._input.flush()
-        answer = self._read_line(TIMEOUT_S + SECONDS_PER_MB * one.size_bytes / 1e6, str(one.path))
-        if "error" in (said := json.loads(answer)):
+        timeout_s = TIMEOUT_S + SECONDS_PER_MB * one.size_bytes / 1e6
+        if "error" in (said := self._read_answer(timeout_s, str(one.path))):
             found = findings.LIBRARY_REFUSES.finding(where="copying it", why=said["error"])
             raise DamagedFileError(one.name, found)
 
     def close(self, last: Path) -> None:
         """Let the child close the output, and wait for its end."""
-        self._input.close()
+        with suppress(OSError):  # if it is dead, reading will say so
+            self._input.close()
+        self._read_answer(TIMEOUT_S, str(last))
         if self._process.wait(TIMEOUT_S):
             raise self._death(str(last))
+
+    def _read_answer(self, timeout_s: float, name: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self._read_line(timeout_s, name))
+        if number := answer.get("refused"):
+            raise OSError(number, os.strerror(number), str(self._output))
+        return answer
 
     def _read_line(self, timeout_s: float, name: str) -> bytes:
         deadline = time.monotonic() + timeout_s

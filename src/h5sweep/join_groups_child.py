@@ -1,7 +1,8 @@
 """The child process that copies groups with the HDF5 library, which may die of a bad file.
 
     stdin    {"source": …, "is_open": …, "groups": […], "copies": [[from, to], …], "drop": […]}
-    stdout   {} when all that is in the output, or {"error": …}; before the first "ready"
+    stdout   {} when all that was copied, or {"error": …}, or {"refused": errno} if the disk does
+             not take it; before the first "ready", and after the last {} when it is written
 
 It writes to nothing but the output, which the parent throws away if the child dies, and for a
 moment beside it. It dies with its parent, and has the memory it was given and no more.
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .h5 import h5py
+from .h5 import WrittenFile, h5py, writing
 from .hdf5.checksum import lookup3
 from .library_child import confine
 
@@ -30,22 +31,42 @@ def main() -> None:
     """Copy what is asked for until there is nothing more to copy, then close the output."""
     confine(int(sys.argv[1]), may_write=True)
     h5py._errors.silence_errors()
-    sys.stdout.write("ready\n")
+    _say("ready")
+    try:
+        with writing(Path(sys.argv[2])) as written:
+            for line in sys.stdin:
+                _say(json.dumps(_answer(written, json.loads(line))))
+        _say("{}")
+    except OSError as error:
+        _say(json.dumps({"refused": error.errno}))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-    with h5py.File(sys.argv[2], "a", locking=False) as output:
-        for line in sys.stdin:
-            try:
-                _copy(output, json.loads(line))
-                answer: dict[str, str] = {}
-            except Exception as error:  # whatever the library says is the answer
-                answer = {"error": str(error).strip("'\"")}
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
+
+
+def _answer(written: WrittenFile, request: dict[str, Any]) -> dict[str, Any]:
+    """Copy; OSError if what was copied cannot be written."""
+    beside = Path(f"{sys.argv[2]}.source")
+    if request["is_open"]:
+        _copy_closed(request["source"], beside)
+        request["source"] = beside
+    try:
+        _copy(written.file, request)
+        answer: dict[str, Any] = {}
+    except Exception as error:  # whatever the library says is the answer
+        answer = {"error": str(error).strip("'\"")}
+    finally:
+        beside.unlink(missing_ok=True)
+    written.require_written()
+    return answer
 
 
 def _copy(output: Any, request: dict[str, Any]) -> None:
-    beside = Path(f"{output.filename}.source")
-    with _opened(request["source"], beside, is_open=request["is_open"]) as source:
+    with h5py.File(request["source"], "r", locking=False) as source:
+        if request["is_open"]:
+            Path(request["source"]).unlink()
         for path in request["groups"]:
             _copy_attributes(source[path], output.require_group(path))
         creating = h5py.h5p.create(h5py.h5p.LINK_CREATE)
@@ -58,24 +79,13 @@ def _copy(output: Any, request: dict[str, Any]) -> None:
                     del output[posixpath.join(end, path[len(inside) :])]
 
 
-def _opened(path: str, beside: Path, *, is_open: bool) -> Any:
-    """The file; of one that its writer did not close a copy, in which the flags are put right.
+def _copy_closed(path: str, beside: Path) -> None:
+    """Copy a file that its writer did not close, and put its flags right in the copy.
 
-    The copy is `beside` and loses its name as soon as it is open; after a kill the next one takes
-    its place.
+    It loses its name as soon as it is open; after a kill the next one takes its place.
     """
-    if not is_open:
-        return h5py.File(path, "r", locking=False)
-    try:
-        shutil.copyfile(path, beside)
-        _put_flags_right(beside)
-        return h5py.File(beside, "r", locking=False)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _put_flags_right(path: Path) -> None:
-    with path.open("r+b") as file:
+    shutil.copyfile(path, beside)
+    with beside.open("r+b") as file:
         head = bytearray(file.read(_HEAD_BYTES))
         if head[_VERSION_AT] >= 2:
             size = 12 + 4 * head[_WIDTH_AT]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .errors import DamagedError, UsageError
-from .h5 import h5py
+from .h5 import h5py, writing
 from .hdf5.tree import Dataset
 from .join_rows import read_raw
 from .join_schema import Column, Mode, Schema, Table, Value
@@ -26,8 +26,14 @@ LARGEST_CACHE_BYTES = 256 << 20
 class JoinedOutput:
     """The open file: its datasets by path, and where those lie that are written as bytes."""
 
-    def __init__(self, file: Any, descriptor: int, schema: Schema) -> None:
-        self.file, self.descriptor = file, descriptor
+    def __init__(
+        self,
+        file: Any,
+        descriptor: int,
+        schema: Schema,
+        require_written: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.descriptor, self.require_written = descriptor, require_written
         self.datasets = {column.path: file[column.path] for column in schema.columns}
         self.offsets: dict[str, int] = {}
         for column in schema.columns:
@@ -39,7 +45,8 @@ class JoinedOutput:
 @contextmanager
 def created(path: Path, schema: Schema) -> Iterator[JoinedOutput]:
     """Add all datasets to the file at `path`, with room for their data, and hold it open."""
-    with h5py.File(path, "a", libver=("earliest", "latest"), locking=False) as file:
+    with writing(path, libver=("earliest", "latest")) as written:
+        file = written.file
         for table in schema.tables:
             for column in table.columns:
                 _create_dataset(file, table, column)
@@ -51,14 +58,10 @@ def created(path: Path, schema: Schema) -> Iterator[JoinedOutput]:
                 for scale in axis:
                     file[name].dims[number].attach_scale(file[scale])
         file.flush()
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            # A full disk shows now, and what is allocated at once is written faster.
-            os.posix_fallocate(descriptor, 0, max(file.id.get_filesize(), 1))
-            yield JoinedOutput(file, descriptor, schema)
-        finally:
-            os.close(descriptor)
-        file.flush()  # here, because h5py passes over errors when it lets go of a file
+        written.require_written()
+        # A full disk shows now, and what is allocated at once is written faster.
+        os.posix_fallocate(written.descriptor, 0, max(file.id.get_filesize(), 1))
+        yield JoinedOutput(file, written.descriptor, schema, written.require_written)
 
 
 @contextmanager

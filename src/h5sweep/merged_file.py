@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from xxhash import xxh3_128_hexdigest
 
-from .h5 import h5py
+from .h5 import writing
 from .hdf5.tree import Tree
 
 MARK = "h5sweep_merged"
@@ -33,11 +33,11 @@ class FileId(NamedTuple):
 
 def mark_as_merged(path: Path, audit_name: str, holds: Iterable[FileId]) -> None:
     """Add to the file that h5sweep merged it, what it holds, and where the audit trail is."""
-    with h5py.File(path, "a", locking=False) as file:
-        file.attrs[MARK] = np.bytes_(FORMAT)
-        file.attrs[_INPUTS] = np.bytes_(digest_of(holds))
-        file.attrs[_AUDIT] = np.bytes_(audit_name.encode())
-        file.flush()
+    with writing(path) as written:
+        attributes = written.file.attrs
+        attributes[MARK] = np.bytes_(FORMAT)
+        attributes[_INPUTS] = np.bytes_(digest_of(holds))
+        attributes[_AUDIT] = np.bytes_(audit_name.encode())
 
 
 def inputs_of(tree: Tree) -> str | None:

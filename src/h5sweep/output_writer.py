@@ -1,7 +1,7 @@
 """How an output is written: netCDF-4 and CF, so that every reader of HDF5 opens it.
 
-Bulk numbers are written by `os.pwrite` into space that HDF5 allocated, because h5py swallows errors
-of the library's own writes; whatever is written is read back before it counts.
+Bulk numbers are written by `os.pwrite` into space that HDF5 allocated, which is faster than through
+the library; whatever is written is read back before it counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import durable
 from .attributes import Attributes, attribute_value
 from .columns import NAT, TIME_WORDS, DataColumn, Layout, stored_dtype
 from .dimensions import Dimensions
-from .h5 import h5py
+from .h5 import h5py, writing
 from .hdf5.source import FileSource
 from .hdf5.superblock import mended, read_superblock
 from .output import BARE_DIMENSION, BOOKKEEPING
@@ -42,10 +42,11 @@ class OutputWriter:
         compress: bool,
     ) -> None:
         self.compress = compress
-        self._file = h5py.File(
-            path, "w", libver=("earliest", "v110"), track_order=True, locking=False
-        )
-        self._raw = os.open(path, os.O_RDWR)
+        self._opened = writing(path, libver=("earliest", "v110"), track_order=True)
+        self._written = self._opened.__enter__()
+        self._file = self._written.file
+        # One of our own, because what is repeated follows when the library has let go.
+        self._raw = os.dup(self._written.descriptor)
         self._repeated: dict[str, tuple[Array, list[bytes]]] = {}
         self._dimensions = dimensions
         self._raw_offsets: dict[str, int] = {}
@@ -58,13 +59,9 @@ class OutputWriter:
     def __enter__(self) -> OutputWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *raised: Any) -> None:
         try:
-            if kind is None:
-                # What h5py writes when it lets go of a dataset may fail without an exception.
-                for dataset in self._datasets.values():
-                    dataset.flush()
-            self._file.close()
+            self._opened.__exit__(kind, *raised)
             if kind is None and self._repeated:
                 self._append_repeated()
         finally:
@@ -97,6 +94,7 @@ class OutputWriter:
     def allocate(self) -> None:
         """Reserve the disk space of all columns, so that a full disk shows now."""
         self._file.flush()
+        self._written.require_written()
         os.posix_fallocate(self._raw, 0, max(self._file.id.get_filesize(), 1))
         for name, dataset in self._datasets.items():
             offset = dataset.id.get_offset()
@@ -116,6 +114,7 @@ class OutputWriter:
             return
         if name not in self._raw_offsets:
             self._datasets[name][first : first + len(values)] = values
+            self._written.require_written()
             return
         row_bytes = values.nbytes // len(values)
         data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import signal
@@ -127,17 +126,7 @@ def _naming_next_step() -> Iterator[None]:
     except StorageError as error:
         if error.errno is None:
             raise
-        raise StorageError(
-            f"{error}. {_remedy(error)}, then give the same command again"
-        ) from error
-
-
-def _remedy(error: StorageError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "Make space"
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return "Choose another output with -o, or make that writable"
-    return "See to that"
+        raise StorageError(f"{error}. {error.next_step}") from error
 
 
 def _wait_for_orphans(folder: RunFolder) -> None:
@@ -203,7 +192,7 @@ def _run_tasks(
         done = read_state(folder, state.plan).tasks_done
         raise StorageError(
             f"{error}. The run has stopped; {_kept_text(done)}. "
-            f"{_remedy(error)}, then give the same command again"
+            f"{error.next_step}"
         ) from error
     except StartError as error:
         done = read_state(folder, state.plan).tasks_done

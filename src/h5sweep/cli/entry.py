@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import signal
@@ -12,7 +11,8 @@ from contextlib import suppress
 
 import click
 
-from ..errors import InterruptedRunError, SweepError
+from ..durable import storage_error
+from ..errors import InterruptedRunError, StorageError, SweepError
 from .check import check_command
 from .clean import clean_command
 from .merge import merge_command
@@ -111,18 +111,21 @@ def _run_command() -> int:
         tell(f"h5sweep: {STOPPED}")
         return 130
     except SweepError as error:
-        tell(f"h5sweep: {error}")
+        tell(f"h5sweep: {_with_next_step(error)}")
         return error.exit_code
-    except PermissionError as error:
-        tell(f"h5sweep: cannot read {error.filename}: {error.strerror}; ask its owner")
-        return 1
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            tell(f"h5sweep: {refused_text(error)}")
-            return 1
-        return _say_bug()
+        if error.errno is None:  # nothing that the system refused
+            return _say_bug()
+        refusal = storage_error(None, error)
+        tell(f"h5sweep: {_with_next_step(refusal)}")
+        return refusal.exit_code
     except Exception:
         return _say_bug()
+
+
+def _with_next_step(error: SweepError) -> str:
+    next_step = error.next_step if isinstance(error, StorageError) else ""
+    return f"{error}. {next_step}" if next_step else str(error)
 
 
 def _say_bug() -> int:
