@@ -20,7 +20,7 @@ import numpy as np
 
 from .h5 import h5py
 from .hdf5.checksum import lookup3
-from .library_child import confine
+from .library_child import confine, sealed
 
 _HEAD_BYTES = 12 + 4 * 8 + 4  # a superblock of version 2 or 3, at most
 _VERSION_AT, _WIDTH_AT, _FLAGS_AT = 8, 9, 11  # in a superblock of version 2 or 3
@@ -45,7 +45,7 @@ def main() -> None:
 
 def _copy(output: Any, request: dict[str, Any]) -> None:
     beside = Path(f"{output.filename}.source")
-    with _opened(request["source"], beside, is_open=request["is_open"]) as source:
+    with _opened(request["source"], beside, is_open=request["is_open"]) as source, sealed():
         for path in request["groups"]:
             _copy_attributes(source[path], output.require_group(path))
         creating = h5py.h5p.create(h5py.h5p.LINK_CREATE)
