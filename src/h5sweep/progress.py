@@ -236,7 +236,7 @@ def choose_display() -> PlainDisplay | TerminalDisplay:
 
 def _one_line(text: str) -> str:
     """A message as one line of bearable length; its end, which says what to do next, stays."""
-    return cut_middle(printable(" ".join(text.split()), breaks=""), MOST_SAID)
+    return printable(cut_middle(" ".join(text.split()), MOST_SAID), breaks="")
 
 
 def _merging_text(rows: int, rows_total: int) -> str:
