@@ -235,3 +235,14 @@ def test_rows_that_were_made_room_for_are_no_claim(tmp_path: Path, terminal: Ter
     assert report["files"], report
     checked = json.loads(terminal.run("check", "w1.h5", "--json").stdout)
     assert not checked["files"][0]["findings"]
+
+
+def test_groups_in_a_circle_are_listed_once(tmp_path: Path, terminal: Terminal) -> None:
+    """A group that holds itself is read by both readers, and has its one result."""
+    with h5py.File(tmp_path / "w.h5", "w") as file:
+        for number in (1, 2):
+            group = file.create_group(f"farm{number}")
+            group["aep"], group["again"], group["up"] = 1.5, group, file["/"]
+    said = terminal.run("salvage", "w.h5", "-o", "saved.h5", "--key", KEY, check=None).stdout
+    assert "memory" not in said
+    assert "timeout" not in said

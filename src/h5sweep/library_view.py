@@ -197,7 +197,7 @@ class _Listing:
     def look(
         self, path: str, group: Any, parent: Group | None
     ) -> tuple[Group, list[tuple[str, Any]]]:
-        view = Group(path, parent=parent)
+        view = Group(path, parent=parent, address=_address(group))
         self.groups.append(view)
         self.seen.add(path)
         self.count += 1
@@ -225,9 +225,26 @@ class _Listing:
                 elif found.shape is not None and not is_mere_dimension(_text_attributes(found)):
                     view.variables[name] = _LibraryVariable(found)
             elif isinstance(found, h5py.Group) and isinstance(link, h5py.HardLink):
+                if _is_above(view, _address(found)):
+                    continue  # a circle: what is in it was listed
                 inner.append((f"{path.rstrip('/')}/{name}", found))
         _take_attributes(view, group)
         return view, inner
+
+
+def _address(group: Any) -> int:
+    """Where its header lies; -1 if the library cannot say."""
+    try:
+        return int(h5py.h5o.get_info(group.id).addr)
+    except Failures:
+        return -1
+
+
+def _is_above(view: Group | None, address: int) -> bool:
+    """Whether the group at this address is `view` or one that it lies in."""
+    while view is not None and view.address != address:
+        view = view.parent
+    return view is not None and address >= 0
 
 
 def _text_attributes(dataset: Any) -> dict[str, object]:
