@@ -13,14 +13,14 @@ import numpy as np
 
 from .data_gaps import FEW_BYTES, UNWRITTEN, DataGaps, Shared
 from .elements import DoubtfulElements, field_places, has_lists
-from .file_view import Cell, Cells, Gap, Proof, rows_that_fit
+from .file_view import CLAIMS_MORE, Cell, Cells, Gap, Proof, rows_that_fit
 from .hdf5.carve import Carved, Carving
 from .hdf5.chunks import Chunk
-from .hdf5.data import chunk_bytes, fill_bytes, overlap
+from .hdf5.data import chunk_bytes, fill_bytes, overlap, require_here
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import DEFLATE, FLETCHER32, Attribute, Filter, Storage
 from .hdf5.rescue import Stored, read_stored
-from .hdf5.tree import Dataset, data_extents
+from .hdf5.tree import Dataset, data_extents, most_made_up
 from .values import Array
 
 LOST_PAGE = "it lies in a page of zeros that reaches beyond it: a lost page"
@@ -57,6 +57,7 @@ class CarvedVariable:
         self.is_checked = carved.is_checked
         self.doubt = "its header is torn" if carved.is_torn else ""
         self.most_bytes = most_bytes
+        self.is_too_large = self.dataset.claimed_bytes >= shared.too_large
         self.attributes = dict(_readable_attributes(self.elements, carved))
         self.rivals: dict[int, list[tuple[CarvedVariable, int]]] = {}  # who claims a place too
         self.rescued: dict[int, Rescued] = {}  # chunks that `streams` has settled, by first row
@@ -162,10 +163,14 @@ class CarvedVariable:
     def _read_data(self, rows: range | None) -> tuple[bytes, Proof, str, Extents]:
         """The bytes of all, or of rows of one chunk; what vouches for them; where they are."""
         dims = self.shape
-        if dims is None or self.dataset.is_external:
-            raise Unsupported("data that are not in the file")
+        require_here(self.dataset)
+        if dims is None:
+            raise Unsupported("data without a shape")
         shape = dims if rows is None else (len(rows), *dims[1:])
         size = math.prod(shape) * self.dataset.type.size
+        stored = sum(count for _, count in data_extents(self.dataset))
+        if self.is_too_large or (size > stored and size > most_made_up(stored)):
+            raise Unsupported(CLAIMS_MORE)
         if size > self.most_bytes:
             raise Unsupported(f"{size:,} bytes: more than --memory allows")
         if self.dataset.layout.storage is Storage.CHUNKED:
@@ -245,8 +250,6 @@ class CarvedVariable:
 
     def _read_plain(self, rows: range | None, size: int) -> tuple[bytes, Proof, str, Extents]:
         layout = self.dataset.layout
-        if layout.storage is Storage.VIRTUAL:
-            raise Unsupported("data of other files")
         is_compact = layout.storage is Storage.COMPACT
         address = self.dataset.compact_at if is_compact else layout.address
         if address is None and size and rows is None and self.is_closed:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
-import json
 import textwrap
 import time
 from collections.abc import Iterator
@@ -17,7 +14,8 @@ from .contents import Contents
 from .findings import KEEP, NOT_CLOSED_CODES, Finding, State, against_merging, unmergeable_text
 from .keys import Comparison
 from .plan import plain_value
-from .units import count_text, printable, size_text
+from .safe_text import csv_lines, json_text, printable
+from .units import count_text, size_text
 
 SCHEMA = "h5sweep.check/1"
 MOST_LINES = 8  # files shown of one group, unless all are wanted
@@ -295,7 +293,7 @@ def report_json(report: CheckReport) -> str:
                 for name, c in found.counts().items()
             },
         }
-    return json.dumps(value, ensure_ascii=False) + "\n"
+    return json_text(value)
 
 
 def _file_json(file: FileReport) -> dict[str, Any]:
@@ -322,17 +320,13 @@ def _file_json(file: FileReport) -> dict[str, Any]:
 
 def report_csv(report: CheckReport) -> Iterator[str]:
     """A check for spreadsheets: a line a file, with its worst finding."""
-    line = io.StringIO()
-    writer = csv.writer(line, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for file in report.files:
-        about = _file_json(file)
-        worst = about["findings"][0] if about["findings"] else {}
-        writer.writerow([about.get(name, worst.get(name, "")) for name in _COLUMNS])
-        yield line.getvalue()
-        line.seek(0)
-        line.truncate()
-    yield line.getvalue()
+    return csv_lines([_COLUMNS, *map(_csv_row, report.files)])
+
+
+def _csv_row(file: FileReport) -> list[object]:
+    about = _file_json(file)
+    worst = about["findings"][0] if about["findings"] else {}
+    return [about.get(name, worst.get(name, "")) for name in _COLUMNS]
 
 
 def report_html(report: CheckReport) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +10,8 @@ from typing import Any
 
 from .clean import CleanReport
 from .quarantine import Item, Quarantine, Stage
-from .units import count_text, printable, size_text
+from .safe_text import json_text, printable
+from .units import count_text, size_text
 
 SCHEMA = "h5sweep.clean/1"
 MOST_LINES = 8  # files shown of one kind, unless all are wanted
@@ -102,7 +102,7 @@ def report_json(
         "held": [str(path) for path in held],
         "notes": list(report.notes),
     }
-    return json.dumps(about, indent=1) + "\n"
+    return json_text(about, indent=1)
 
 
 def _item_json(item: Item) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from .findings import Finding
 from .hdf5.data import is_fill, read_column, read_row, rows_of_fill
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Storage
-from .hdf5.tree import Dataset, Object, ObjectKind, Tree, data_extents
+from .hdf5.tree import Dataset, Object, ObjectKind, Tree, data_extents, least_unbelievable
 from .plan import key_text
 from .reading import bad_chunks, can_be_proven
 from .skipping import Names, is_mere_axis, without_skipped
@@ -26,7 +26,6 @@ from .units import size_text
 
 _INDEX = re.compile(r"(.*/)_i_([^/]+)/.+")
 MOST_KEY_COLUMNS = 4
-_HUGE_BYTES = 1 << 40
 _KNOWN_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 _OUTPUT_FORMAT = "h5sweep.output/1"
 _DIGITS = re.compile(r"(\d+)")
@@ -358,13 +357,19 @@ def _judge_datasets(tree: Tree) -> Iterator[Finding]:
             if step.number not in _KNOWN_FILTERS:
                 named = f" ({step.name})" if step.name else ""
                 yield findings.FILTER.finding(where=path, number=step.number, named=named)
-        stored = sum(n for _, n in data_extents(dataset))
-        if dataset.size_bytes > _HUGE_BYTES and dataset.size_bytes > 1000 * stored:
-            yield findings.HUGE.finding(
-                where=path, shape=dataset.space.dims, stored=size_text(stored)
-            )
+    yield from _judge_claims(tree)
     if tree.links_out:
         yield findings.LINKS_OUT.finding(count=tree.links_out)
+
+
+def _judge_claims(tree: Tree) -> Iterator[Finding]:
+    """Data that the file cannot hold, and a reader would have to make up."""
+    by_claim = sorted(tree.datasets, key=lambda it: it[1].claimed_bytes)
+    claims = [dataset.claimed_bytes for _, dataset in by_claim]
+    if claims and claims[-1] >= least_unbelievable(claims, tree.file.size):
+        where, largest = by_claim[-1]
+        stored = size_text(sum(n for _, n in data_extents(largest)))
+        yield findings.HUGE.finding(where=where, shape=largest.space.dims, stored=stored)
 
 
 def _judge_required(layout: Layout, require: Sequence[str]) -> Iterator[Finding]:

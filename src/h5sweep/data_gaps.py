@@ -16,7 +16,7 @@ from .file_view import Gap
 from .hdf5.carve import Carving, LenientFile
 from .hdf5.chunks import Chunk
 from .hdf5.messages import Storage
-from .hdf5.tree import Dataset
+from .hdf5.tree import Dataset, least_unbelievable
 from .hdf5.zero_runs import SECTOR_BYTES, SLACK_BYTES, Run, is_of_sectors
 from .zero_rows import PAGE_BYTES, ZeroPages, ZeroRows
 
@@ -34,6 +34,9 @@ class Shared:
         self.sectors = ZeroPages(carving.file.source, SECTOR_BYTES)
         self.claims: list[tuple[int, int, int]] = []  # the extents of all datasets, in order
         self.zeros_from = carving.file.source.size  # the rest of the file is zeros, and lost
+        datasets = [o.object.dataset for o in carving.objects.values() if o.object.dataset]
+        claims = [dataset.claimed_bytes for dataset in datasets]
+        self.too_large = least_unbelievable(claims, carving.file.size)
 
 
 class DataGaps:

@@ -15,6 +15,7 @@ from .values import Array
 
 NEVER_WRITTEN = "nothing was written there"
 NO_KEY = "it has no key"
+CLAIMS_MORE = "its shape claims much more than the file holds of it"
 ROWS = ""  # what a dataset of compounds is called in the table that is made of it
 ROWS_AT_ONCE = 8192
 BYTES_AT_ONCE = 1 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from .audit import Conflict, conflict_text
 from .contents import indexed_table
 from .inputs import Input, Taken
 from .policy import line_about
+from .safe_text import json_text
 from .skipping import Names, is_named
 from .units import count_text, size_text
 
@@ -151,4 +151,4 @@ def report_json(report: FilesReport) -> str:
         "notes": list(report.notes),
         "duration_s": round(report.duration_s, 3),
     }
-    return json.dumps(content, indent=1) + "\n"
+    return json_text(content, indent=1)

@@ -405,8 +405,8 @@ HUGE = _rule(
     "N605",
     "huge-shape",
     _S,
-    "{where}: a shape of {shape} with {stored} stored",
-    "never read it as a whole",
+    "{where}: a shape of {shape} with {stored} stored, more than a file of this size can hold",
+    "no damage, but nothing that large is merged: leave it out with --skip and its name",
     "a sparse dataset of 2**61 elements",
 )
 TRAILING = _rule(
@@ -480,7 +480,7 @@ def state_of(findings: tuple[Finding, ...]) -> State:
 NOT_CLOSED_CODES = frozenset(rule.code for rule in (NOT_CLOSED, NOT_CLOSED_SWMR))
 _SAYS_LESS |= dict.fromkeys(NOT_CLOSED_CODES, 3)
 # No damage, but a merge would leave something out.
-_UNREAD = frozenset(rule.code for rule in (FEATURE, LINKS_OUT))
+_UNREAD = frozenset(rule.code for rule in (FEATURE, HUGE, LINKS_OUT))
 
 
 def against_merging(findings: Iterable[Finding]) -> list[Finding]:

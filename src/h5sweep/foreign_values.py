@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from .elements import Elements, require_no_lists
-from .hdf5.data import LZF, fill_bytes, overlap, read_chunk, start_of
+from .hdf5.data import LZF, fill_bytes, overlap, read_chunk, require_here, start_of
 from .hdf5.datatypes import Datatype
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.file import Hdf5File
@@ -79,7 +79,7 @@ class Values:
 
     def _raw_chunks(self, dataset: Dataset, first: int, last: int) -> bytes:
         """Chunks as they are stored; equal bytes under equal filters are equal data."""
-        _require_here(dataset)
+        require_here(dataset)
         side, parts = dataset.layout.chunk[0], [repr(dataset.filters).encode()]
         for chunk in sorted(dataset.chunks, key=lambda it: it.start):
             if first <= chunk.start[0] < last or chunk.start[0] < first < chunk.start[0] + side:
@@ -104,7 +104,7 @@ class Values:
 
     def _read(self, dataset: Dataset, first: int, last: int) -> bytes:
         """The bytes of some rows, through the filters, which are verified where they can be."""
-        _require_here(dataset)
+        require_here(dataset)
         dims = dataset.space.dims or (1,)
         row_bytes = math.prod(dims[1:]) * dataset.type.size
         size = (last - first) * row_bytes
@@ -132,10 +132,3 @@ class Values:
             place, part = overlap(chunk.start, side, dims, range(first, last))
             found[place] = np.frombuffer(data, element).reshape(side)[part]
         return found.tobytes()
-
-
-def _require_here(dataset: Dataset) -> None:
-    if dataset.is_external:
-        raise Unsupported("its data are in another file (external storage)")
-    if dataset.layout.storage is Storage.VIRTUAL:
-        raise Unsupported("its data are in other files (a virtual dataset)")

@@ -25,7 +25,7 @@ os.environ["HDF5_PLUGIN_PRELOAD"] = "::"
 
 import h5py
 
-__all__ = ["WrittenFile", "h5py", "writing"]
+__all__ = ["WrittenFile", "h5py", "is_elsewhere", "writing"]
 
 _AGAIN_S = 0.01
 
@@ -162,3 +162,13 @@ def _is_called_back(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def is_elsewhere(dataset: Any) -> bool:
+    """Whether the data of a dataset are in other files.
+
+    Of such that cannot be opened, the library makes fill values without a word.
+    """
+    settings = dataset.id.get_create_plist()
+    is_virtual: bool = settings.get_layout() == h5py.h5d.VIRTUAL
+    return is_virtual or settings.get_external_count() > 0

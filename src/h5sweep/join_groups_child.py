@@ -21,7 +21,7 @@ import numpy as np
 
 from .h5 import WrittenFile, h5py, writing
 from .hdf5.checksum import lookup3
-from .library_child import confine
+from .library_child import confine, sealed
 
 _HEAD_BYTES = 12 + 4 * 8 + 4  # a superblock of version 2 or 3, at most
 _VERSION_AT, _WIDTH_AT, _FLAGS_AT = 8, 9, 11  # in a superblock of version 2 or 3
@@ -64,7 +64,7 @@ def _answer(written: WrittenFile, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _copy(output: Any, request: dict[str, Any]) -> None:
-    with h5py.File(request["source"], "r", locking=False) as source:
+    with h5py.File(request["source"], "r", locking=False) as source, sealed():
         if request["is_open"]:
             Path(request["source"]).unlink()
         for path in request["groups"]:

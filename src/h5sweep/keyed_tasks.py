@@ -22,6 +22,7 @@ from .key_rule import KeyRow, KeyRule
 from .values import Array
 
 ROWS_AT_ONCE = 1 << 16
+MOST_UNWRITTEN_ROWS = 1_000_000  # a row of them takes time as any other
 MOST_KEY_ROWS = 10_000_000  # a shape may claim any number of rows
 
 
@@ -151,6 +152,12 @@ class KeyedFile:
 
     def row_keys(self, where: Where, rows: int) -> Iterator[KeyRow]:
         """The keys of the first rows of a table; Damaged or Unsupported if they can't be read."""
+        names = ("",) if "" in where.columns else self.rule.names
+        stored = min(where.columns[name].rows_stored for name in names)
+        if rows - stored > MOST_UNWRITTEN_ROWS:
+            raise Damaged(
+                f"{rows - stored:,} of {rows:,} rows were never written: they have no key"
+            )
         # Of compounds all fields are read, so some rows at a time.
         step = ROWS_AT_ONCE if "" in where.columns else max(rows, 1)
         for first in range(0, rows, step):

@@ -10,13 +10,14 @@ parent. The library never runs anywhere else in a check.
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import json
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from .library_data import read_dataset
 MOST_ERRORS = 50
 MOST_OBJECTS = 200_000
 MOST_ATTRIBUTE_BYTES = 16 << 20
+_CODECS = ("ascii", "latin-1", "utf-8")
 _PR_SET_PDEATHSIG = 1
 _USUAL_BYTES = 2 << 30  # that a process with the library has mapped, where nothing tells
 
@@ -58,6 +60,26 @@ def confine(memory_bytes: int, *, may_write: bool) -> None:
         _limit(resource.RLIMIT_FSIZE, 0)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, _bytes_in_use() + memory_bytes)
+
+
+@contextmanager
+def sealed() -> Iterator[None]:
+    """Let nothing be opened meanwhile: a file may name others as the place of its data.
+
+    What is open already is read as before. As with `confine`, the system may refuse it.
+    """
+    for name in _CODECS:  # Python would open their modules when h5py first asks for them
+        codecs.lookup(name)
+    before = None
+    with suppress(OSError, ValueError):
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        with suppress(OSError, ValueError):
+            if before is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def _limit(what: int, most: int) -> None:
@@ -105,7 +127,7 @@ class _Inspection:
         except Exception as error:  # whatever the library makes of it is the answer
             self.note("open", error)
         else:
-            with file:
+            with file, sealed():
                 self.visit("/", file)
         return {
             "errors": self.errors[:MOST_ERRORS],
@@ -165,7 +187,7 @@ class _Inspection:
                 found.attrs[name]
 
     def read(self, path: str, dataset: Any) -> None:
-        for fault in read_dataset(self.path, dataset):
+        for fault in read_dataset(dataset):
             if "note" in fault:
                 self.notes.append((path, fault["note"]))
             else:

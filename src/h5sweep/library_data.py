@@ -7,12 +7,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .h5 import h5py
+from .h5 import h5py, is_elsewhere
 from .hdf5.data import fate_of_chunk, prove_filtered
 from .hdf5.errors import Damaged, Unsupported
 from .hdf5.messages import Filter
@@ -24,12 +23,12 @@ MOST_FAULTS = 20
 _COUNTS_USER_BLOCK = h5py.version.hdf5_version_tuple >= (1, 14, 4)
 
 
-def read_dataset(path: str, dataset: Any) -> Iterator[dict[str, Any]]:
+def read_dataset(dataset: Any) -> Iterator[dict[str, Any]]:
     """Read all data; yield what is wrong, or could not be looked at."""
     if dataset.id.get_space().get_simple_extent_type() == h5py.h5s.NULL:
         return
     settings = dataset.id.get_create_plist()
-    if dataset.is_virtual or settings.get_external_count():
+    if is_elsewhere(dataset):
         yield {"note": "its data are in other files, which were not read"}
         return
     filters = [settings.get_filter(number)[0] for number in range(settings.get_nfilters())]
@@ -38,15 +37,15 @@ def read_dataset(path: str, dataset: Any) -> Iterator[dict[str, Any]]:
         yield {"filter": missing[0]}
         return
     if dataset.chunks is None:
-        yield from _read_whole(path, dataset)
+        yield from _read_whole(dataset)
     else:
-        yield from _Chunks(path, dataset, filters).read()
+        yield from _Chunks(dataset, filters).read()
 
 
-def _read_whole(path: str, dataset: Any) -> Iterator[dict[str, Any]]:
+def _read_whole(dataset: Any) -> Iterator[dict[str, Any]]:
     offset, size = dataset.id.get_offset(), dataset.id.get_storage_size()
     if offset is not None and size:
-        yield from _read_plain(path, offset, size)
+        yield from _read_plain(_descriptor(dataset), offset, size)
     if offset is not None and not _is_plain(dataset):
         _read_slabs(dataset)
 
@@ -59,21 +58,23 @@ def _is_plain(dataset: Any) -> bool:
     return not dataset.dtype.hasobject
 
 
-def _read_plain(path: str, offset: int, size: int) -> Iterator[dict[str, Any]]:
+def _descriptor(dataset: Any) -> int:
+    """The file as the library has it open: no other can be opened here (`sealed`)."""
+    descriptor: int = dataset.file.id.get_vfd_handle()
+    return descriptor
+
+
+def _read_plain(descriptor: int, offset: int, size: int) -> Iterator[dict[str, Any]]:
     """Read bytes that have no checksum: only the disk, or the end of the file, can be wrong."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        done = 0
-        buffer = bytearray(min(STEP_BYTES, size))
-        while done < size:
-            view = memoryview(buffer)[: size - done]
-            count = os.preadv(descriptor, [view], offset + done)
-            if not count:
-                yield {"kind": "beyond", "missing": size - done}
-                return
-            done += count
-    finally:
-        os.close(descriptor)
+    done = 0
+    buffer = bytearray(min(STEP_BYTES, size))
+    while done < size:
+        view = memoryview(buffer)[: size - done]
+        count = os.preadv(descriptor, [view], offset + done)
+        if not count:
+            yield {"kind": "beyond", "missing": size - done}
+            return
+        done += count
 
 
 def _read_slabs(dataset: Any) -> None:
@@ -90,11 +91,11 @@ def _read_slabs(dataset: Any) -> None:
 class _Chunks:
     """The chunks of one dataset."""
 
-    def __init__(self, path: str, dataset: Any, filters: list[int]) -> None:
-        self.path = path
+    def __init__(self, dataset: Any, filters: list[int]) -> None:
+        self.descriptor = _descriptor(dataset)
         self.dataset = dataset
         self.filters = filters
-        self.file_size = Path(path).stat().st_size
+        self.file_size = os.fstat(self.descriptor).st_size
         self.chunk_bytes = math.prod(dataset.chunks) * dataset.id.get_type().get_size()
 
     def read(self) -> Iterator[dict[str, Any]]:
@@ -112,7 +113,7 @@ class _Chunks:
         plain = _is_plain(self.dataset)
         if not self.filters and plain:
             for start, size in _joined(chunks):
-                yield from _read_plain(self.path, base + start, size)
+                yield from _read_plain(self.descriptor, base + start, size)
         elif not plain:
             _read_slabs(self.dataset)
         else:
@@ -158,11 +159,7 @@ class _Chunks:
         return ""
 
     def _raw(self, offset: int, size: int) -> bytes:
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            return os.pread(descriptor, size, offset)
-        finally:
-            os.close(descriptor)
+        return os.pread(self.descriptor, size, offset)
 
 
 def _joined(chunks: list[Any]) -> Iterator[tuple[int, int]]:

@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 
 from .errors import UnsupportedValueError
-from .file_view import Cell, Cells, Failures, Found, FoundRows, Group, rows_that_fit
-from .h5 import h5py
+from .file_view import CLAIMS_MORE, Cell, Cells, Failures, Found, FoundRows, Group, rows_that_fit
+from .h5 import h5py, is_elsewhere
 from .hdf5.errors import Unsupported
+from .hdf5.tree import least_unbelievable, most_made_up
 from .key_rule import KeyRule
 from .keys import KeyPattern
-from .library_child import confine
+from .library_child import confine, sealed
 from .skipping import is_mere_dimension
 from .tasks import find_tasks, leave_out, show_tasks
 from .values import Array, ResultEncoder
@@ -106,10 +107,11 @@ def _answer(request: dict[str, Any]) -> list[str]:
     if request["how"] == "overlaid":
         source = Overlaid(source, request["start"], bytes.fromhex(request["new"]))
         settings = {}
-    with h5py.File(source, "r", **settings) as file:
+    with h5py.File(source, "r", **settings) as file, sealed():
         listing = _Listing(file)
         listing.walk()
         listing.ask(request["wanted"])
+        listing.limit_claims(request["size_bytes"])
         name = os.path.basename(request["path"])  # noqa: PTH119
         groups = leave_out(listing.groups, frozenset(request["skip"]))
         for found in find_tasks(show_tasks(groups, rule, name), rule, name):
@@ -184,10 +186,18 @@ class _Listing:
                 if isinstance(group, h5py.Group):
                     self.look(path, group, None)
 
+    def limit_claims(self, file_bytes: int) -> None:
+        """Read no dataset that claims more than the file can hold, as our own reader does."""
+        found = [v for group in self.groups for v in group.variables.values()]
+        variables = [v for v in found if isinstance(v, _LibraryVariable)]
+        limit = least_unbelievable((v.claimed_bytes for v in variables), file_bytes)
+        for variable in variables:
+            variable.is_too_large = variable.claimed_bytes >= limit
+
     def look(
         self, path: str, group: Any, parent: Group | None
     ) -> tuple[Group, list[tuple[str, Any]]]:
-        view = Group(path, parent=parent)
+        view = Group(path, parent=parent, address=_address(group))
         self.groups.append(view)
         self.seen.add(path)
         self.count += 1
@@ -210,12 +220,31 @@ class _Listing:
                 continue
             if isinstance(found, h5py.Dataset):
                 self.count += 1
-                if found.shape is not None and not is_mere_dimension(_text_attributes(found)):
+                if is_elsewhere(found):
+                    view.lost[name] = "its data are in another file, which is not read"
+                elif found.shape is not None and not is_mere_dimension(_text_attributes(found)):
                     view.variables[name] = _LibraryVariable(found)
             elif isinstance(found, h5py.Group) and isinstance(link, h5py.HardLink):
+                if _is_above(view, _address(found)):
+                    continue  # a circle: what is in it was listed
                 inner.append((f"{path.rstrip('/')}/{name}", found))
         _take_attributes(view, group)
         return view, inner
+
+
+def _address(group: Any) -> int:
+    """Where its header lies; -1 if the library cannot say."""
+    try:
+        return int(h5py.h5o.get_info(group.id).addr)
+    except Failures:
+        return -1
+
+
+def _is_above(view: Group | None, address: int) -> bool:
+    """Whether the group at this address is `view` or one that it lies in."""
+    while view is not None and view.address != address:
+        view = view.parent
+    return view is not None and address >= 0
 
 
 def _text_attributes(dataset: Any) -> dict[str, object]:
@@ -263,6 +292,8 @@ class _LibraryVariable:
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
+        self.claimed_bytes = dataset.size * max(dataset.id.get_type().get_size(), 1)
+        self.is_too_large = False
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -282,13 +313,25 @@ class _LibraryVariable:
 
     @property
     def rows_there(self) -> int:
-        return self.shape[0] if self.shape else 1
+        if not self.shape or not self.dataset.chunks:
+            is_there = not self.shape or self.dataset.id.get_storage_size()
+            return (self.shape or (1,))[0] if is_there else 0
+        ends = [0]
+        side = self.dataset.chunks[0]
+        self.dataset.id.chunk_iter(lambda chunk: ends.append(chunk.chunk_offset[0] + side))
+        return min(max(ends), self.shape[0])
 
     def read(self, row: int | None) -> dict[str, Cell]:
         if self.shape is None or self.dataset.id.get_type().detect_class(h5py.h5t.REFERENCE):
             raise Unsupported("values that no result can hold")
+        self.require_believable(self.claimed_bytes if row is None else 0)
         value = np.asarray(self.dataset[() if row is None else row])
         return {name: Cell(array) for name, array in _arrays(value, self.dataset.dtype)}
+
+    def require_believable(self, at_once: int) -> None:
+        stored = self.dataset.id.get_storage_size()
+        if self.is_too_large or (at_once > stored and at_once > most_made_up(stored)):
+            raise Unsupported(CLAIMS_MORE)
 
     def rows_at_once(self, row: int) -> int:
         """Those of one chunk, and not too many."""
@@ -300,6 +343,7 @@ class _LibraryVariable:
         dtype = self.dataset.dtype
         if _has_lists(dtype) or self.dataset.id.get_type().detect_class(h5py.h5t.REFERENCE):
             raise Unsupported("values that differ from row to row")
+        self.require_believable(0)
         value = np.asarray(self.dataset[rows.start : rows.stop])
         none = np.zeros(len(rows), bool)
         return {name: Cells(array, none, none) for name, array in _arrays(value, dtype)}

@@ -20,7 +20,8 @@ import numpy as np
 from .attributes import attribute_json, has_place
 from .columns import stored_dtype
 from .errors import DamagedError, WrongFolderError
-from .h5 import h5py
+from .h5 import h5py, is_elsewhere
+from .hdf5.tree import most_claimed
 from .linear_crc32 import Words, of_concatenation
 from .sources import BLOCK_BYTES, Part, spans
 from .text_heap import ELEMENT_DTYPE, RepeatedTexts
@@ -141,10 +142,7 @@ class OutputReader:
         try:
             self._file = h5py.File(path, "r", locking=False)
         except OSError as error:
-            raise DamagedError(
-                f"{path} cannot be opened as HDF5 ({error}). Move it away and give the same "
-                "command again: the records in the run folder are not touched by this"
-            ) from error
+            raise self._damaged(f"cannot be opened as HDF5 ({error})") from error
         self._raw = os.open(path, os.O_RDONLY)
         self.attributes = {name: _plain(value) for name, value in self._file.attrs.items()}
         if self.attributes.get("h5sweep_format") != FORMAT:
@@ -164,6 +162,27 @@ class OutputReader:
         self._file.close()
         os.close(self._raw)
 
+    def _damaged(self, what: str) -> DamagedError:
+        return DamagedError(
+            f"{self.path} {what}. Move it away and give the same command again: the records in "
+            "the run folder are not touched by this"
+        )
+
+    def _object(self, path: str) -> Any:
+        """A dataset or group; DamagedError if it is in another file, or larger than it can be."""
+        found = self._file
+        for name in path.strip("/").split("/"):
+            link = found.get(name, getlink=True)
+            if link is not None and not isinstance(link, h5py.HardLink):
+                raise self._damaged(f"has a link in the place of {path}, which is not followed")
+            found = found[name]
+        if isinstance(found, h5py.Dataset):
+            if is_elsewhere(found):
+                raise self._damaged(f"has the data of {path} in another file, which is not read")
+            if found.nbytes > most_claimed(os.fstat(self._raw).st_size):
+                raise self._damaged(f"claims {found.nbytes:,} bytes of {path}, and has not as many")
+        return found
+
     @property
     def plan_id(self) -> str:
         return str(self.attributes["h5sweep_plan"])
@@ -175,12 +194,12 @@ class OutputReader:
 
     def whole(self, name: str) -> Array:
         """All of a dataset; the bytes of a single text."""
-        values: Array = self._file[name][()]
+        values: Array = self._object(name)[()]
         return values
 
     def holds_texts(self, name: str, texts: RepeatedTexts) -> bool:
         """Whether a column is laid out as these texts are; its ends are read by the library too."""
-        dataset = self._file[name]
+        dataset = self._object(name)
         elements = np.empty(len(dataset), ELEMENT_DTYPE)
         if dataset.shape != (len(texts),) or not self._fill(elements, dataset.id.get_offset()):
             return False
@@ -210,7 +229,7 @@ class OutputReader:
 
     def slab(self, name: str, first: int, last: int) -> Array:
         """A stretch of any dataset along its first axis."""
-        values: Array = self._file[name][first:last]
+        values: Array = self._object(name)[first:last]
         return values
 
     def keys(self) -> KeyTable:
@@ -219,7 +238,7 @@ class OutputReader:
         return KeyTable({name: self._key_column(name) for name in names})
 
     def _key_column(self, name: str) -> Array:
-        dataset = self._file[name]
+        dataset = self._object(name)
         if h5py.check_string_dtype(dataset.dtype):
             strings: Array = dataset.asstr()[...]
             return strings
@@ -231,7 +250,7 @@ class OutputReader:
         return [self._column(name) for name in str(self.attributes["h5sweep_columns"]).split()]
 
     def _column(self, name: str) -> StoredColumn:
-        dataset = self._file[name]
+        dataset = self._object(name)
         about = {key: _plain(value) for key, value in dataset.attrs.items()}
         count_name, shape_name = about.get("h5sweep_count"), about.get("h5sweep_shape")
         starts = None
@@ -245,7 +264,7 @@ class OutputReader:
             dataset,
             self._extent(dataset),
             starts,
-            self._file[shape_name] if shape_name else None,
+            self._object(shape_name) if shape_name else None,
             about.get("_FillValue") if dataset.dtype.kind in "iu" else None,
         )
 
@@ -264,7 +283,7 @@ class OutputReader:
         return {name: about for name, about in found.items() if about}
 
     def _about(self, name: str, ours: Container[str]) -> dict[str, Any]:
-        attributes, found = self._file[name].attrs, {}
+        attributes, found = self._object(name).attrs, {}
         for attribute in attributes:
             if attribute not in ours and has_place(attribute, ""):
                 values = _attribute_array(attributes[attribute])
@@ -275,7 +294,7 @@ class OutputReader:
 
     def strangers(self) -> list[str]:
         """The names of what somebody else has added to the file."""
-        columns = [self._file[name] for name in str(self.attributes["h5sweep_columns"]).split()]
+        columns = [self._object(name) for name in str(self.attributes["h5sweep_columns"]).split()]
         helpers = {
             _plain(dataset.attrs.get(f"h5sweep_{kind}"))
             for dataset in columns
@@ -288,6 +307,8 @@ class OutputReader:
 
     def _is_bare(self, name: str) -> bool:
         """Whether it stands for a dimension and holds nothing."""
+        if not isinstance(self._file.get(name, getlink=True), h5py.HardLink):
+            return False
         about = _plain(self._file[name].attrs.get("NAME", ""))
         return str(about).startswith(BARE_DIMENSION.partition("{")[0])
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from .errors import UsageError
+from .safe_text import read_cell
 
 Value = int | float | str | bool
 Key = dict[str, Value]
@@ -405,7 +406,7 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[object]]]:
         raise UsageError(f"{path} is not a CSV in UTF-8: {error}") from error
     if not lines:
         return [], []
-    (_, head), *rows = lines
+    (_, head), *rows = [(line, list(map(read_cell, row))) for line, row in lines]
     names = [name.strip() for name in head]
     for line, row in rows:
         if len(row) != len(names):

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from .pace import Moment, Pace
+from .safe_text import printable
 from .units import cut_middle, size_text
 
 if TYPE_CHECKING:
@@ -201,7 +202,9 @@ class TerminalDisplay:
         task = self._bar.tasks[0]
         share = _share(completed, task.total or 0)
         self._bar.update(task.id, completed=completed, share=share)
-        texts = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
+        texts = [
+            Text(printable(line, breaks=""), no_wrap=True, overflow="ellipsis") for line in lines
+        ]
         self._live.update(self._narrowed(Group(self._bar, *texts)), refresh=True)
 
 
@@ -233,7 +236,7 @@ def choose_display() -> PlainDisplay | TerminalDisplay:
 
 def _one_line(text: str) -> str:
     """A message as one line of bearable length; its end, which says what to do next, stays."""
-    return cut_middle(" ".join(text.split()), MOST_SAID)
+    return printable(cut_middle(" ".join(text.split()), MOST_SAID), breaks="")
 
 
 def _merging_text(rows: int, rows_total: int) -> str:

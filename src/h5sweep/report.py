@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import time
@@ -14,6 +13,7 @@ from .pace import Pace, RunningTask
 from .plan import Key, Value, key_text, plain_value
 from .processes import ProcessId
 from .records import FINISHED_AT
+from .safe_text import json_text, printable
 from .state import Failure, FolderState, Missing, left_out_text, refusal_texts
 from .units import count_text, cut_middle
 
@@ -175,7 +175,7 @@ def _count_keys(keys: Iterable[Key]) -> int:
 
 def status_text(status: Status) -> str:
     """`status` for people."""
-    return "\n".join(_status_lines(status)) + "\n"
+    return "".join(f"{printable(line, breaks='')}\n" for line in _status_lines(status))
 
 
 def status_screen(status: Status, columns: int, lines: int) -> str:
@@ -183,7 +183,7 @@ def status_screen(status: Status, columns: int, lines: int) -> str:
     found = _fitting_lines(status, columns, lines - 1)  # one is for the cursor
     if len(found) >= lines:
         found = [*found[: max(lines - 2, 0)], found[-1]]
-    return "".join(f"{cut_middle(line, columns)}\n" for line in found)
+    return "".join(f"{cut_middle(printable(line, breaks=''), columns)}\n" for line in found)
 
 
 def _fitting_lines(status: Status, width: int, most_lines: int) -> list[str]:
@@ -337,14 +337,14 @@ def status_json(status: Status) -> str:
             for name, counts in status.columns.items()
         },
     }
-    return json.dumps(value, ensure_ascii=False) + "\n"
+    return json_text(value)
 
 
 def missing_lines(missing: Iterable[Missing]) -> Iterator[str]:
     """`missing` for people: a line a task."""
     for task in missing:
         detail = f": {' '.join(task.detail.split())}" if task.detail else ""
-        yield f"{key_text(task.key)}  {task.reason}{detail}\n"
+        yield printable(f"{key_text(task.key)}  {task.reason}{detail}", breaks="") + "\n"
 
 
 def missing_json(missing: Iterable[Missing], output: str) -> str:
@@ -359,7 +359,7 @@ def missing_json(missing: Iterable[Missing], output: str) -> str:
         for m in missing
     ]
     value = {"schema": MISSING_SCHEMA, "output": output, "missing": tasks}
-    return json.dumps(value, ensure_ascii=False) + "\n"
+    return json_text(value)
 
 
 def group_failures(failures: dict[int, Failure]) -> list[FailureGroup]:
@@ -385,7 +385,8 @@ def _shape(message: str) -> str:
 
 def failures_text(state: FolderState, groups: list[FailureGroup]) -> str:
     """What failed, one paragraph for each cause, with one traceback each."""
-    return "\n".join(line for group in groups for line in _group_lines(state, group))
+    lines = (line for group in groups for line in _group_lines(state, group))
+    return "\n".join(printable(line, breaks="\t") for line in lines)
 
 
 def _group_lines(state: FolderState, group: FailureGroup) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import textwrap
 from collections import Counter
@@ -14,7 +13,8 @@ from typing import Any
 from .evidence import ALONE, Candidate, Label
 from .file_view import NO_KEY
 from .plan import Key, key_text
-from .units import count_text, printable
+from .safe_text import json_text, printable
+from .units import count_text
 
 SCHEMA = "h5sweep.salvage/1"
 WIDTH = 80
@@ -232,7 +232,7 @@ def report_json(report: SalvageReport) -> str:
         "next": report.next,
         "files": files,
     }
-    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+    return json_text(whole, indent=1, allow_nan=False)
 
 
 def _file_json(file: FileSalvage) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from .durable import storage_error
 from .plan import Key, key_text
+from .safe_text import printable
 from .stacks import write_stacks_to
 
 
@@ -76,7 +77,8 @@ class TaskLog:
         self._stream = sys.stdout
 
     def _name(self) -> str:
-        return "importing the study" if self._key is None else key_text(self._key)
+        name = "importing the study" if self._key is None else key_text(self._key)
+        return printable(name, breaks="")
 
 
 class _TaggingFile(io.RawIOBase):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from .plan import key_text
+from .safe_text import printable
 from .study import Declaration, user_traceback
 from .units import count_text, duration_text
 from .values import ResultEncoder
@@ -24,15 +25,16 @@ def try_tasks(
     failed = 0
     for task in tasks:
         key = plan.key(task)
+        name = printable(key_text(key), breaks="")
         begun = time.monotonic()
         try:
             _, data = encoder.encode(declaration.function(**key))
         except Exception as error:  # shown in full, which is what a trial is for
             failed += 1
-            tell(f"{key_text(key)}: failed\n{user_traceback(error)}")
+            tell(f"{name}: failed\n{user_traceback(error)}")
             continue
         durations_s.append(time.monotonic() - begun)
-        tell(f"{key_text(key)}: ok, {durations_s[-1]:.3g} s, {count_text(len(data), 'byte')}")
+        tell(f"{name}: ok, {durations_s[-1]:.3g} s, {count_text(len(data), 'byte')}")
     if durations_s:
         mean_s = sum(durations_s) / len(durations_s)
         whole = duration_text(mean_s * len(plan) / workers)

@@ -1,4 +1,4 @@
-"""Durations, sizes, counts and names as people write and read them."""
+"""Durations, sizes and counts as people write and read them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ SECONDS = {"": 1, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 BYTES = {"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 BYTES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _NUMBER = r"(\d+(?:\.\d+)?)"
-_END = 100  # what is shown of either end of a word that is too long
-_LONG_WORD = re.compile(r"\S{401,}")  # no path that somebody typed is as long
 
 
 def parse_duration(text: str) -> float:
@@ -74,11 +72,3 @@ def cut_middle(text: str, width: int) -> str:
         return text
     tail = (width - 1) // 2
     return text[: width - 1 - tail] + "…" + text[len(text) - tail :]
-
-
-def printable(text: str, *, breaks: str = "\n\t") -> str:
-    """A text of which no name fills or steers the screen: one of a file or a group may be any."""
-    text = _LONG_WORD.sub(lambda word: f"{word[0][:_END]}…{word[0][-_END:]}", text)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in breaks else ascii(c)[1:-1] for c in text)

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
 
 import click
 
@@ -104,8 +103,9 @@ def _run_command() -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
-        with suppress(OSError):
-            error.show()
+        message = io.StringIO()
+        error.show(message)
+        tell(message.getvalue().rstrip("\n"))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         tell(f"h5sweep: {STOPPED}")

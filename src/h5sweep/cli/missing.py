@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +34,7 @@ def missing_command(
     """
     from ..expected import load_expected, read_expected_state, require_declared
     from ..report import missing_json, missing_lines
+    from ..safe_text import csv_lines
     from ..state import left_out_text, refusal_texts
 
     expected = load_expected(expect, name) if expect else None
@@ -45,7 +45,7 @@ def missing_command(
     if as_json:
         print_texts([missing_json(state.missing_of(tasks), str(folder.output))])
     elif as_csv:
-        print_texts(_csv_lines(state.plan.names, state.missing_of(tasks)))
+        print_texts(csv_lines(_rows(state.plan.names, state.missing_of(tasks))))
     else:
         print_texts(missing_lines(state.missing_of(tasks)))
     total = state.tasks_total if expected is None else len(expected)
@@ -57,15 +57,7 @@ def missing_command(
     return 1 if tasks or state.left_out else 0
 
 
-def _csv_lines(names: Iterable[str], missing: Iterable[Missing]) -> Iterator[str]:
-    import csv
-
-    line = io.StringIO()
-    writer = csv.writer(line, lineterminator="\n")
-    writer.writerow([*names, "reason", "detail"])
+def _rows(names: Iterable[str], missing: Iterable[Missing]) -> Iterator[list[object]]:
+    yield [*names, "reason", "detail"]
     for task in missing:
-        writer.writerow([*task.key.values(), task.reason.value, task.detail])
-        yield line.getvalue()
-        line.seek(0)
-        line.truncate()
-    yield line.getvalue()
+        yield [*task.key.values(), task.reason.value, task.detail]

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import StorageError
-from ..units import printable
+from ..safe_text import json_text, printable
 
 if TYPE_CHECKING:
     from ..progress import PlainDisplay, TerminalDisplay
 
 
 def print_texts(texts: Iterable[str]) -> bool:
-    """Write to standard output; False if whoever read it has seen enough (`| head`)."""
+    """Write to standard output; False if whoever read it has seen enough (`| head`).
+
+    The texts are safe (`safe_text`): nothing here looks at what is in them.
+    """
     try:
         for text in texts:
             sys.stdout.write(text)
@@ -38,9 +41,7 @@ def print_text(text: str) -> bool:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    import json
-
-    print_texts([json.dumps(value, indent=1) + "\n"])
+    print_texts([json_text(value, indent=1)])
 
 
 def tell(text: str) -> None:

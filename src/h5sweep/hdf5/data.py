@@ -27,19 +27,25 @@ def read_row(file: Hdf5File, dataset: Dataset, row: int) -> Iterator[bytes]:
 
     A piece of a chunk may reach beyond the data, where chunks hold the fill value.
     """
-    if dataset.space.dims is None or dataset.is_external:
-        raise Unsupported("data that are not in the file")
+    require_here(dataset)
+    if dataset.space.dims is None:
+        raise Unsupported("data without a shape")
     row_bytes = math.prod(dataset.space.dims[1:]) * dataset.type.size
     if row_bytes > MOST_CHUNK_BYTES:
         raise Unsupported(f"rows of {row_bytes:,} bytes")
     if dataset.layout.storage is Storage.CHUNKED:
         yield from _chunked_row(file, dataset, row, row_bytes)
-    elif dataset.layout.storage is Storage.VIRTUAL:
-        raise Unsupported("data of other files")
     elif (start := start_of(dataset)) is None:
         yield fill_bytes(dataset, row_bytes)
     else:
         yield file.read(start + row * row_bytes, row_bytes)
+
+
+def require_here(dataset: Dataset) -> None:
+    """Raise Unsupported if the data are in other files, of which none is ever opened."""
+    if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
+        how = "external storage" if dataset.is_external else "a virtual dataset"
+        raise Unsupported(f"its data are in another file, which is not read ({how})")
 
 
 def start_of(dataset: Dataset) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,6 +35,9 @@ from .messages import (
 MOST_OBJECTS = 200_000
 MOST_CHUNKS = 1_000_000
 MOST_ATTRIBUTES_KEPT = 4096
+_UNWRITTEN_BYTES = 1 << 30  # of data that were made room for and never written, or hardly
+_UNWRITTEN_VALUE_BYTES = 64 << 20  # the same in one value
+_MOST_PACKED = 1100  # gzip makes at most that much of a byte
 
 
 class ObjectKind(StrEnum):
@@ -72,9 +76,23 @@ class Dataset:
         return self.space.count * self.type.size
 
     @property
+    def claimed_bytes(self) -> int:
+        """How much its shape says there is; elements of no size take time as well."""
+        return self.space.count * max(self.type.size, 1)
+
+    @property
     def rows(self) -> int | None:
         """The length of the first axis; None for a single value."""
         return self.space.dims[0] if self.space.dims else None
+
+    @property
+    def rows_stored(self) -> int:
+        """How many rows there are bytes of; the others are fill values."""
+        if self.layout.storage is Storage.CHUNKED:
+            bands = {chunk.start[0] for chunk in self.chunks}
+            return min(len(bands) * self.layout.chunk[0], self.rows or 0)
+        is_there = self.compact_at is not None or self.layout.address is not None
+        return self.rows or 0 if is_there else 0
 
     @property
     def may_grow(self) -> bool:
@@ -331,6 +349,32 @@ def data_extents(dataset: Dataset) -> Iterable[tuple[int, int]]:
             yield layout.address, dataset.size_bytes if layout.size is None else layout.size
     elif layout.storage is Storage.CHUNKED:
         yield from ((chunk.address, chunk.size) for chunk in dataset.chunks)
+
+
+def most_claimed(file_bytes: int) -> int:
+    """How much data a file of this size may claim to hold.
+
+    What it claims beyond that, a reader would have to make up: fill values without end.
+    """
+    return _UNWRITTEN_BYTES + _MOST_PACKED * file_bytes
+
+
+def most_made_up(stored_bytes: int) -> int:
+    """How large a value may be that is held in memory as a whole, by what is stored of it."""
+    return _UNWRITTEN_VALUE_BYTES + _MOST_PACKED * stored_bytes
+
+
+def least_unbelievable(claims: Iterable[int], file_bytes: int) -> float:
+    """From which size on the claims of a file's datasets are more, with all below, than it holds.
+
+    So one that claims too much costs the others nothing.
+    """
+    left = most_claimed(file_bytes)
+    for claim in sorted(claims):
+        left -= claim
+        if left < 0:
+            return claim
+    return math.inf
 
 
 def check_overlaps(tree: Tree) -> None:
