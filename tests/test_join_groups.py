@@ -150,15 +150,15 @@ def test_groups_that_are_alike_and_others_are_in_one_file(merge: Merge) -> None:
 
 
 def test_a_file_with_one_task_becomes_a_group(merge: Merge) -> None:
-    """Its name is the file's, and the attributes of the root are the group's."""
+    """Its name is the file's, all of it is there, and attributes of the root are the group's."""
     write_one(merge.inputs / "farm3_s4.h5", 4)
     with h5py.File(merge.inputs / "farm3_s4.h5", "a") as file:
         file["init"] = 0
     merge.run()
     with h5py.File(merge.output) as file:
-        assert set(file["farm3_s4"]) == {"layout", "aep"}
+        assert set(file["farm3_s4"]) == {"layout", "aep", "init"}
         assert file["farm3_s4"].attrs["seed"] == 4
-    assert merge.taken[0].skipped == ("/init",)
+    assert merge.taken[0].skipped == ()
 
 
 def test_a_file_before_its_first_result_has_no_groups(merge: Merge) -> None:
