@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from h5sweep.check_report import report_text
 from h5sweep.damage import MetDamage
 from h5sweep.findings import unmergeable_text
 from h5sweep.inputs import Survey
+from h5sweep.plan import plan_product
+from h5sweep.salvage import salvage_files
 from h5sweep.units import count_text
 
 KEYS = {"groups": "farm{farm_id:d}_s{seed:d}"}
@@ -225,6 +228,24 @@ def test_salvage_names_a_bad_chunk(layout: str, terminal: Terminal) -> None:
     for farm in (2, 4):
         assert re.search(rf"worker_{farm}.h5: /[\w/]*aep: a chunk at [\d,]+ cannot be read", lines)
     assert not re.search(r"worker_[24].h5: nothing is wrong", lines)
+
+
+def test_salvage_names_a_bad_chunk_of_which_all_rows_were_found(tmp_path: Path) -> None:
+    """A file is not called sound because the streams told what its index did not."""
+    path = tmp_path / "worker_1.h5"
+    with h5py.File(path, "w") as file:
+        settings: dict[str, Any] = {"maxshape": (None,), "chunks": (ROWS,), "compression": "gzip"}
+        file.create_dataset("seed", data=np.arange(1, ROWS + 1), **settings)
+        file.create_dataset("aep", data=values_of(1), **settings)
+        size = file["seed"].id.get_chunk_info(0).size
+    entry = struct.pack("<IIQQ", size, 0, 0, 0)
+    content = path.read_bytes()
+    assert content.count(entry) == 1
+    path.write_bytes(content.replace(entry, struct.pack("<IIQQ", size - 1, 0, 0, 0)))
+    plan = plan_product({"seed": range(1, ROWS + 1)})
+    (salvaged,) = salvage_files(path, key="seed", expected=plan).files
+    assert len(salvaged.taken) == ROWS
+    assert re.match(r"/seed: a chunk of \d+ bytes at [\d,]+ goes on behind", salvaged.state)
 
 
 def test_check_reads_data_of_files_that_the_library_does_not_open(terminal: Terminal) -> None:

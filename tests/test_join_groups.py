@@ -150,7 +150,7 @@ def test_groups_that_are_alike_and_others_are_in_one_file(merge: Merge) -> None:
 
 
 def test_a_file_with_one_task_becomes_a_group(merge: Merge) -> None:
-    """Its name is the file's, and the attributes of the root are the group's."""
+    """Its name is the file's, all of it is there, and attributes of the root are the group's."""
     write_one(merge.inputs / "farm3_s4.h5", 4)
     with h5py.File(merge.inputs / "farm3_s4.h5", "a") as file:
         file["init"] = 0  # beside the values of a task it is one of them

@@ -663,6 +663,7 @@ def test_what_is_not_removed_is_said(terminal: Terminal, night: Path) -> None:
     done = terminal.run("merge", night, "-o", "layouts.h5", *options)
     assert "removed 3 files" in done.stderr
     assert "1 file kept; next: h5sweep clean layouts.h5 says why" in done.stderr
+    assert done.stderr.count("next:") == 1
 
 
 def test_removing_what_was_merged_needs_the_proof_first(terminal: Terminal, night: Path) -> None:

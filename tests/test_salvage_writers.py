@@ -141,6 +141,13 @@ def test_a_bad_stream_of_a_killed_writer_gives_nothing_wrong(chunk: int, tmp_pat
             salvaged(spoilt(content, at), tmp_path, truth, is_open=True)
 
 
+def test_a_kill_costs_no_row_of_chunks_that_were_full(tmp_path: Path) -> None:
+    """Which stream is which of the last chunks may be unknown; those before them are as written."""
+    states, truth = recorded(chunk=8, tasks=range(12))
+    for content in states[-50::4]:  # the first 8 rows were followed by others
+        assert salvaged(content, tmp_path, truth, is_open=True) >= 8
+
+
 def chunk_places(content: bytes, name: str) -> list[int]:
     with h5py.File(io.BytesIO(content)) as file:
         about = file[name].id

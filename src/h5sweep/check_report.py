@@ -193,7 +193,7 @@ def _inside_text(file: FileReport) -> str:
     if found is None or found.tasks is None:
         return ""
     keys = ""
-    if found.first_key:
+    if found.first_key and found.tasks:
         same = found.first_key == found.last_key
         keys = f" ({found.first_key})" if same else f" ({found.first_key} to {found.last_key})"
     written = time.strftime("%Y-%m-%d %H:%M", time.localtime(file.modified_at))
@@ -202,10 +202,10 @@ def _inside_text(file: FileReport) -> str:
 
 def _comparison_lines(found: Comparison) -> Iterator[str]:
     total, done, missing = len(found.plan), found.tasks_done, _missing(found)
-    if found.is_inferred:
+    if found.is_inferred and done:
         combinations = f"{total:,} combinations of their values"
         yield f"{done:,} keys; {missing:,} of the {combinations} are missing"
-    else:
+    elif not found.is_inferred:
         yield f"{done:,} of {total:,} expected tasks are there, {missing:,} missing"
     for name, counts in found.counts().items():
         if len(counts) < 2:

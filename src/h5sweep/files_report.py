@@ -52,8 +52,11 @@ class FilesReport:
         return tuple(self.files)
 
 
-def closing_lines(report: FilesReport) -> Iterator[str]:
-    """What to tell somebody at the end of a merge, the next command last."""
+def closing_lines(report: FilesReport, *, will_remove: bool = False) -> Iterator[str]:
+    """What to tell somebody at the end of a merge, the next command last.
+
+    Not `clean`, if the merge will remove what is safe to remove by itself.
+    """
     conflicts = [f"conflict: {conflict_text(one)}" for one in report.conflicts]
     skipped = [place for one in report.taken for place in _skipped(one, report.skip)]
     yield from _some([f"note: {note}" for note in report.notes], "notes")
@@ -63,7 +66,8 @@ def closing_lines(report: FilesReport) -> Iterator[str]:
     yield from _some([f"left out: {line_about(one)}" for one in report.refused], "files left out")
     about = f"{_counts(report)}; {_SHAPES[report.way]}, {size_text(report.size_bytes)}"
     yield f"wrote {report.output} ({about})"
-    yield f"next: {_next(report)}"
+    if report.way == "sweep" or not will_remove:
+        yield f"next: {_next(report)}"
 
 
 def _counts(report: FilesReport) -> str:

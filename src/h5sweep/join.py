@@ -123,7 +123,7 @@ class _FilesMerge:
         if not has_results and not wants_salvage:
             raise DamagedError(
                 f"no file in {_names(self.paths)} has a result that can be merged: "
-                "`h5sweep check` says what is wrong with each"
+                "`h5sweep check` says what is in each, and what is wrong"
             )
         if self.key is not None or any(one.style in OURS for one in good):
             return self._merge_into_sweep(good)

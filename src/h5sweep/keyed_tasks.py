@@ -185,14 +185,21 @@ class KeyedFile:
                 count = self.layout.contents(with_keys=False).tasks or 0
                 yield from repeat(None, min(count, MOST_KEY_ROWS))
             elif where.objects:
-                spoiled = self.layout.spoiled()
-                yield from (key for path, key in where.objects.items() if path not in spoiled)
+                tasks = self._with_data(where.objects).keys() - self.layout.spoiled()
+                yield from (key for path, key in where.objects.items() if path in tasks)
             elif (rows := self.rows_of(where)) > MOST_KEY_ROWS:
                 raise Unsupported(f"keys of {rows:,} rows")
             else:
                 yield from self._whole_row_keys(where, rows - self.layout.tail_of(where.table))
         except (Damaged, Unsupported, UsageError):
             yield None
+
+    def _with_data(self, objects: dict[str, KeyRow]) -> dict[str, KeyRow]:
+        """Those that hold datasets, if any does: the writer of the others came to no result."""
+        links = [path for path, _ in self.tree.second_names]
+        paths = (*(path for path, _ in self.tree.datasets), *links, *self.tree.soft_links)
+        holders = {nearest(path, objects, itself=True) for path in paths}
+        return {path: key for path, key in objects.items() if path in holders} or objects
 
     def _whole_row_keys(self, where: Where, rows: int) -> Iterator[KeyRow]:
         is_whole = bytearray(b"\1") * rows

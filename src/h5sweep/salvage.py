@@ -236,11 +236,14 @@ class _File:
                 self.ask_library(self.job.library, carving)
         self.export_nameless(carving, groups)
         self.hint(groups)
-        self.note_chunks(verdict)
+        every = (v for group in groups for v in group.variables.values())
+        is_rescued = any(isinstance(v, CarvedVariable) and v.rescued for v in every)
+        if (self.losses or is_rescued) and not self.what:
+            self.note_chunks(verdict)
 
     def note_chunks(self, verdict: Verdict) -> None:
         """Name a chunk that cannot be unpacked, as `check` does, where all else is right."""
-        if self.losses and not self.what and verdict.superblock is not None:
+        if verdict.superblock is not None:
             tree = own_tree(Hdf5File(self.source, verdict.superblock))
             found = next(data_findings(tree, slowly=True), None)
             self.what = "" if found is None else found.message

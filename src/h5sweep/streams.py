@@ -158,7 +158,7 @@ class _Table:
 
     def without_twins(self, free: list[Slot]) -> tuple[list[Slot], list[Slot]]:
         """Set chunks apart that are whole and begin as another does: no family tells them apart."""
-        whole = [slot for slot in free if slot.is_claim_right and not self.is_short(slot)]
+        whole = [slot for slot in free if self.is_whole(slot)]
         twins = [slot for slot in whole if any(self.begins(slot, other) for other in whole)]
         return [slot for slot in free if slot not in twins], twins
 
@@ -166,6 +166,9 @@ class _Table:
         assert slot.claim is not None and other.claim is not None  # they are right
         own = Family(slot.claim.data, self.rows_in(slot.claim.data))
         return slot is not other and self.is_version(own, other.claim.data)
+
+    def is_whole(self, slot: Slot) -> bool:
+        return slot.is_claim_right and not self.is_short(slot)
 
     def is_short(self, slot: Slot) -> bool:
         """Whether its last rows are fill values, as those are that were not written."""
@@ -206,19 +209,22 @@ class _Table:
         """Chunks that are surely what their index says, and those to be looked for."""
         fixed: list[Slot] = []
         free: list[Slot] = []
-        for name, variable in self.alike.items():
-            side = variable.dataset.layout.chunk[0]
-            last = (self.rows - 1) // side
-            for number in range(last + 1):
-                inner = (0 for _ in variable.dataset.layout.chunk[1:])
-                slot = self.slot(name, variable, (number * side, *inner))
-                is_done = number <= last - _LAST_CHUNKS and slot.is_claim_right
+        side = self.sample.dataset.layout.chunk[0]
+        last = (self.rows - 1) // side
+        for number in range(last + 1):
+            slots = [self.slot(name, v, number * side) for name, v in self.alike.items()]
+            # Full in all columns, and rows follow: none can have been moved to another's place.
+            is_full = number < last and all(map(self.is_whole, slots))
+            is_old = number <= last - _LAST_CHUNKS
+            for slot in slots:
+                is_done = is_full or (is_old and slot.is_claim_right)
                 (fixed if is_done else free).append(slot)
                 if is_done:
                     slot.claim = None  # not to be kept: there may be many
         return fixed, free
 
-    def slot(self, name: str, variable: CarvedVariable, start: tuple[int, ...]) -> Slot:
+    def slot(self, name: str, variable: CarvedVariable, first: int) -> Slot:
+        start = (first, *(0 for _ in variable.dataset.layout.chunk[1:]))
         chunk = variable.chunks.get(start)
         try:
             stored = None if chunk is None else read_stored(variable.file, variable.dataset, chunk)
@@ -274,7 +280,7 @@ class _Table:
         """Drop earlier versions of chunks that are known, and return them."""
         dropped: list[Family] = []
         for slot in known if orphans else ():
-            claim = slot.claim or self.slot(slot.name, slot.variable, slot.start).claim
+            claim = slot.claim or self.slot(slot.name, slot.variable, slot.first).claim
             if claim is not None:
                 dropped += [o for o in orphans if self.is_version(o, claim.data)]
                 orphans[:] = [o for o in orphans if not self.is_version(o, claim.data)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
@@ -73,7 +73,7 @@ class TaskGroups:
         self._numbers = {p: n for n, p in enumerate(chain(*(g.paths for g in self.sets)))}
         self.skipped = layout.skipped.paths
         self.marks = self._values.texts_of(layout.skipped.marks.values())
-        self._beside: set[str] = set()  # those of the roots that are datasets
+        self._beside: set[str] = set()  # those of the roots that are no tasks
         self.roots = {f"/{stem}": "/"} if is_one else self._find_roots()
         # One dictionary serves as both, unless a file is a task as a whole.
         is_renamed = any(path != source for path, source in self.roots.items())
@@ -107,7 +107,15 @@ class TaskGroups:
                 found[path] = path
             else:
                 self._inside.setdefault(holder, []).append(path)
+        self._beside |= self._without_data(found.keys() - self._beside, holders)
         return found
+
+    def _without_data(self, groups: Set[str], holders: Set[str]) -> Set[str]:
+        """Groups that are no tasks, as `check` counts: those without data, if others have data."""
+        bare = groups - holders - self._numbers.keys()
+        if len(bare) < len(groups):
+            return bare
+        return {path for path in bare if not self._by_path[path].attributes}
 
     def _keep_beside(self, one: Object | None, path: str, found: dict[str, str]) -> None:
         """Keep a dataset that is in no task group; say so of what is neither."""
@@ -118,7 +126,7 @@ class TaskGroups:
             self.skipped.append(path)
 
     def count_tasks(self, paths: Collection[str]) -> int:
-        """How many of these are task groups, and not datasets beside them."""
+        """How many of these are tasks, and neither groups without data nor datasets beside."""
         return len(paths) - len(self._beside.intersection(paths))
 
     def _objects_by_group(self) -> dict[str, list[tuple[str, Object]]]:

@@ -214,6 +214,18 @@ def groups_with_attributes_only(folder: Path) -> Truth:
 
 
 @layout()
+def groups_begun(folder: Path) -> Truth:
+    """Groups beside those with results: one with nothing in it, one with an attribute alone."""
+    write_groups(folder)
+    for path, seeds in files(folder):
+        with h5py.File(path, "a") as file:
+            file.create_group(f"farm{FARM}_s{seeds[0] + 100}")
+            file.create_group(f"farm{FARM}_s{seeds[0] + 200}").attrs["solver"] = "slsqp"
+    kept = tuple(path.name for path, _ in files(folder))
+    return truth(lost=4, nothing=r"/farm3_s[12]0\d", beside=kept)
+
+
+@layout()
 def groups_ragged(folder: Path) -> Truth:
     """Layouts of different lengths."""
 

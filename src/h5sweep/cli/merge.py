@@ -152,7 +152,7 @@ def _merge_files(
         from .. import audit
 
         print_text(audit.audit_text(audit.read_entries(report.output)[-1]))
-    for line in closing_lines(report):
+    for line in closing_lines(report, will_remove=remove_merged):
         tell(line)
     return _remove_merged(report.output) if remove_merged else 0
 
