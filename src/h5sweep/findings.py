@@ -349,7 +349,7 @@ OUTPUT_ROWS = _rule(
     "row-checksum",
     _D,
     "rows that are not what was written: {count:,}, the first of task {task}",
-    "h5sweep merge makes the output again from its run folder",
+    "h5sweep merge OUTPUT makes it again from its run folder; run computes what that lacks",
     "a value in an output was changed",
 )
 PLAN = _rule(
@@ -365,7 +365,7 @@ OUTPUT_BEHIND = _rule(
     "output-incomplete",
     _S,
     "results of its run folder that are not in it: {count:,}",
-    "h5sweep merge makes the output again",
+    "h5sweep merge OUTPUT makes it again",
     "a run was killed before its merge",
 )
 

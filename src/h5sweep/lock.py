@@ -20,6 +20,7 @@ from .durable import storage_error
 from .errors import LockedError
 from .folder import RunFolder
 from .processes import ProcessId, this_process
+from .units import command_text
 
 HEARTBEAT_S = 5.0
 WATCH_S = 4 * HEARTBEAT_S
@@ -168,7 +169,7 @@ def _locked(path: Path, owner: ProcessId | None) -> LockedError:
     output = path.parent.name.removesuffix(".run")
     return LockedError(
         f"another run{who} is working on {output}; "
-        f"look at it with: h5sweep status {path.parent.parent / output}"
+        f"look at it with: {command_text('status', path.parent.parent / output)}"
     )
 
 

@@ -302,7 +302,7 @@ class _Merge:
         reasons = []
         if len(damaged):
             key = key_text(self.plan.key(int(damaged[0])))
-            lacking = f"; {count_text(len(lost), 'task')} of them must be run again"
+            lacking = f"; {count_text(len(lost), 'task')} must be run again"
             reasons.append(
                 f"{count_text(len(damaged), 'row')} of the old output did not have the right "
                 f"checksum or key, first that of {key}: not taken over"
