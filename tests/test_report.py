@@ -93,9 +93,9 @@ def test_finished_and_not_merged_is_to_be_merged(status: Status) -> None:
     assert last_lines(status) == ["next: h5sweep merge out.h5 makes the output"]
     assert last_lines(replace(status, run=ALIVE)) == [f"a run is going on ({ALIVE.process})"]
     assert last_lines(replace(status, output_exists=True)) == ["complete"]
-    beyond = replace(status, output_exists=True, beyond_plan=1)
+    beyond = replace(status, output_exists=True, not_merged=1)
     assert last_lines(beyond, 2) == [
-        "  1 result beyond the plan not merged yet",
+        "  1 result not merged yet",
         "next: h5sweep merge out.h5 makes the output",
     ]
 

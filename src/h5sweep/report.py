@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from .plan import Key, Value, key_text, plain_value
 from .processes import ProcessId
 from .records import FINISHED_AT
 from .state import Failure, FolderState, Missing, left_out_text
-from .units import count_text, cut_middle
+from .units import command_text, count_text, cut_middle
 
 STATUS_SCHEMA = "h5sweep.status/1"
 MISSING_SCHEMA = "h5sweep.missing/1"
@@ -81,6 +80,7 @@ class Status:
     damaged_records: int
     unreadable_files: int
     beyond_plan: int
+    not_merged: int  # these, and others that the output lacks
     left_out: int
     left_out_text: str
     pace: Pace
@@ -139,6 +139,7 @@ def status_of(
         damaged_records=len(state.damages),
         unreadable_files=len(state.unreadable),
         beyond_plan=beyond_plan,
+        not_merged=state.results_not_merged + beyond_plan,
         left_out=left_out,
         left_out_text=left_out_text(state) if left_out else "",
         pace=_pace_of(state, running, run.since if run else None),
@@ -222,9 +223,8 @@ def _summary_lines(status: Status, width: int | None) -> Iterator[str]:
     if status.unreadable_files:
         files = count_text(status.unreadable_files, "record file")
         yield f"{files} whose beginning cannot be read"
-    if status.beyond_plan:
-        beyond = " beyond the plan" if status.is_declared else ""
-        yield f"{count_text(status.beyond_plan, 'result')}{beyond} not merged yet"
+    if status.beyond_plan or (status.not_merged and status.output_exists and not status.run.alive):
+        yield f"{count_text(status.not_merged, 'result')} not merged yet"
     if status.left_out:
         yield status.left_out_text
 
@@ -293,17 +293,17 @@ def _closing_lines(status: Status) -> Iterator[str]:
         yield f"a run may be going on ({run.process}); that cannot be seen from here"
     elif status.is_declared and status.waits:
         yield "no run is going on: give the run command again"
-    name = shlex.quote(status.output)
+    missing = command_text("missing", status.output)
     if status.waits:
-        yield f"next: h5sweep missing {name} lists what is missing, and why"
+        yield f"next: {missing} lists what is missing, and why"
     elif run.alive is not False or status.is_empty:
         return
-    elif status.beyond_plan or not status.output_exists:
-        yield f"next: h5sweep merge {name} makes the output"
+    elif status.not_merged or not status.output_exists:
+        yield f"next: {command_text('merge', status.output)} makes the output"
     elif status.is_complete:
         yield "complete"
     elif not status.is_declared:
-        yield f"next: h5sweep missing {name} --expect TASKS (a study or CSV) lists what is missing"
+        yield f"next: {missing} --expect TASKS (a study or CSV) lists what is missing"
 
 
 def status_json(status: Status) -> str:
@@ -325,6 +325,7 @@ def status_json(status: Status) -> str:
         "damaged_records": status.damaged_records,
         "unreadable_files": status.unreadable_files,
         "results_beyond_plan": status.beyond_plan,
+        "results_not_merged": status.not_merged,
         "results_left_out": status.left_out,
         "per_hour": status.per_hour,
         "columns": {
