@@ -127,7 +127,7 @@ def test_run_is_in_the_json(status: Status, run: Run) -> None:
 def test_a_dead_owner_of_the_lock_is_no_run() -> None:
     """A lock that a killed run left behind does not count."""
     dead = replace(this_process(), start_ticks=1)
-    assert Run.of(dead).alive is False
+    assert Run.of(dead, since=1.0) == Run(alive=False, process=dead)
     assert Run.of(None) == Run()
 
 

@@ -51,7 +51,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Run:
-    """Who holds the run folder's lock, and since when.
+    """Who holds the run folder's lock, and since when, unless that process is dead.
 
     `alive` is None if that cannot be seen from here.
     """
@@ -62,7 +62,10 @@ class Run:
 
     @classmethod
     def of(cls, owner: ProcessId | None, since: float | None = None) -> Run:
-        return cls() if owner is None else cls(owner.is_alive(), owner, since)
+        if owner is None:
+            return cls()
+        alive = owner.is_alive()
+        return cls(alive, owner, None if alive is False else since)
 
 
 @dataclass(frozen=True)
