@@ -203,6 +203,26 @@ def test_results_that_the_output_lacks_are_not_called_complete(
     assert terminal.run("status", "out.h5").stdout.endswith("complete\n")
 
 
+def test_a_record_file_with_a_damaged_beginning_is_one_to_every_command(
+    terminal: Terminal, sweep: Sweep
+) -> None:
+    """Its name tells what it is; whatever follows the damage is counted and merged."""
+    sweep(4)
+    folder = terminal.folder / "out.h5.run"
+    records = max((folder / "records").iterdir(), key=lambda path: path.stat().st_size)
+    records.write_bytes(b"?" + records.read_bytes()[1:])
+    (terminal.folder / "out.h5").unlink()
+    assert terminal.json("status", "out.h5")["done"] == 4
+    checked = terminal.json("check", folder, check=3)
+    assert checked["totals"]["tasks"] == 4
+    assert checked["totals"]["mergeable"] == checked["totals"]["files"]
+    assert "4 tasks" in terminal.run("merge", folder, "-o", "other.h5").stderr
+    salvaged = terminal.json("salvage", folder, check=3)
+    assert salvaged["recovered"] == 4
+    said = terminal.run("merge", "out.h5").stderr
+    assert "its beginning cannot be read" in said and "wrote out.h5 (4 tasks" in said
+
+
 # Keys that are not like the others
 
 

@@ -25,10 +25,10 @@ from typing import Any
 
 from . import durable
 from .errors import DamagedError, UsageError
+from .places import RECORDS_SUFFIX
 from .plan import Plan
 
 SUFFIX = ".run"
-RECORDS_SUFFIX = ".records"
 _README_NAME = "README.txt"
 
 README = """\
@@ -213,15 +213,18 @@ class RunFolder:
         durable.replace_text(self.merged_path, json.dumps(about) + "\n")
 
 
+_ANEW = "move it away and give the run command again, which writes it anew"
+
+
 def _load_json(path: Path) -> dict[str, Any]:
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (ValueError, IsADirectoryError) as error:
-        raise DamagedError(f"{path} is damaged ({error}): move it away") from error
+        raise DamagedError(f"{path} is damaged ({error}): {_ANEW}") from error
     if not isinstance(loaded, dict):
-        raise DamagedError(f"{path} is damaged (it is no JSON object): move it away")
+        raise DamagedError(f"{path} is damaged (it is no JSON object): {_ANEW}")
     return loaded
 
 

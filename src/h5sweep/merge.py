@@ -452,7 +452,7 @@ def _texts(texts: Iterable[str]) -> Array:
 
 
 def _notes_on_records(state: FolderState) -> list[str]:
-    notes = [f"{path.name} holds no record that can be read" for path in state.unreadable]
+    notes = [f"{path.name}: its beginning cannot be read" for path in state.unreadable]
     for damage in state.damages:
         task = "" if damage.task is None else f", the result of task {damage.task}"
         notes.append(
