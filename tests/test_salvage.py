@@ -491,6 +491,16 @@ def _taken(terminal: Terminal, command: str, **about: Any) -> str:
     return done.stdout + done.stderr
 
 
+def test_files_whose_tasks_lack_a_key_are_told_of_once(terminal: Terminal) -> None:
+    """The first says what there is; the others are counted."""
+    for number in range(9):
+        with h5py.File(terminal.folder / f"worker_{number}.h5", "w") as file:
+            file[f"case_{number}/aep"] = 1.5
+    said = terminal.run("salvage", ".", check=3).stdout.splitlines()
+    assert "8 more sound files like that, 8 tasks: --key is missing here, too" in said
+    assert said[-2] == "0 of 9 tasks recovered from 9 files" and len(said) < 9
+
+
 def test_files_of_which_all_was_recovered_take_a_line(worker: Any, terminal: Terminal) -> None:
     """One line for all sound files, and one for all that were not closed."""
     path = worker("group latest")

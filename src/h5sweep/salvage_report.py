@@ -74,6 +74,12 @@ class FileSalvage:
         return self.is_complete and not self.notes
 
     @property
+    def is_keyless(self) -> bool:
+        """Whether its tasks lack a key and nothing else is wrong: one such file is like another."""
+        others = self.taken or self.refused or self.conflicts or self.nameless or self.is_damaged
+        return bool(self.losses) and not others and all(x.why == NO_KEY for x in self.losses)
+
+    @property
     def state(self) -> str:
         """What happened to it, in a few words."""
         sound = SOUND if self.is_complete else "not all of it was taken"
@@ -138,8 +144,11 @@ def report_text(report: SalvageReport) -> str:
     80 columns, but for the commands at the end: what is pasted must not be broken.
     """
     lines = list(_quiet_lines([file for file in report.files if file.is_quiet]))
+    keyless = [file for file in report.files if file.is_keyless]
     for file in report.files:
-        lines += () if file.is_quiet else _file_lines(file, report.accept)
+        if not file.is_quiet and (not file.is_keyless or file is keyless[0]):
+            lines += _file_lines(file, report.accept)
+    lines += _more_keyless(keyless[1:])
     lines += _summary_lines(report)
     wrapped = [
         textwrap.fill(printable(line, breaks=""), WIDTH, subsequent_indent="      ")
@@ -159,6 +168,12 @@ def _quiet_lines(files: Sequence[FileSalvage]) -> Iterator[str]:
         name = count_text(len(some), "sound file") if state == SOUND else f"{some[0].path}{more}"
         what = "" if state == SOUND else f": {state}"
         yield f"{name}{what}" + ("" if some[0].is_live else f": {tasks} recovered")
+
+
+def _more_keyless(files: Sequence[FileSalvage]) -> Iterator[str]:
+    if files:
+        more, tasks = count_text(len(files), "more sound file"), sum(f.evidence for f in files)
+        yield f"{more} like that, {count_text(tasks, 'task')}: --key is missing here, too"
 
 
 def _file_lines(file: FileSalvage, accept: Label) -> Iterator[str]:
