@@ -149,6 +149,7 @@ def test_status_as_json(mixed: Terminal) -> None:
         "damaged_records": 0,
         "unreadable_files": 0,
         "results_beyond_plan": 0,
+        "results_not_merged": 5,
         "results_left_out": 0,
         "per_hour": mixed.json("status", "out.h5")["per_hour"],
         "columns": {

@@ -128,7 +128,7 @@ def test_rows_that_were_edited_are_run_again(
     edit(terminal.folder / "out.h5")
     if has_folder:
         assert terminal.json("status", "out.h5")["done"] == 2
-        assert terminal.run("missing", "out.h5", check=1).stdout.count("never started") == 2
+        assert terminal.run("missing", "out.h5", check=1).stdout.count("changed in the output") == 2
     else:
         shutil.rmtree(terminal.folder / "out.h5.run")
     said = sweep().stderr
@@ -185,8 +185,42 @@ def test_a_run_counts_what_its_merge_could_not_take(terminal: Terminal, sweep: S
 
     os.utime(output, ns=(before.st_atime_ns, before.st_mtime_ns))
     said = terminal.run("run", "study.py", "-o", "out.h5", "--compress", check=1).stderr
-    assert "2 of 4 done" in said and "2 tasks of them must be run again" in said
+    assert "2 of 4 done" in said and "2 tasks must be run again" in said
     assert "4 of 4 done" in sweep().stderr
+
+
+def test_results_that_the_output_lacks_are_not_called_complete(
+    terminal: Terminal, sweep: Sweep
+) -> None:
+    """A newer result, or a row that was edited, has yet to be merged; then all is complete."""
+    sweep()
+    edit(terminal.folder / "out.h5")
+    said = terminal.run("status", "out.h5").stdout
+    assert "  2 results not merged yet\n" in said
+    assert said.endswith("next: h5sweep merge out.h5 makes the output\n")
+    assert terminal.json("status", "out.h5")["results_not_merged"] == 2
+    terminal.run("merge", "out.h5")
+    assert terminal.run("status", "out.h5").stdout.endswith("complete\n")
+
+
+def test_a_record_file_with_a_damaged_beginning_is_one_to_every_command(
+    terminal: Terminal, sweep: Sweep
+) -> None:
+    """Its name tells what it is; whatever follows the damage is counted and merged."""
+    sweep(4)
+    folder = terminal.folder / "out.h5.run"
+    records = max((folder / "records").iterdir(), key=lambda path: path.stat().st_size)
+    records.write_bytes(b"?" + records.read_bytes()[1:])
+    (terminal.folder / "out.h5").unlink()
+    assert terminal.json("status", "out.h5")["done"] == 4
+    checked = terminal.json("check", folder, check=3)
+    assert checked["totals"]["tasks"] == 4
+    assert checked["totals"]["mergeable"] == checked["totals"]["files"]
+    assert "4 tasks" in terminal.run("merge", folder, "-o", "other.h5").stderr
+    salvaged = terminal.json("salvage", folder, check=3)
+    assert salvaged["recovered"] == 4
+    said = terminal.run("merge", "out.h5").stderr
+    assert "its beginning cannot be read" in said and "wrote out.h5 (4 tasks" in said
 
 
 # Keys that are not like the others
@@ -197,7 +231,9 @@ def test_a_recorder_refuses_keys_of_another_type(terminal: Terminal, sweep: Swee
     sweep()
     with Recorder(terminal.folder / "out.h5") as recorder:
         for seed in ("x", 1.5, True):
-            with pytest.raises(UsageError, match=r"seed=.* is (str|float|bool), not int"):
+            with pytest.raises(
+                UsageError, match=r"seed=.* is a (text|number|truth value), not an integer"
+            ):
                 recorder.write({"seed": seed}, aep=1.0)
         recorder.write({"seed": 1.0}, aep=7.0)
     terminal.run("merge", "out.h5")
@@ -210,7 +246,7 @@ def test_recorders_without_a_plan_know_their_first_key(tmp_path: Path) -> None:
     with Recorder(tmp_path / "out.h5") as recorder:
         recorder.write({"speed": 1}, aep=1.0)
         recorder.write({"speed": 1.5}, aep=1.0)
-        with pytest.raises(UsageError, match="speed='fast' is str"):
+        with pytest.raises(UsageError, match="speed='fast' is a text, not a number"):
             recorder.write({"speed": "fast"}, aep=1.0)
 
 
@@ -229,7 +265,7 @@ def test_a_result_that_is_left_out_keeps_a_sweep_from_being_complete(
         done = terminal.run(*words, check=code)
         said = done.stdout + done.stderr
         assert "1 result left out, first seed=one in out.h5.run/records/recorder_" in said
-        assert "seed='one' is str, not int" in said
+        assert "seed='one' is a text, not an integer" in said
     told = terminal.json("status", "out.h5")
     assert (told["tasks"], told["done"], told["results_left_out"]) == (5, 4, 1)
     with Recorder(terminal.folder / "out.h5") as recorder:

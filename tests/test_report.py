@@ -93,9 +93,9 @@ def test_finished_and_not_merged_is_to_be_merged(status: Status) -> None:
     assert last_lines(status) == ["next: h5sweep merge out.h5 makes the output"]
     assert last_lines(replace(status, run=ALIVE)) == [f"a run is going on ({ALIVE.process})"]
     assert last_lines(replace(status, output_exists=True)) == ["complete"]
-    beyond = replace(status, output_exists=True, beyond_plan=1)
+    beyond = replace(status, output_exists=True, not_merged=1)
     assert last_lines(beyond, 2) == [
-        "  1 result beyond the plan not merged yet",
+        "  1 result not merged yet",
         "next: h5sweep merge out.h5 makes the output",
     ]
 
@@ -127,7 +127,7 @@ def test_run_is_in_the_json(status: Status, run: Run) -> None:
 def test_a_dead_owner_of_the_lock_is_no_run() -> None:
     """A lock that a killed run left behind does not count."""
     dead = replace(this_process(), start_ticks=1)
-    assert Run.of(dead).alive is False
+    assert Run.of(dead, since=1.0) == Run(alive=False, process=dead)
     assert Run.of(None) == Run()
 
 

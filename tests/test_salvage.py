@@ -458,14 +458,15 @@ def test_the_report_fits_a_terminal(worker: Any, terminal: Terminal, tmp_path: P
 
 
 def test_the_next_command_can_be_pasted(worker: Any, terminal: Terminal) -> None:
-    """Also where the results are in a folder with a space in its name."""
+    """Also where the results are in a folder with a long name of several words."""
     path = worker("group earliest", (0, 96))
-    done = terminal.run("salvage", path, "--to", "got out")
-    assert "next: h5sweep merge 'got out' -o OUTPUT makes one file of them" in done.stdout
-    done = terminal.run("merge", "got out", "-o", "layouts.h5")
+    folder = "what was got out of the files that the night left"
+    done = terminal.run("salvage", path, "--to", folder)
+    assert f"next: h5sweep merge '{folder}' -o OUTPUT makes one file of them\n" in done.stdout
+    done = terminal.run("merge", folder, "-o", "layouts.h5")
     assert f"({TASKS} tasks of 1 file" in done.stderr
     done = terminal.run("salvage", path, "-o", "my layouts.h5")
-    assert "next: h5sweep merge 'my layouts.h5'\n" in done.stdout
+    assert "next: h5sweep merge 'my layouts.h5' makes the output\n" in done.stdout
     terminal.run("merge", "my layouts.h5")
 
 
@@ -475,8 +476,8 @@ def test_the_next_commands_list_the_rest(worker: Any, terminal: Terminal) -> Non
     rows = [f"{k['farm_id']},{k['farm_type']},{k['seed']}" for k in map(key_of, range(TASKS + 3))]
     (terminal.folder / "my tasks.csv").write_text("\n".join([KEY, *rows, ""]))
     done = terminal.run("salvage", path, "-o", "s.h5", "--expect", "my tasks.csv")
-    line = " ".join(done.stdout.split("next: ")[1].split())
-    merge, missing = line.removesuffix(" lists the rest").split("; ")
+    line = done.stdout.split("next: ")[1].removesuffix(" lists the rest\n")
+    merge, missing = line.split(" makes the output; ")
     assert f"3 of {TASKS + 3} missing" in _taken(terminal, missing, check=1)
     _taken(terminal, merge)
     assert f"3 of {TASKS + 3} missing" in _taken(terminal, missing, check=1)
@@ -488,6 +489,16 @@ def _taken(terminal: Terminal, command: str, **about: Any) -> str:
     assert program == "h5sweep"
     done = terminal.run(*words, **about)
     return done.stdout + done.stderr
+
+
+def test_files_whose_tasks_lack_a_key_are_told_of_once(terminal: Terminal) -> None:
+    """The first says what there is; the others are counted."""
+    for number in range(9):
+        with h5py.File(terminal.folder / f"worker_{number}.h5", "w") as file:
+            file[f"case_{number}/aep"] = 1.5
+    said = terminal.run("salvage", ".", check=3).stdout.splitlines()
+    assert "8 more sound files like that, 8 tasks: --key is missing here, too" in said
+    assert said[-2] == "0 of 9 tasks recovered from 9 files" and len(said) < 9
 
 
 def test_files_of_which_all_was_recovered_take_a_line(worker: Any, terminal: Terminal) -> None:

@@ -32,7 +32,7 @@ from .plan import Plan, Value, key_text
 from .reading import data_findings, is_of_chunk, own_tree, source_of, structure_findings
 from .siblings import Family, Siblings
 from .skipping import Names
-from .triage import RECORDS_MAGIC, Triage
+from .triage import Triage, is_record_file
 
 MOST_FINDINGS = 20
 READ_BYTES = 1 << 20
@@ -386,9 +386,7 @@ def _read_data(tree: Tree) -> None:
 
 def _is_ours(path: str, source: Source) -> bool:
     """Whether this is a record file, or the plan of a run folder."""
-    if source.size >= len(RECORDS_MAGIC) and source.read(0, len(RECORDS_MAGIC)) == RECORDS_MAGIC:
-        return True
-    return path.endswith(f"{RUN_SUFFIX}/{PLAN_NAME}")
+    return is_record_file(path, source) or path.endswith(f"{RUN_SUFFIX}/{PLAN_NAME}")
 
 
 def _reason(error: OSError) -> str:

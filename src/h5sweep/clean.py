@@ -42,7 +42,7 @@ from .quarantine import (
 from .records import RecordFile
 from .skipping import Names, is_named, parse_names
 from .state import LOCK_SILENT_S
-from .units import count_text
+from .units import command_text, count_text
 
 Progress = Callable[[int, int], None]
 
@@ -145,7 +145,7 @@ def purge(output: Path, name: str, *, progress: Progress = lambda *_: None) -> P
     if not folder.output.exists():
         raise DamagedError(
             f"{folder.output} is gone, so the files in quarantine may be the only copy: "
-            f"h5sweep clean {folder.output} --restore {name}"
+            f"{command_text('clean', folder.output, '--restore', name)}"
         )
     inside = chosen.items_inside()
     unproven = [i for i in inside if i.reason is Reason.ASKED_FOR and i.size_bytes]
@@ -247,7 +247,7 @@ def _require_proof(
         raise DamagedError(
             f"nothing was deleted: {len(objections):,} of {count_text(len(items), 'file')} cannot "
             f"be proven any more, first {objections[0]}. "
-            f"h5sweep clean {folder.output} --restore {chosen.name} puts them back"
+            f"{command_text('clean', folder.output, '--restore', chosen.name)} puts them back"
         )
 
 
@@ -390,8 +390,9 @@ class _Finder:
             self._add_refused(path, was, found, status)
 
     def _add_refused(self, path: Path, was: str, found: Input, status: os.stat_result) -> None:
-        reasons = "; ".join(f"{f.code} {f.message}" for f in found.reasons)
-        why = f"{was}; {found.state.value}: {reasons}"
+        reasons = [f"{f.code} {f.message}" for f in found.reasons]
+        more = f" (and {len(reasons) - 1:,} more)" if len(reasons) > 1 else ""
+        why = f"{was}; {found.state.value}: {''.join(reasons[:1])}{more}"
         self.refused.append(_item(path, status, xxh3_or_nothing(path), Reason.ASKED_FOR, why))
 
     def _look_at_records(self, paths: list[Path], done: int, total: int) -> None:
@@ -422,7 +423,7 @@ class _Finder:
             # Without that note `status` would have to read all rows of the output each time.
             return (
                 "the run folder does not know the output as it is now: "
-                f"h5sweep merge {self.folder.output}"
+                f"{command_text('merge', self.folder.output)} makes it anew"
             )
         return ""
 
@@ -464,7 +465,7 @@ def _kind_objection(path: Path, one: AuditInput, skip: Names) -> str:
         return "it is an output itself: remove it by hand if it is not needed"
     if path.parent.name == "records" and path.parent.parent.name.endswith(RUN_SUFFIX):
         other = path.parent.parent.with_name(path.parent.parent.name.removesuffix(RUN_SUFFIX))
-        return f"it belongs to another run folder: h5sweep clean {other}"
+        return f"it belongs to another run folder: {command_text('clean', other)}"
     left_out = [
         name
         for name in one.skipped

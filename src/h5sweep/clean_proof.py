@@ -20,6 +20,7 @@ from .proof import RecordProof
 from .quarantine import Item, Reason
 from .reading import DamagedFileError
 from .records import FAILURES, KIND, RecordFile, Scan
+from .units import command_text
 
 if TYPE_CHECKING:
     from .foreign import OutputRows
@@ -81,7 +82,7 @@ class Prover:
         except (OSError, RuntimeError, KeyError, ValueError) as error:  # what h5py may raise
             raise DamagedError(
                 f"{self._folder.output} cannot be read ({error}): nothing is safe to remove; "
-                f"h5sweep check {self._folder.output}"
+                f"{command_text('check', self._folder.output)}"
             ) from error
 
     def worker_objection(self, item: Item, one: Input) -> str:

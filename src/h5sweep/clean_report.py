@@ -11,7 +11,7 @@ from typing import Any
 from .clean import CleanReport
 from .quarantine import Item, Quarantine, Stage
 from .safe_text import json_text, printable
-from .units import count_text, size_text
+from .units import command_text, count_text, size_text
 
 SCHEMA = "h5sweep.clean/1"
 MOST_LINES = 8  # files shown of one kind, unless all are wanted
@@ -53,14 +53,16 @@ def next_text(report: CleanReport) -> str:
     output = report.output
     if report.removable or report.is_unfinished:
         them = "it" if len(report.removable) == 1 else "them"
-        return f"nothing was changed; next: h5sweep clean {output} --yes moves {them} to quarantine"
+        move = command_text("clean", output, "--yes")
+        return f"nothing was changed; next: {move} moves {them} to quarantine"
     if report.quarantines:
         name = report.quarantines[0].name
-        return f"next: h5sweep clean {output} --purge {name}, or --restore {name}"
+        delete = command_text("clean", output, "--purge", name)
+        return f"next: {delete} deletes that for good; --restore {name} puts it back"
     if report.refused:
-        name = report.refused[0].path.name
-        return f"next: h5sweep clean {output} --also {name} --yes, if you want that out of the way"
-    return "nothing to do"
+        move = command_text("clean", output, "--also", _shortest(report.refused[0].path), "--yes")
+        return f"next: {move}, if you want that out of the way"
+    return "nothing was changed" if report.kept else "nothing to do"
 
 
 def held_texts(paths: Iterable[Path], where: str = "there") -> list[str]:

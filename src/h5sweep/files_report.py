@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from .inputs import Input, Taken
 from .policy import line_about
 from .safe_text import json_text
 from .skipping import Names, is_named
-from .units import count_text, size_text
+from .units import command_text, count_text, size_text
 
 SCHEMA = "h5sweep.merge/1"
 MOST_LINES = 20
@@ -108,10 +107,10 @@ def _skipped(one: Taken, named: Names) -> Iterator[str]:
 
 
 def _next(report: FilesReport) -> str:
-    name = shlex.quote(str(report.output))
     if report.way == "sweep":
-        return f"h5sweep run STUDY -o {name} computes what is missing"
-    return f"h5sweep clean {name} lists the worker files that are safe to remove"
+        run = command_text("run", "STUDY", "-o", report.output)
+        return f"{run} computes what is missing"
+    return f"{command_text('clean', report.output)} lists the worker files that are safe to remove"
 
 
 def _some(lines: list[str], what: str) -> Iterator[str]:

@@ -349,7 +349,7 @@ OUTPUT_ROWS = _rule(
     "row-checksum",
     _D,
     "rows that are not what was written: {count:,}, the first of task {task}",
-    "h5sweep merge makes the output again from its run folder",
+    "h5sweep merge OUTPUT makes it again from its run folder; run computes what that lacks",
     "a value in an output was changed",
 )
 PLAN = _rule(
@@ -365,7 +365,7 @@ OUTPUT_BEHIND = _rule(
     "output-incomplete",
     _S,
     "results of its run folder that are not in it: {count:,}",
-    "h5sweep merge makes the output again",
+    "h5sweep merge OUTPUT makes it again",
     "a run was killed before its merge",
 )
 
@@ -479,6 +479,8 @@ def state_of(findings: tuple[Finding, ...]) -> State:
 # What these say is in the superblock alone; whether anything was lost, the rest of the file shows.
 NOT_CLOSED_CODES = frozenset(rule.code for rule in (NOT_CLOSED, NOT_CLOSED_SWMR))
 _SAYS_LESS |= dict.fromkeys(NOT_CLOSED_CODES, 3)
+# Each record stands for itself: what is damaged costs one result, and a merge takes the others.
+_TAKEN = NOT_CLOSED_CODES | {RECORDS_DAMAGED.code}
 # No damage, but a merge would leave something out.
 _UNREAD = frozenset(rule.code for rule in (FEATURE, HUGE, LINKS_OUT))
 
@@ -488,7 +490,7 @@ def against_merging(findings: Iterable[Finding]) -> list[Finding]:
     return [
         f
         for f in findings
-        if f.code in _UNREAD or (f.state is not State.SOUND and f.code not in NOT_CLOSED_CODES)
+        if f.code in _UNREAD or (f.state is not State.SOUND and f.code not in _TAKEN)
     ]
 
 

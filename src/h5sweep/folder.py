@@ -25,10 +25,10 @@ from typing import Any
 
 from . import durable
 from .errors import DamagedError, UsageError
+from .places import RECORDS_SUFFIX
 from .plan import Plan
 
 SUFFIX = ".run"
-RECORDS_SUFFIX = ".records"
 _README_NAME = "README.txt"
 
 README = """\
@@ -37,10 +37,10 @@ This folder belongs to {output}, the output beside it. It was made by h5sweep.
 Here every finished result is kept until it has been merged into the output, and after that until
 you remove it. Do not edit or delete anything here while a run is going on.
 
-  h5sweep status {output}     what is done, failed, running
-  h5sweep missing {output}    what is missing, and why
-  h5sweep merge {output}      make the output from what is here
-  h5sweep clean {output}      what of it is safe to remove
+  h5sweep status {name}     what is done, failed, running
+  h5sweep missing {name}    what is missing, and why
+  h5sweep merge {name}      make the output from what is here
+  h5sweep clean {name}      what of it is safe to remove
 
 plan.jsonl    every task's key, by number        records/   the results, one file a process
 sweep.json    what is run, by whom, with what    logs/      what the tasks printed
@@ -137,7 +137,7 @@ class RunFolder:
         # Many processes may come here at once, and this file is for people only: the first writes.
         # A refused one may be removing it all.
         with suppress(FileExistsError, FileNotFoundError), self._readme_path.open("x") as readme:
-            readme.write(README.format(output=self.output.name))
+            readme.write(README.format(output=self.output.name, name=shlex.quote(self.output.name)))
 
     def require_place(self) -> None:
         """Raise UsageError if the output cannot be there: its name may be misspelt."""
@@ -214,15 +214,18 @@ class RunFolder:
         durable.replace_text(self.merged_path, json.dumps(about) + "\n")
 
 
+_ANEW = "move it away and give the run command again, which writes it anew"
+
+
 def _load_json(path: Path) -> dict[str, Any]:
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (ValueError, IsADirectoryError) as error:
-        raise DamagedError(f"{path} is damaged ({error}): move it away") from error
+        raise DamagedError(f"{path} is damaged ({error}): {_ANEW}") from error
     if not isinstance(loaded, dict):
-        raise DamagedError(f"{path} is damaged (it is no JSON object): move it away")
+        raise DamagedError(f"{path} is damaged (it is no JSON object): {_ANEW}")
     return loaded
 
 

@@ -108,8 +108,8 @@ class RecordTasks:
         self._offsets = [offset for _, offset in newest.values()]
         for damage in found.damages:
             self.about.note(
-                f"{path}: {damage.size_bytes:,} bytes at {damage.offset:,} are damaged: what was "
-                "recorded there is lost and has to be run again"
+                f"{path}: {damage.size_bytes:,} bytes at {damage.offset:,} are damaged: a result "
+                "that was there is lost, and its task has to be run again"
             )
 
     def place(self, number: int) -> str:

@@ -22,8 +22,13 @@ class HeldTasks:
 
     plan: Plan  # as it was given, and behind it what only the output has
     ranges: list[list[int]] = field(default_factory=list)
+    unsound: frozenset[int] = frozenset()  # tasks whose rows are not what was written, if read
     described: Mapping[str, Mapping[str, Any]] | None = None  # attributes; None if not read
     dims: Mapping[str, list[str]] = field(default_factory=dict)  # that were declared, if read
+
+    @property
+    def count(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranges)
 
 
 def held_tasks(folder: RunFolder, plan: Plan) -> HeldTasks:

@@ -45,7 +45,7 @@ from .reading import (
 )
 from .siblings import Family, Siblings
 from .skipping import Names, is_named
-from .triage import RECORDS_MAGIC, Triage
+from .triage import Triage, is_record_file
 
 READ_AT_ONCE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not make us wait
 READ_BYTES = 1 << 20
@@ -264,8 +264,7 @@ class Survey:
 
     def _judge_anew(self, one: Input, source: Source) -> Known | None:
         """Judge a file unlike all before; if it is sound, return by what others are like it."""
-        magic = source.read(0, len(RECORDS_MAGIC)) if source.size >= len(RECORDS_MAGIC) else b""
-        if magic == RECORDS_MAGIC:
+        if is_record_file(one.name, source):
             one.contents = Contents(Style.RECORDS, None)
             return None
         verdict = self._triage.judge(source, one.name)

@@ -250,7 +250,7 @@ def inspect_plan(path: str) -> dict[str, Any]:
     try:
         RunFolder.of(Path(path).parent).load_plan()
     except SweepError as error:
-        return {"plan": str(error)}
+        return {"plan": f"it cannot be read: {error.__cause__ or error}"}
     return {}
 
 

@@ -22,6 +22,7 @@ from .durable import open_or_make, storage_error
 from .errors import LockedError
 from .folder import RunFolder
 from .processes import ProcessId, this_process
+from .units import command_text
 
 HEARTBEAT_S = 5.0
 WATCH_S = 4 * HEARTBEAT_S
@@ -179,7 +180,8 @@ def _locked(path: Path, owner: ProcessId | None) -> LockedError:
             f"somebody else{who} is merging or cleaning {output.name}: wait for that"
         )
     return LockedError(
-        f"another run{who} is working on {output.name}; look at it with: h5sweep status {output}"
+        f"another run{who} is working on {output.name}; "
+        f"look at it with: {command_text('status', output)}"
     )
 
 

@@ -302,7 +302,7 @@ class _Merge:
         reasons = []
         if len(damaged):
             key = key_text(self.plan.key(int(damaged[0])))
-            lacking = f"; {count_text(len(lost), 'task')} of them must be run again"
+            lacking = f"; {count_text(len(lost), 'task')} must be run again"
             reasons.append(
                 f"{count_text(len(damaged), 'row')} of the old output did not have the right "
                 f"checksum or key, first that of {key}: not taken over"
@@ -452,7 +452,7 @@ def _texts(texts: Iterable[str]) -> Array:
 
 def _notes_on_records(state: FolderState) -> list[str]:
     notes = refusal_texts(state)
-    notes += [f"{path.name} holds no record that can be read" for path in state.unreadable]
+    notes += [f"{path.name}: its beginning cannot be read" for path in state.unreadable]
     for damage in state.damages:
         task = "" if damage.task is None else f", the result of task {damage.task}"
         notes.append(

@@ -14,11 +14,11 @@ from .output import OutputReader, damaged_rows
 from .plan import Plan, plan_list
 from .values import Array
 
-Held = tuple[Plan, list[list[int]], Attributes, dict[str, list[str]]]
+Held = tuple[Plan, list[list[int]], frozenset[int], Attributes, dict[str, list[str]]]
 
 
 def read_rows(output: Path, plan: Plan) -> Held:
-    """The plan with the tasks that only the output has; the tasks that it holds; attributes, dims.
+    """What `HeldTasks` says of the output.
 
     A row counts if its checksum holds and if its key is that of its number.
     """
@@ -28,7 +28,8 @@ def read_rows(output: Path, plan: Plan) -> Held:
             tasks, is_sound = tasks_of_output(reader, extended), _has_own_keys(reader, plan)
             is_sound[damaged_rows(reader)] = False
             ranges = ranges_of(np.unique(tasks[is_sound]))
-            return extended, ranges, reader.described(), _dims(reader)
+            unsound = frozenset(tasks[~is_sound].tolist())
+            return extended, ranges, unsound, reader.described(), _dims(reader)
         except SweepError:
             raise
         except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:

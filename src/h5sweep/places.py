@@ -12,6 +12,7 @@ from typing import NamedTuple
 from .errors import UsageError
 
 RUN_SUFFIX, PLAN_NAME, QUARANTINE_SUFFIX = ".run", "plan.jsonl", ".quarantine"
+RECORDS_SUFFIX = ".records"
 HDF5_SUFFIXES = {".h5", ".hdf5", ".hdf", ".he5", ".hd5", ".h5part", ".h5ad", ".nc", ".nc4", ".cdf"}
 HDF5_SUFFIXES |= {".mat", ".nxs", ".nwb", ".jld2", ".loom", ".tmp", ".temp", ".part"}
 

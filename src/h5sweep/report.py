@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from .processes import ProcessId
 from .records import FINISHED_AT
 from .safe_text import json_text, printable
 from .state import Failure, FolderState, Missing, left_out_text, refusal_texts
-from .units import count_text, cut_middle
+from .units import command_text, count_text, cut_middle
 
 STATUS_SCHEMA = "h5sweep.status/1"
 MISSING_SCHEMA = "h5sweep.missing/1"
@@ -52,7 +51,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Run:
-    """Who holds the run folder's lock, and since when.
+    """Who holds the run folder's lock, and since when, unless that process is dead.
 
     `alive` is None if that cannot be seen from here.
     """
@@ -63,7 +62,10 @@ class Run:
 
     @classmethod
     def of(cls, owner: ProcessId | None, since: float | None = None) -> Run:
-        return cls() if owner is None else cls(owner.is_alive(), owner, since)
+        if owner is None:
+            return cls()
+        alive = owner.is_alive()
+        return cls(alive, owner, None if alive is False else since)
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Status:
     damaged_records: int
     unreadable_files: int
     beyond_plan: int
+    not_merged: int  # these, and others that the output lacks
     left_out: int
     left_out_text: str
     refusal_texts: tuple[str, ...]
@@ -140,6 +143,7 @@ def status_of(
         damaged_records=len(state.damages),
         unreadable_files=len(state.unreadable),
         beyond_plan=beyond_plan,
+        not_merged=state.results_not_merged + beyond_plan,
         left_out=left_out,
         left_out_text=left_out_text(state) if left_out else "",
         refusal_texts=tuple(refusal_texts(state)),
@@ -225,9 +229,8 @@ def _summary_lines(status: Status, width: int | None) -> Iterator[str]:
     if status.unreadable_files:
         files = count_text(status.unreadable_files, "record file")
         yield f"{files} whose beginning cannot be read"
-    if status.beyond_plan:
-        beyond = " beyond the plan" if status.is_declared else ""
-        yield f"{count_text(status.beyond_plan, 'result')}{beyond} not merged yet"
+    if status.beyond_plan or (status.not_merged and status.output_exists and not status.run.alive):
+        yield f"{count_text(status.not_merged, 'result')} not merged yet"
     if status.left_out:
         yield status.left_out_text
 
@@ -296,17 +299,17 @@ def _closing_lines(status: Status) -> Iterator[str]:
         yield f"a run may be going on ({run.process}); that cannot be seen from here"
     elif status.is_declared and status.waits:
         yield "no run is going on: give the run command again"
-    name = shlex.quote(status.output)
+    missing = command_text("missing", status.output)
     if status.waits:
-        yield f"next: h5sweep missing {name} lists what is missing, and why"
+        yield f"next: {missing} lists what is missing, and why"
     elif run.alive is not False or status.is_empty:
         return
-    elif status.beyond_plan or not status.output_exists:
-        yield f"next: h5sweep merge {name} makes the output"
+    elif status.not_merged or not status.output_exists:
+        yield f"next: {command_text('merge', status.output)} makes the output"
     elif status.is_complete:
         yield "complete"
     elif not status.is_declared:
-        yield f"next: h5sweep missing {name} --expect TASKS (a study or CSV) lists what is missing"
+        yield f"next: {missing} --expect TASKS (a study or CSV) lists what is missing"
 
 
 def status_json(status: Status) -> str:
@@ -328,6 +331,7 @@ def status_json(status: Status) -> str:
         "damaged_records": status.damaged_records,
         "unreadable_files": status.unreadable_files,
         "results_beyond_plan": status.beyond_plan,
+        "results_not_merged": status.not_merged,
         "results_left_out": status.left_out,
         "per_hour": status.per_hour,
         "columns": {

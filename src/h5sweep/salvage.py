@@ -21,7 +21,7 @@ from .errors import DamagedError, StorageError, UnsupportedValueError, UsageErro
 from .evidence import ALONE, Candidate, Label, Way, judge_results
 from .expected import read_expected_state
 from .file_view import NEVER_WRITTEN, NO_KEY, Failures, Found, FoundRows, Group, Proof, row_place
-from .folder import RECORDS_SUFFIX, RunFolder
+from .folder import RunFolder
 from .hdf5.carve import Carving, carve
 from .hdf5.errors import Damaged
 from .hdf5.file import Hdf5File
@@ -30,7 +30,7 @@ from .key_rule import KeyRule
 from .library import Limits
 from .live import files_being_written, identity_of
 from .output_rows import find_rows, is_output
-from .places import Place, find_places
+from .places import RECORDS_SUFFIX, Place, find_places
 from .plan import Key, Plan, key_text
 from .reading import data_findings, own_tree
 from .records import Kind, RecordFile, Scan, read_data
@@ -41,7 +41,7 @@ from .skipping import Names, stray_text
 from .staging import Stage, digest_of, form_of, schema_of
 from .streams import settle_streams
 from .tasks import count_rows, drop_strays, find_tasks, guess_rule, leave_out, show_tasks
-from .triage import RECORDS_MAGIC, Verdict, judge_bytes
+from .triage import Verdict, is_record_file, judge_bytes
 
 MOST_WANTED = 100_000
 MANY_ROWS = 100_000  # of one file
@@ -213,7 +213,7 @@ class _File:
 
     def read(self) -> None:
         """Let every reader look at the file."""
-        if self.source.read(0, min(self.source.size, len(RECORDS_MAGIC))) == RECORDS_MAGIC:
+        if is_record_file(self.path, self.source):
             self.read_records()
             return
         verdict, name = judge_bytes(self.source, self.path), Path(self.path).name

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import durable
 from .evidence import Candidate
-from .folder import RECORDS_SUFFIX
+from .places import RECORDS_SUFFIX
 from .plan import key_text
 from .records import Kind, RecordFile, RecordWriter, Scan, json_bytes, read_data
 from .staging import Stage, digest_of, schema_of

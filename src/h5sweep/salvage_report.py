@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from .evidence import ALONE, Candidate, Label
 from .file_view import NO_KEY
 from .plan import Key, key_text
 from .safe_text import json_text, printable
-from .units import count_text
+from .units import command_text, count_text
 
 SCHEMA = "h5sweep.salvage/1"
 WIDTH = 80
@@ -75,6 +74,12 @@ class FileSalvage:
         return self.is_complete and not self.notes
 
     @property
+    def is_keyless(self) -> bool:
+        """Whether its tasks lack a key and nothing else is wrong: one such file is like another."""
+        others = self.taken or self.refused or self.conflicts or self.nameless or self.is_damaged
+        return bool(self.losses) and not others and all(x.why == NO_KEY for x in self.losses)
+
+    @property
     def state(self) -> str:
         """What happened to it, in a few words."""
         sound = SOUND if self.is_complete else "not all of it was taken"
@@ -124,25 +129,32 @@ class SalvageReport:
         if records is None:
             return "add -o OUTPUT to write these results into its run folder"
         if self.output is not None:
-            output = shlex.quote(self.output)
-            rest = None if self.expect is None else f"{output} {self.expect}".rstrip()
-            lists = "" if rest is None else f"; h5sweep missing {rest} lists the rest"
-            return f"h5sweep merge {output}{lists}"
-        folder = shlex.quote(str(Path(records).parent))
-        return f"h5sweep merge {folder} -o OUTPUT makes one file of them"
+            merge = f"{command_text('merge', self.output)} makes the output"
+            if self.expect is None:
+                return merge
+            missing = f"{command_text('missing', self.output)} {self.expect}".rstrip()
+            return f"{merge}; {missing} lists the rest"
+        merge = command_text("merge", Path(records).parent, "-o", "OUTPUT")
+        return f"{merge} makes one file of them"
 
 
 def report_text(report: SalvageReport) -> str:
-    """A salvage for people, 80 columns: a line for files of which all was recovered."""
+    """A salvage for people: a line for files of which all was recovered.
+
+    80 columns, but for the commands at the end: what is pasted must not be broken.
+    """
     lines = list(_quiet_lines([file for file in report.files if file.is_quiet]))
+    keyless = [file for file in report.files if file.is_keyless]
     for file in report.files:
-        lines += () if file.is_quiet else _file_lines(file, report.accept)
+        if not file.is_quiet and (not file.is_keyless or file is keyless[0]):
+            lines += _file_lines(file, report.accept)
+    lines += _more_keyless(keyless[1:])
     lines += _summary_lines(report)
-    wrapped = (
-        textwrap.wrap(printable(line, breaks=""), WIDTH, subsequent_indent="      ")
+    wrapped = [
+        textwrap.fill(printable(line, breaks=""), WIDTH, subsequent_indent="      ")
         for line in lines
-    )
-    return "\n".join(part for parts in wrapped for part in parts or [""]) + "\n"
+    ]
+    return "\n".join([*wrapped, printable(f"next: {report.next}", breaks="")]) + "\n"
 
 
 def _quiet_lines(files: Sequence[FileSalvage]) -> Iterator[str]:
@@ -156,6 +168,12 @@ def _quiet_lines(files: Sequence[FileSalvage]) -> Iterator[str]:
         name = count_text(len(some), "sound file") if state == SOUND else f"{some[0].path}{more}"
         what = "" if state == SOUND else f": {state}"
         yield f"{name}{what}" + ("" if some[0].is_live else f": {tasks} recovered")
+
+
+def _more_keyless(files: Sequence[FileSalvage]) -> Iterator[str]:
+    if files:
+        more, tasks = count_text(len(files), "more sound file"), sum(f.evidence for f in files)
+        yield f"{more} like that, {count_text(tasks, 'task')}: --key is missing here, too"
 
 
 def _file_lines(file: FileSalvage, accept: Label) -> Iterator[str]:
@@ -197,7 +215,6 @@ def _summary_lines(report: SalvageReport) -> Iterator[str]:
     evidence = sum(file.evidence for file in report.files)
     many = count_text(len(report.files), "file")
     yield f"{report.recovered:,} of {count_text(evidence, 'task')} recovered from {many}"
-    yield f"next: {report.next}"
 
 
 def _where(loss: Loss) -> str:

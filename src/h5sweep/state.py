@@ -66,6 +66,7 @@ class Reason(StrEnum):
     FAILED = "failed"
     LOST = "lost with a damaged record"
     INTERRUPTED = "interrupted"
+    CHANGED = "changed in the output"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,11 @@ class FolderState:
     def tasks_failed(self) -> int:
         return sum(self.kinds.count(kind) for kind in FAILURES)
 
+    @property
+    def results_not_merged(self) -> int:
+        """How many of all results the output lacks, as it is now."""
+        return self.tasks_done - self.held.count
+
     def is_done(self, task: int) -> bool:
         return self.kinds[task] in (Kind.DONE, IN_OUTPUT)
 
@@ -176,6 +182,8 @@ class FolderState:
             return Reason.LOST, self.lost[task].path.name
         if task in self.interrupted:
             return Reason.INTERRUPTED, f"its process ended: {self.interrupted[task]}"
+        if task in self.held.unsound:
+            return Reason.CHANGED, "its row is not what was written"
         return Reason.NEVER_STARTED, ""
 
     @cached_property

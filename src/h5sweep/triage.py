@@ -20,6 +20,7 @@ from .hdf5.superblock import (
     find_superblock,
     read_superblock,
 )
+from .places import RECORDS_SUFFIX
 
 RECORDS_MAGIC = b"\xabh5r"
 HEAD_BYTES = 4096
@@ -91,6 +92,13 @@ class Verdict:
     def __init__(self, found: list[Finding], superblock: Superblock | None = None) -> None:
         self.findings = found
         self.superblock = superblock
+
+
+def is_record_file(path: str, source: Source) -> bool:
+    """Whether these are our records, by the first bytes or, if those are damaged, by the name."""
+    head = source.read(0, min(source.size, len(SIGNATURE)))
+    is_named = path.endswith(RECORDS_SUFFIX) and head not in (b"", SIGNATURE)
+    return is_named or head.startswith(RECORDS_MAGIC)
 
 
 class Triage:

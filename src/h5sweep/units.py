@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from .errors import UsageError
 
@@ -64,6 +65,11 @@ def size_text(size_bytes: int) -> str:
 def count_text(number: int, noun: str) -> str:
     """A count as people say it: `1 task`, `2,431 tasks`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def command_text(*words: object) -> str:
+    """A command that can be pasted, whatever is in its paths: `h5sweep clean 'my out.h5'`."""
+    return shlex.join(["h5sweep", *map(str, words)])
 
 
 def cut_middle(text: str, width: int) -> str:

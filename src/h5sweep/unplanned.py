@@ -32,11 +32,12 @@ def plan_of_keys(keys: Sequence[Key], types: Mapping[str, str]) -> Plan | None:
 
 
 def misfit_text(key: Mapping[str, Value], types: Mapping[str, str]) -> str:
-    """What is wrong with a key that does not fit: `seed='x' is str, not int`."""
+    """What is wrong with a key that does not fit: `seed='x' is a text, not an integer`."""
     if key.keys() != types.keys():
         return f"its key is over {', '.join(key)}, not over {', '.join(types)}"
     name = next(name for name, wanted in types.items() if _typed(key[name], wanted) is None)
-    return f"{name}={key[name]!r} is {type(key[name]).__name__}, not {types[name]}"
+    words = {"bool": "a truth value", "int": "an integer", "float": "a number", "str": "a text"}
+    return f"{name}={key[name]!r} is {words[type(key[name]).__name__]}, not {words[types[name]]}"
 
 
 def _commonest_types(keys: Sequence[Key]) -> dict[str, str]:

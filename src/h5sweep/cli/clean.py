@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..units import count_text, size_text
+from ..units import command_text, count_text, size_text
 from .options import reading_options
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
@@ -94,7 +94,8 @@ def _clean(
     for line in held_texts(held):
         tell(line)
     if made is not None:
-        tell(f"{quarantine_text(made)}; next: h5sweep clean {output} --purge {made.name}")
+        purge = command_text("clean", output, "--purge", made.name)
+        tell(f"{quarantine_text(made)}; next: {purge}")
     elif also and not yes:
         tell(f"nothing was changed; next: the same with --yes moves {', '.join(also)} as well")
     elif not held:

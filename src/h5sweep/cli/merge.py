@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import click
 
 from ..errors import UsageError
 from ..folder import SUFFIX
-from ..units import count_text, size_text
+from ..units import command_text, count_text, size_text
 from .options import skipping
 from .run_folder import existing_folder
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
@@ -167,7 +166,7 @@ def _remove_merged(output: Path) -> int:
     tell(f"removed {count_text(purged.files, 'file')} that {output.name} holds, {size}")
     if kept := len(report.kept) + len(report.refused):
         words = count_text(kept, "file")
-        tell(f"{words} kept; next: h5sweep clean {shlex.quote(str(output))} says why")
+        tell(f"{words} kept; next: {command_text('clean', output)} says why")
     for line in held_texts(item.path for item in purged.left):
         tell(line)
     return 1 if purged.left else 0

@@ -25,9 +25,10 @@ def missing_command(
 ) -> int:
     """List every task of OUTPUT without a result, and why.
 
-    Never started, running, failed (how), lost with a damaged record, interrupted. Exit code 0 if
-    nothing is missing, else 1. Where no run has said which tasks there should be (only a Recorder
-    has written, or other programs' files were merged): say it with --expect, or the exit code is 2.
+    Never started, running, failed (how), lost with a damaged record, interrupted, changed in the
+    output. Exit code 0 if nothing is missing, else 1. Where no run has said which tasks there
+    should be (only a Recorder has written, or other programs' files were merged): say it with
+    --expect, or the exit code is 2.
 
     \b
     h5sweep missing layouts.h5 --csv > todo.csv

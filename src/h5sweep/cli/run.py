@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..settings import PoolSettings, Retries, parse_retries
-from ..units import parse_duration, parse_size
+from ..units import command_text, parse_duration, parse_size
 from .merge import say_notes, say_wrote
 from .options import parse_limit, parsed_by
 from .run_folder import load_state
@@ -148,7 +148,8 @@ def _conclude_run(report: RunReport, *, merge: bool) -> int:
         tell(f"{report.output} is up to date")
     if report.is_complete:
         return 0
-    tell(f"next: h5sweep missing {report.output}; the same command again runs what is missing")
+    missing = command_text("missing", report.output)
+    tell(f"next: {missing} says why; the same command again runs what is missing")
     return 1
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..folder import RunFolder
+from ..units import command_text
 
 if TYPE_CHECKING:
     from ..state import FolderState
@@ -29,22 +29,23 @@ def _without_folder(folder: RunFolder) -> str:
     from ..contents import Style
     from ..inputs import Survey
 
-    output, name = folder.output, shlex.quote(str(folder.output))
+    output = folder.output
     found = Survey().look_at(output)
     if found.style is Style.OUTPUT and found.is_readable:
         return (
             f"{output} is there but its run folder {folder.path} is not: "
-            f"h5sweep run STUDY -o {name} goes on from the output"
+            f"{command_text('run', 'STUDY', '-o', output)} goes on from the output"
         )
     if output.suffix == ".py":
         return f"{output} is a study: name its output, such as {output.stem}.h5"
     if found.is_readable and found.style is not Style.NOTHING:
         return (
             f"{output} is not the output of a run, so nothing says which tasks it should have: "
-            f"h5sweep merge {name} -o OTHER.h5 --key KEY makes rows of its tasks, and "
-            "h5sweep missing OTHER.h5 --expect TASKS compares them with a study or CSV"
+            f"{command_text('merge', output, '-o', 'OTHER.h5', '--key', 'KEY')} makes rows of "
+            f"its tasks, and {command_text('missing', 'OTHER.h5', '--expect', 'TASKS')} compares "
+            "them with a study or CSV"
         )
-    return f"{output} is not the output of a run: h5sweep check {name} says what it is"
+    return f"{output} is not the output of a run: {command_text('check', output)} says what it is"
 
 
 def load_state(output: Path) -> tuple[RunFolder, FolderState]:
