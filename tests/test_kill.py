@@ -42,6 +42,7 @@ def _hammer(folder: Path, *, farms: int, seed: int) -> None:
         assert not repeated, f"finished before round {round_number}, run again: {repeated}"
         if (folder / "out.h5").exists():
             check_output(folder / "out.h5")
+        assert done in (0, 1, -signal.SIGKILL), f"exit {done}: the same command does not go on"
         if done == 0:
             break
     assert check_output(folder / "out.h5") == 2 * farms

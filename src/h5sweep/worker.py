@@ -73,19 +73,26 @@ def main() -> None:
         channel.send(broken_message(error))
         return
     try:
-        channel.send({"ready": str(record_path)})
-        # The plan is read with the first batch: we may have been started before it was there.
-        first_batch = channel.receive()
-        if first_batch is not None:
-            worker = Worker(function, folder, record_path, Slot.open(order.slot), log)
-            worker.serve(channel, first_batch)
-        log.close()
-        # Nobody needs what is left: Python need not look for garbage in it on its way out.
-        gc.freeze()
+        _serve(channel, order, function, record_path, log)
     except SweepError as error:  # of the disk or the plan: no other worker could go on
         channel.send(broken_message(error))
     except BaseException:  # what a task has left behind: another worker goes on without that
         _end_with_traceback()
+
+
+def _serve(
+    channel: Channel, order: WorkerOrder, function: Function, record_path: Path, log: TaskLog
+) -> None:
+    channel.send({"ready": str(record_path)})
+    # The plan is read with the first batch: we may have been started before it was there.
+    first_batch = channel.receive()
+    if first_batch is not None:
+        folder = RunFolder(Path(order.output))
+        worker = Worker(function, folder, record_path, Slot.open(order.slot), log)
+        worker.serve(channel, first_batch)
+    log.close()
+    # Nobody needs what is left: Python need not look for garbage in it on its way out.
+    gc.freeze()
 
 
 def _end_with_traceback() -> NoReturn:
