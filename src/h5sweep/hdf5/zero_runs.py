@@ -48,6 +48,8 @@ class ZeroRuns:
             while place >= 0:
                 match = _OTHER.search(data, place + SECTOR_BYTES)
                 end = len(data) if match is None else match.start()
+                if offset + end == size:  # the last sector, of which the file has a part
+                    end += -size % SECTOR_BYTES
                 if ends and offset + place <= ends[-1]:  # the last went on beyond its step
                     ends[-1] = max(ends[-1], offset + end)
                 else:
@@ -61,6 +63,5 @@ def is_of_sectors(run: Run, first: int, end: int) -> bool:
     """Whether zeros begin or end where a sector does, and some of these bytes are in it."""
     begins, ends = -(-run[0] // SECTOR_BYTES) * SECTOR_BYTES, run[1] // SECTOR_BYTES * SECTOR_BYTES
     # Of a sector in which something else follows, no byte was lost.
-    is_inside = begins < end and (ends > first or run[1] >= end)
-    is_first = begins - run[0] < SLACK_BYTES and is_inside
-    return is_first or (run[1] - ends < SLACK_BYTES and ends > first)
+    is_first = begins - run[0] < SLACK_BYTES and begins < end
+    return ends > first and (is_first or run[1] - ends < SLACK_BYTES)
