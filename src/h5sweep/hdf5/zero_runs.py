@@ -48,6 +48,8 @@ class ZeroRuns:
             while place >= 0:
                 match = _OTHER.search(data, place + SECTOR_BYTES)
                 end = len(data) if match is None else match.start()
+                if offset + end == size:  # the last sector, of which the file has a part
+                    end += -size % SECTOR_BYTES
                 if ends and offset + place <= ends[-1]:  # the last went on beyond its step
                     ends[-1] = max(ends[-1], offset + end)
                 else:
