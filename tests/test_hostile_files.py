@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import subprocess
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,8 @@ import numpy as np
 import pytest
 
 from conftest import H5SWEEP, Terminal
+from h5sweep.hdf5.data import fate_of_chunk
+from h5sweep.hdf5.messages import DEFLATE
 from running import until
 
 KEY = "farm{farm:d}"
@@ -246,3 +250,15 @@ def test_groups_in_a_circle_are_listed_once(tmp_path: Path, terminal: Terminal) 
     said = terminal.run("salvage", "w.h5", "-o", "saved.h5", "--key", KEY, check=None).stdout
     assert "memory" not in said
     assert "timeout" not in said
+
+
+def test_a_chunk_is_explained_by_steps() -> None:
+    """What became of a gzip chunk that is wrong at its end is told without holding it unpacked."""
+    packed = zlib.compress(bytes(2**28), 1)
+    wrong = packed[:-1] + bytes([packed[-1] ^ 0xFF])
+    tracemalloc.start()
+    try:
+        assert fate_of_chunk(wrong, [DEFLATE], 0, (len(wrong), 2**28)) == "filter"
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()

@@ -144,19 +144,25 @@ def prove_filtered(
 
 
 def _inflated_size(data: Bytes, most: int) -> int:
-    """How long a gzip stream is unpacked; it holds no more of it than one step at a time."""
-    unpacker, found = zlib.decompressobj(), 0
+    """How long a gzip stream is unpacked."""
     try:
-        while not unpacker.eof and found <= most:
-            step = unpacker.decompress(data, _PROOF_BYTES)
-            if not step and not unpacker.eof:
-                break
-            found, data = found + len(step), unpacker.unconsumed_tail
+        found, unpacker = _inflated(data, most)
     except zlib.error as error:
         raise _not_inflated(error) from error
     if not unpacker.eof and found <= most:
         raise Damaged("a compressed chunk that has no end", Kind.CHECKSUM)
     return found
+
+
+def _inflated(data: Bytes, most: int) -> tuple[int, zlib._Decompress]:
+    """The same, and what has unpacked it; it holds no more of it than one step at a time."""
+    unpacker, found = zlib.decompressobj(), 0
+    while not unpacker.eof and found <= most:
+        step = unpacker.decompress(data, _PROOF_BYTES)
+        if not step and not unpacker.eof:
+            break
+        found, data = found + len(step), unpacker.unconsumed_tail
+    return found, unpacker
 
 
 def chunk_bytes(dataset: Dataset) -> int:
@@ -183,9 +189,8 @@ def fate_of_chunk(data: bytes, filters: Sequence[int], mask: int, chunk: tuple[i
     stored, size = chunk
     if not filters or filters[-1] != DEFLATE or mask:
         return "filter"
-    unpacker = zlib.decompressobj()
     try:
-        found = len(unpacker.decompress(data, size + 64))
+        found, unpacker = _inflated(data, size + 64)
     except zlib.error:
         looks_packed = data[:1] == b"\x78" and int.from_bytes(data[:2], "big") % 31 == 0
         return "filter" if looks_packed else "moved"
