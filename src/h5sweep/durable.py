@@ -519,7 +519,9 @@ def storage_error(target: Path | None, error: OSError) -> StorageError:
     What was being written is `target`, unless the error names another file.
     """
     named = None if error.filename is None else Path(os.fsdecode(error.filename))
-    if target is not None and (named in (None, target) or is_unfinished(named.name, target.name)):
+    if target is not None and (
+        named in (None, target, target.parent) or is_unfinished(named.name, target.name)
+    ):
         what = f"cannot write {target}"
     elif named is not None:
         what = f"cannot read or write {named}"
