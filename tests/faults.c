@@ -8,6 +8,7 @@
 */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,13 +24,14 @@ static long number_of(const char *name, long otherwise) {
 
 static int is_meant(const char *call, int descriptor) {
     const char *wanted = getenv("FAULT_CALL"), *part = getenv("FAULT_PATH");
-    char link[64], path[PATH_MAX + 1];
+    char link[64], path[PATH_MAX + 1], pattern[PATH_MAX + 3];
     if (!wanted || !part || strcmp(wanted, call)) return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
     long size = syscall(SYS_readlinkat, -100, link, path, PATH_MAX);
     if (size < 0) return 0;
     path[size] = 0;
-    return strstr(path, part) != NULL;
+    snprintf(pattern, sizeof pattern, "*%s*", part);
+    return fnmatch(pattern, path, 0) == 0;
 }
 
 static int is_turn(void) {

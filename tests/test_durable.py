@@ -413,7 +413,7 @@ def test_a_merge_whose_sync_fails_leaves_no_output(terminal: Terminal, call: str
     """An error of the sync beside the verification, or of a close, is said."""
     with Recorder(terminal.folder / "out.h5") as recorder:
         recorder.write({"seed": 0}, x=np.ones(1000))
-    environment = failing(terminal.folder, call, ".part")
+    environment = failing(terminal.folder, call, "/.out.h5.*.part")
     done = terminal.run("merge", "out.h5", check=1, **environment)
     assert "out.h5: Input/output error" in done.stderr
     assert not (terminal.folder / "out.h5").exists()
