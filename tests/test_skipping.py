@@ -239,6 +239,21 @@ def test_a_group_that_is_in_no_task_is_left_out_as_the_message_says(folder: Path
         assert file["aep"][:].tolist() == [1.5, 2.5]
 
 
+@pytest.mark.parametrize("names", [("coarse", "fine"), ("coarse/rows", "fine/rows")])
+def test_one_of_two_tables_with_the_key_is_left_out_as_the_message_says(
+    names: tuple[str, str], folder: Path
+) -> None:
+    """Two datasets of compounds have the key in their fields: the merge takes the other."""
+    kind = np.dtype([("seed", "i8"), ("aep", "f8")])
+    tables = (np.array([(1, 1.5), (2, 2.5)], kind), np.array([(1, 7.5), (2, 8.5)], kind))
+    write(folder / "w0.h5", **dict(zip(names, tables, strict=True)))
+    with pytest.raises(UsageError, match=f"in /{names[0]} and in /{names[1]}") as caught:
+        merged(folder, key="seed")
+    output = merged(folder, names_to_skip(caught.value), key="seed")
+    with h5py.File(output) as file:
+        assert file["aep"][:].tolist() == [1.5, 2.5]
+
+
 def test_salvage_leaves_out_what_it_is_told(folder: Path) -> None:
     """Names are left out by salvage as by a merge."""
     write(folder / "w0.h5", s1__aep=1.5, s1__meta=2, s2__aep=2.5, s2__meta=3)

@@ -143,7 +143,12 @@ class KeyedFile:
 
     def _only(self, tables: dict[str, dict[str, Dataset]]) -> Where | None:
         if len(tables) > 1:
-            raise UsageError(f"{self._path}: the key is in {' and in '.join(list(tables)[:2])}")
+            first, second = sorted(tables)[:2]
+            name = posixpath.relpath(second, posixpath.commonpath((first, second))).split("/")[0]
+            raise UsageError(
+                f"{self._path}: the key is in {first} and in {second}: --skip {name} leaves out "
+                "the second, which can be merged into another output"
+            )
         return next((Where(table=path, columns=found) for path, found in tables.items()), None)
 
     def rows_of(self, where: Where) -> int:
