@@ -791,6 +791,29 @@ def test_stray_keys_do_not_keep_the_others_from_being_merged(folder: RunFolder) 
     assert "farm=6, extra=2" in " ".join(report.notes)
 
 
+def test_results_recorded_during_a_merge_are_told(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a recorder adds meanwhile is neither merged nor left out: merge again, and it is."""
+    folder.create()
+    save_plan = RunFolder.save_plan
+    with RecordWriterOf(folder) as write:
+        write({"farm": 0}, x=0.0)
+
+        def record_meanwhile(self: RunFolder, plan: Plan) -> None:
+            save_plan(self, plan)
+            write({"farm": 1}, x=1.0)
+
+        monkeypatch.setattr(RunFolder, "save_plan", record_meanwhile)
+        report = merge_run(folder)
+        assert (report.tasks_merged, report.tasks_left_out) == (1, 0)
+        assert report.notes == (
+            "1 result recorded while this merge went on: give the same command again",
+        )
+        monkeypatch.undo()
+        assert merge_run(folder).tasks_merged == 2
+
+
 class RecordWriterOf:
     """Records under keys, as recorders do, but without their checks."""
 

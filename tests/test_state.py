@@ -208,6 +208,16 @@ def test_the_newest_failure_is_told(folder: RunFolder) -> None:
     assert state_of(folder).kinds[0] == Kind.TIMED_OUT
 
 
+def test_of_several_outcomes_in_one_file_the_last_wins(folder: RunFolder) -> None:
+    """What was written later counts, also if the clock was set back in between."""
+    file = HandMade(folder, "worker_1").done(3, finished_at=9.0).done(3, finished_at=5.0)
+    file.failed(2, Kind.TIMED_OUT, finished_at=9.0)
+    file.failed(2, Kind.DIED, finished_at=5.0)
+    state = read_state(folder, folder.load_plan() or Plan(()))
+    assert state.finished_at[3] == 5.0
+    assert state.all_failures[2].kind is Kind.DIED
+
+
 @pytest.mark.parametrize("newest", ["worker_1", "worker_2", "worker_3"])
 def test_of_several_results_the_newest_wins(folder: RunFolder, newest: str) -> None:
     """Whatever the order of the files, the result finished last is the one."""

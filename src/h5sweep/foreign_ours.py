@@ -88,13 +88,13 @@ def _text_bytes(texts: Array) -> bytes:
 
 
 class RecordTasks:
-    """The results of a record file; of several for one key the newest, as in a merge."""
+    """The results of a record file; of several for one key the last, as in a merge."""
 
     def __init__(self, path: Path, rule: KeyRule) -> None:
         self._path, self.about = path, About()
         plan = _plan_beside(path)
         describe(self.about, _attributes_beside(path))
-        newest: dict[KeyRow, tuple[float, int]] = {}
+        last: dict[KeyRow, int] = {}
         found = Scan()
         with RecordFile(path) as file:
             for offset, frame in file.scan(found):
@@ -102,10 +102,8 @@ class RecordTasks:
                     continue
                 key = _parsed(file.header(offset, frame)["key"], plan)
                 require_same_names(rule.names, key, path)
-                row, time_and_place = rule.row(key), (frame[6], offset)
-                newest[row] = max(newest.get(row, time_and_place), time_and_place)
-        self.keys = list(newest)
-        self._offsets = [offset for _, offset in newest.values()]
+                last[rule.row(key)] = offset
+        self.keys, self._offsets = list(last), list(last.values())
         for damage in found.damages:
             self.about.note(
                 f"{path}: {damage.size_bytes:,} bytes at {damage.offset:,} are damaged: a result "

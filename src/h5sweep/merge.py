@@ -460,7 +460,10 @@ def _notes_on_records(state: FolderState) -> list[str]:
             f"({damage.what}){task}"
         )
     if state.duplicates:
-        notes.append(f"{count_text(state.duplicates, 'result')} recorded again: the newest is kept")
+        notes.append(f"{count_text(state.duplicates, 'result')} recorded again: the later is kept")
+    if state.beyond_plan:
+        meanwhile = count_text(len(state.beyond_plan), "result")
+        notes.append(f"{meanwhile} recorded while this merge went on: give the same command again")
     if state.left_out:
         notes.append(left_out_text(state))
     return notes

@@ -403,7 +403,7 @@ class _FileReader:
             self._take_result(task, place)
         elif not state.is_done(task):
             known = state.failures.get(task)
-            if known is None or known.frame[FINISHED_AT] <= frame[FINISHED_AT]:
+            if known is None or _is_later(place, known.file, known.frame[FINISHED_AT]):
                 state.failures[task] = place
                 state.kinds[task] = frame[KIND]
 
@@ -411,7 +411,7 @@ class _FileReader:
         state = self.state
         if state.kinds[task] == Kind.DONE:
             state.duplicates += 1
-            if place.frame[FINISHED_AT] < state.finished_at[task]:
+            if not _is_later(place, state.files[task], state.finished_at[task]):
                 return
         state.kinds[task] = Kind.DONE
         state.files[task] = place.file
@@ -477,6 +477,14 @@ class _FileReader:
         """The tasks that a STARTED record names."""
         tasks: list[int] = self.file.header(*start)["tasks"]
         return tasks
+
+
+def _is_later(place: Place, file: int, finished_at: float) -> bool:
+    """Whether a record counts in place of one that was read before it.
+
+    In one file it does, whatever the clock said: it was written later. Of two files, clocks decide.
+    """
+    return place.file == file or bool(place.frame[FINISHED_AT] >= finished_at)
 
 
 _DONE_FLAGS = bytes(1 if kind in (Kind.DONE, IN_OUTPUT) else 0 for kind in range(256))
