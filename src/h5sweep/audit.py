@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from . import durable, provenance
+from .errors import naming
 from .units import count_text, size_text
 
 SCHEMA = "h5sweep.audit/1"
@@ -218,7 +219,7 @@ class _TornError(Exception):
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        with path.open("rb") as file:
+        with naming(path), path.open("rb") as file:
             yield from (line.rstrip(b"\n") for line in file)
     except FileNotFoundError:
         return

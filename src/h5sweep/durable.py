@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import StorageError
+from .errors import StorageError, naming, system_error
 from .units import size_text
 
 SYNC_INTERVAL_S = 0.5
@@ -50,8 +50,8 @@ def replacing(target: Path, *, is_synced: bool = False) -> Iterator[Path]:
         sync_folder(target.parent)
     except BaseException as error:
         _discard(temporary)
-        if isinstance(error, OSError) and not isinstance(error, StorageError):
-            raise storage_error(target, error) from error
+        if (refusal := system_error(error)) is not None:
+            raise storage_error(target, refusal) from error
         raise
 
 
@@ -90,18 +90,20 @@ def require_space(target: Path, needed_bytes: int) -> None:
 
 def write_all(descriptor: int, data: memoryview, offset: int) -> None:
     """Write all of `data` there, in blocks of the size that goes fastest."""
-    while data:
-        written = os.pwrite(descriptor, data[:_WRITE_BYTES], offset)
-        data, offset = data[written:], offset + written
+    with naming(descriptor):
+        while data:
+            written = os.pwrite(descriptor, data[:_WRITE_BYTES], offset)
+            data, offset = data[written:], offset + written
 
 
 def sync_file(path: Path) -> None:
     """Make the content of `path` durable."""
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with naming(path):
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager
@@ -117,11 +119,13 @@ def syncing(path: Path) -> Iterator[None]:
 
 def sync_folder(path: Path) -> None:
     """Make names created, renamed or removed in `path` durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    path = path.absolute()  # which says more than "." if it is refused
+    with naming(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def make_folder(path: Path) -> None:
@@ -240,8 +244,11 @@ def are_equal(first: Path, second: Path) -> bool:
     """Whether two files have the same bytes."""
     with first.open("rb") as one, second.open("rb") as other:
         while True:
-            piece = one.read(_COMPARED_BYTES)
-            if piece != other.read(_COMPARED_BYTES):
+            with naming(first):
+                piece = one.read(_COMPARED_BYTES)
+            with naming(second):
+                is_equal = piece == other.read(_COMPARED_BYTES)
+            if not is_equal:
                 return False
             if not piece:
                 return True
@@ -400,7 +407,8 @@ def storage_error(target: Path | None, error: OSError) -> StorageError:
     What was being written is `target`, unless the error names another file.
     """
     named = None if error.filename is None else Path(os.fsdecode(error.filename))
-    if target is not None and named in (None, target, _temporary(target)):
+    own = set() if target is None else {target.name, _temporary(target).name}
+    if target is not None and (named is None or named.name in own):
         what = f"cannot write {target}"
     elif named is not None:
         what = f"cannot read or write {named}"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import durable
-from .errors import DamagedError, UsageError
+from .errors import DamagedError, UsageError, naming
 from .plan import Plan
 
 SUFFIX = ".run"
@@ -173,7 +173,8 @@ class RunFolder:
     def load_plan(self) -> Plan | None:
         """The plan, or None if none was made yet."""
         try:
-            return Plan.from_json(self.plan_path.read_text(encoding="utf-8"))
+            with naming(self.plan_path):
+                return Plan.from_json(self.plan_path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, IsADirectoryError) as error:
@@ -215,7 +216,8 @@ class RunFolder:
 
 def _load_json(path: Path) -> dict[str, Any]:
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
+        with naming(path):
+            loaded = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (ValueError, IsADirectoryError) as error:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .durable import storage_error
-from .errors import LockedError
+from .errors import LockedError, naming
 from .folder import RunFolder
 from .processes import ProcessId, this_process
 
@@ -99,7 +99,7 @@ def _open_and_acquire(path: Path, tell: Callable[[str], None]) -> int:
 
 def lock_owner(path: Path) -> ProcessId | None:
     """Who holds the lock, or held it last and did not let go; None if nobody."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError), naming(path):
         return _owner(path.read_bytes())
     return None
 
@@ -201,7 +201,8 @@ def _beating(descriptor: int, path: Path) -> Iterator[None]:
 
 
 def _read(descriptor: int) -> bytes:
-    return os.pread(descriptor, 4096, 0)
+    with naming(descriptor):
+        return os.pread(descriptor, 4096, 0)
 
 
 def _write(descriptor: int, content: bytes) -> None:

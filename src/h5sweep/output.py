@@ -19,7 +19,7 @@ import numpy as np
 
 from .attributes import attribute_json, has_place
 from .columns import stored_dtype
-from .errors import DamagedError, WrongFolderError
+from .errors import DamagedError, WrongFolderError, naming, system_error
 from .h5 import h5py
 from .linear_crc32 import Words, of_concatenation
 from .sources import BLOCK_BYTES, Part, spans
@@ -72,7 +72,8 @@ class Extent:
         values: Array = np.empty(count, dtype)
         data, offset = values.view(np.uint8).data, self.offset + first * dtype.itemsize
         while data:
-            size_bytes = os.preadv(self.descriptor, [data], offset)
+            with naming(self.descriptor):
+                size_bytes = os.preadv(self.descriptor, [data], offset)
             if not size_bytes:
                 raise DamagedError(f"the output ends at {offset:,}, in the middle of a column")
             data, offset = data[size_bytes:], offset + size_bytes
@@ -141,6 +142,8 @@ class OutputReader:
         try:
             self._file = h5py.File(path, "r", locking=False)
         except OSError as error:
+            if (refused := system_error(error)) is not None:
+                raise refused from error
             raise DamagedError(
                 f"{path} cannot be opened as HDF5 ({error}). Move it away and give the same "
                 "command again: the records in the run folder are not touched by this"
@@ -198,7 +201,9 @@ class OutputReader:
     def _are_at(self, offset: int, pieces: Iterable[bytes]) -> bool:
         """Whether these lie in the file from `offset` on, one behind the other."""
         for piece in pieces:
-            if os.pread(self._raw, len(piece), offset) != piece:
+            with naming(self.path):
+                is_equal = os.pread(self._raw, len(piece), offset) == piece
+            if not is_equal:
                 return False
             offset += len(piece)
         return True
@@ -206,7 +211,8 @@ class OutputReader:
     def _fill(self, target: Array, offset: int | None) -> bool:
         """Read what lies at `offset` of the file into `target`; False if there is not as much."""
         size_bytes = target.nbytes
-        return offset is not None and os.preadv(self._raw, [target.data], offset) == size_bytes
+        with naming(self.path):
+            return offset is not None and os.preadv(self._raw, [target.data], offset) == size_bytes
 
     def slab(self, name: str, first: int, last: int) -> Array:
         """A stretch of any dataset along its first axis."""

@@ -21,7 +21,7 @@ from typing import Any
 from xxhash import xxh3_64
 
 from . import durable
-from .errors import DamagedError, StorageError
+from .errors import DamagedError, StorageError, naming
 from .places import QUARANTINE_SUFFIX
 
 SCHEMA = "h5sweep.quarantine/1"
@@ -126,7 +126,8 @@ def read_quarantines(output: Path) -> list[Quarantine]:
 
 def _read(path: Path, output: Path) -> Quarantine:
     try:
-        value = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        with naming(path / MANIFEST):
+            value = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         if value["schema"] != SCHEMA:
             raise ValueError(f"its schema is {value['schema']!r}")
         items = tuple(Item.from_json(item) for item in value["files"])
@@ -350,7 +351,7 @@ def delete_in_place(items: Iterable[Item]) -> list[Item]:
 def file_xxh3(path: Path) -> str:
     """The XXH3 of a whole file, as it stands in manifests and in the audit trail."""
     value = xxh3_64()
-    with path.open("rb") as file:
+    with naming(path), path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             value.update(piece)
     return value.hexdigest()

@@ -23,6 +23,7 @@ from typing import Any
 from zlib import crc32
 
 from . import durable
+from .errors import naming
 from .processes import ProcessId, this_process
 
 MAGIC = b"\xabh5r"
@@ -180,7 +181,7 @@ class RecordFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as file:
+        with naming(path), path.open("rb") as file:
             self.size_bytes = os.fstat(file.fileno()).st_size
             self._map = (
                 mmap.mmap(file.fileno(), self.size_bytes, prot=mmap.PROT_READ)

@@ -188,8 +188,7 @@ def _run_tasks(
     except StorageError as error:
         done = read_state(folder, state.plan).tasks_done
         raise StorageError(
-            f"{error}. The run has stopped; {_kept_text(done)}. "
-            f"{error.next_step}"
+            f"{error}. The run has stopped; {_kept_text(done)}. {error.next_step}"
         ) from error
     finally:
         failures.close()
