@@ -13,9 +13,9 @@ needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="cc is not in
 
 
 def failing(folder: Path, call: str, path: str, **about: int) -> dict[str, str]:
-    """The environment of a process in which `call` fails on files whose path has `path` (with *, ?) in it.
+    """The environment of a process in which `call` fails on files whose path has `path` in it.
 
-    `about`: `nth`, `short`, and for reads `start` and `stop`; see `faults.c`.
+    `path` may be a pattern with `*`. `about`: `nth`, `short`, and for reads `start` and `stop`; see `faults.c`.
     """
     library = folder / "faults.so"
     if not library.exists():

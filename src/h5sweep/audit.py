@@ -18,7 +18,7 @@ from zlib import crc32
 
 from . import durable, provenance
 from .confined import open_file, parse_json
-from .errors import DamagedError
+from .errors import DamagedError, naming
 from .units import count_text, size_text
 
 SCHEMA = "h5sweep.audit/1"
@@ -225,7 +225,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         return
     except ValueError as error:
         raise DamagedError(f"{path} is no audit trail ({error}): move it away") from error
-    with file:
+    with naming(path), file:
         yield from (line.rstrip(b"\n") for line in file)
 
 

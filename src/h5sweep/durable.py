@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from .confined import Entry, LinkError, OpenFolder, check_name
-from .errors import StorageError
+from .errors import StorageError, naming, system_error
 from .live import is_locked
 from .units import size_text
 
@@ -57,8 +57,8 @@ def replacing(target: Path, *, is_synced: bool = False) -> Iterator[Path]:
         sync_folder(target.parent)
     except BaseException as error:
         _discard(temporary)
-        if isinstance(error, OSError) and not isinstance(error, StorageError):
-            raise storage_error(target, error) from error
+        if (refusal := system_error(error)) is not None:
+            raise storage_error(target, refusal) from error
         raise
 
 
@@ -97,18 +97,20 @@ def require_space(target: Path, needed_bytes: int) -> None:
 
 def write_all(descriptor: int, data: memoryview, offset: int) -> None:
     """Write all of `data` there, in blocks of the size that goes fastest."""
-    while data:
-        written = os.pwrite(descriptor, data[:_WRITE_BYTES], offset)
-        data, offset = data[written:], offset + written
+    with naming(descriptor):
+        while data:
+            written = os.pwrite(descriptor, data[:_WRITE_BYTES], offset)
+            data, offset = data[written:], offset + written
 
 
 def sync_file(path: Path) -> None:
     """Make the content of `path` durable."""
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with naming(path):
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager
@@ -124,11 +126,13 @@ def syncing(path: Path) -> Iterator[None]:
 
 def sync_folder(path: Path) -> None:
     """Make names created, renamed or removed in `path` durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    path = path.absolute()  # which says more than "." if it is refused
+    with naming(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def make_folder(path: Path) -> None:
@@ -320,8 +324,11 @@ def are_equal(first: Entry, second: Entry) -> bool:
     """Whether two files have the same bytes."""
     with first.open() as one, second.open() as other:
         while True:
-            piece = one.read(_COMPARED_BYTES)
-            if piece != other.read(_COMPARED_BYTES):
+            with naming(first.path):
+                piece = one.read(_COMPARED_BYTES)
+            with naming(second.path):
+                is_equal = piece == other.read(_COMPARED_BYTES)
+            if not is_equal:
                 return False
             if not piece:
                 return True
@@ -520,7 +527,10 @@ def storage_error(target: Path | None, error: OSError) -> StorageError:
     """
     named = None if error.filename is None else Path(os.fsdecode(error.filename))
     if target is not None and (
-        named in (None, target, target.parent) or is_unfinished(named.name, target.name)
+        named is None
+        or named in (target, target.parent)
+        or named.name == target.name
+        or is_unfinished(named.name, target.name)
     ):
         what = f"cannot write {target}"
     elif named is not None:

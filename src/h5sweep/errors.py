@@ -22,6 +22,11 @@ what we did not foresee.
 from __future__ import annotations
 
 import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 
 class SweepError(Exception):
@@ -121,3 +126,36 @@ class InterruptedRunError(SweepError):
         super().__init__(message)
         self.signal_number = signal_number
         self.exit_code = 128 + signal_number
+
+
+@contextmanager
+def naming(file: Path | int) -> Iterator[None]:
+    """Let a refusal of the system name the file: it does not if that is open. Or its descriptor."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            with suppress(OSError):
+                is_open = isinstance(file, int)
+                error.filename = str(Path(f"/proc/self/fd/{file}").readlink() if is_open else file)
+        raise
+
+
+def system_error(error: BaseException) -> OSError | None:
+    """What the operating system refused, if that is what an exception is about.
+
+    Of the HDF5 library it is known by its words, because h5py makes a KeyError of it, or whatever
+    else fits the call.
+    """
+    if isinstance(error, SweepError):
+        return None
+    told = _TOLD_BY_HDF5.search(str(error))
+    if told is not None:
+        number = int(told["number"])
+        return OSError(number, os.strerror(number), told["name"])
+    return error if isinstance(error, OSError) and error.errno is not None else None
+
+
+_TOLD_BY_HDF5 = re.compile(
+    r"(filename = '(?P<name>[^']*)'.*?)?errno = (?P<number>\d+), error message", re.DOTALL
+)

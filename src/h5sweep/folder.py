@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import durable
-from .errors import DamagedError, UsageError
+from .errors import DamagedError, UsageError, naming
 from .places import RECORDS_SUFFIX
 from .plan import Plan
 
@@ -174,7 +174,8 @@ class RunFolder:
     def load_plan(self) -> Plan | None:
         """The plan, or None if none was made yet."""
         try:
-            return Plan.from_json(self.plan_path.read_text(encoding="utf-8"))
+            with naming(self.plan_path):
+                return Plan.from_json(self.plan_path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, IsADirectoryError) as error:
@@ -219,7 +220,8 @@ _ANEW = "move it away and give the run command again, which writes it anew"
 
 def _load_json(path: Path) -> dict[str, Any]:
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
+        with naming(path):
+            loaded = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (ValueError, IsADirectoryError) as error:

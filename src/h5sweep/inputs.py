@@ -24,7 +24,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from . import findings
 from .contents import Contents, Layout, Style, judge_contents, natural_order
-from .errors import ChangedError
+from .errors import ChangedError, naming
 from .findings import Finding, State, against_merging, by_weight, state_of
 from .hdf5.alike import AlikeFile, AlikeReader, quick_source
 from .hdf5.errors import Damaged, Unsupported
@@ -498,8 +498,9 @@ def xxh3_of(one: Input) -> int:
     descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         checksum = xxh3_64()
-        while data := os.read(descriptor, READ_BYTES):
-            checksum.update(data)
+        with naming(one.path):
+            while data := os.read(descriptor, READ_BYTES):
+                checksum.update(data)
         require_unchanged(one, descriptor)
         one.xxh3 = checksum.intdigest()
         return one.xxh3

@@ -20,6 +20,7 @@ import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from . import durable, findings
+from .errors import naming
 from .hdf5.data import prove_chunk
 from .hdf5.errors import Damaged
 from .hdf5.messages import Storage
@@ -318,7 +319,8 @@ def _buffer(size: int) -> memoryview:
 
 def _read_into(descriptor: int, view: memoryview, offset: int, one: Input) -> None:
     while view:
-        count = os.preadv(descriptor, [view], offset)
+        with naming(one.path):
+            count = os.preadv(descriptor, [view], offset)
         if not count:
             raise changed(one)
         view, offset = view[count:], offset + count
@@ -381,7 +383,8 @@ def verify_alike(
 def read_back(descriptor: int, view: memoryview, offset: int, column: Column) -> memoryview:
     rest = view
     while rest:
-        count = os.preadv(descriptor, [rest], offset)
+        with naming(descriptor):
+            count = os.preadv(descriptor, [rest], offset)
         if not count:
             raise not_as_written(column.path)
         rest, offset = rest[count:], offset + count

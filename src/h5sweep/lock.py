@@ -19,7 +19,7 @@ from pathlib import Path
 
 from .confined import open_file, parse_json
 from .durable import open_or_make, storage_error
-from .errors import LockedError
+from .errors import LockedError, naming
 from .folder import RunFolder
 from .processes import ProcessId, this_process
 from .units import command_text
@@ -133,7 +133,7 @@ def held_since(path: Path) -> float | None:
 
 
 def _content(path: Path) -> bytes:
-    with suppress(FileNotFoundError, ValueError), open_file(path) as file:
+    with suppress(FileNotFoundError, ValueError), naming(path), open_file(path) as file:
         return file.read(_MOST_BYTES)
     return b""
 
@@ -212,7 +212,8 @@ def _beating(descriptor: int, path: Path) -> Iterator[None]:
 
 
 def _read(descriptor: int) -> bytes:
-    return os.pread(descriptor, _MOST_BYTES, 0)
+    with naming(descriptor):
+        return os.pread(descriptor, _MOST_BYTES, 0)
 
 
 def _write(descriptor: int, content: bytes) -> None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+from . import findings
 from .audit import AuditEntry, AuditInput, read_entries
 from .audit_files import absolute_paths
 from .contents import Style
-from .errors import UnmergeableError
+from .errors import StorageError, UnmergeableError
 from .inputs import Input, Survey, Taken, xxh3_of
 from .join_columns import begins_with
 from .join_groups import opened_groups, opened_output
@@ -57,6 +58,11 @@ def plan_addition(
         return Addition(list(good))
     own = next((one for one in good if one.path.resolve() == output), None) if is_named else None
     old = own or survey.look_at(output)
+    for finding in old.findings:
+        if finding.code == findings.UNREADABLE.code:
+            raise StorageError(
+                f"{output}: {finding.message}. See to that, then give the same command again"
+            )
     if old.style is Style.OUTPUT:
         return Addition(list(good), "is the output of a sweep, which --key would add to")
     if (made_of := _made_of(survey, old)) is None:

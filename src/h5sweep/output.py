@@ -19,7 +19,7 @@ import numpy as np
 
 from .attributes import attribute_json, has_place
 from .columns import stored_dtype
-from .errors import DamagedError, WrongFolderError
+from .errors import DamagedError, WrongFolderError, naming, system_error
 from .h5 import h5py, is_elsewhere
 from .hdf5.tree import most_claimed
 from .linear_crc32 import Words, of_concatenation
@@ -73,7 +73,8 @@ class Extent:
         values: Array = np.empty(count, dtype)
         data, offset = values.view(np.uint8).data, self.offset + first * dtype.itemsize
         while data:
-            size_bytes = os.preadv(self.descriptor, [data], offset)
+            with naming(self.descriptor):
+                size_bytes = os.preadv(self.descriptor, [data], offset)
             if not size_bytes:
                 raise DamagedError(f"the output ends at {offset:,}, in the middle of a column")
             data, offset = data[size_bytes:], offset + size_bytes
@@ -142,6 +143,8 @@ class OutputReader:
         try:
             self._file = h5py.File(path, "r", locking=False)
         except OSError as error:
+            if (refused := system_error(error)) is not None:
+                raise refused from error
             raise self._damaged(f"cannot be opened as HDF5 ({error})") from error
         self._raw = os.open(path, os.O_RDONLY)
         self.attributes = {name: _plain(value) for name, value in self._file.attrs.items()}
@@ -217,7 +220,9 @@ class OutputReader:
     def _are_at(self, offset: int, pieces: Iterable[bytes]) -> bool:
         """Whether these lie in the file from `offset` on, one behind the other."""
         for piece in pieces:
-            if os.pread(self._raw, len(piece), offset) != piece:
+            with naming(self.path):
+                is_equal = os.pread(self._raw, len(piece), offset) == piece
+            if not is_equal:
                 return False
             offset += len(piece)
         return True
@@ -225,7 +230,8 @@ class OutputReader:
     def _fill(self, target: Array, offset: int | None) -> bool:
         """Read what lies at `offset` of the file into `target`; False if there is not as much."""
         size_bytes = target.nbytes
-        return offset is not None and os.preadv(self._raw, [target.data], offset) == size_bytes
+        with naming(self.path):
+            return offset is not None and os.preadv(self._raw, [target.data], offset) == size_bytes
 
     def slab(self, name: str, first: int, last: int) -> Array:
         """A stretch of any dataset along its first axis."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ HDF5_SUFFIXES = {".h5", ".hdf5", ".hdf", ".he5", ".hd5", ".h5part", ".h5ad", ".n
 HDF5_SUFFIXES |= {".mat", ".nxs", ".nwb", ".jld2", ".loom", ".tmp", ".temp", ".part"}
 
 _OnLink = Callable[[str], None]
+_NOT_OURS = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
 
 
 class Place(NamedTuple):
@@ -101,6 +103,8 @@ def _walk(folder: str, on_link: _OnLink) -> Iterator[Place]:
         with os.scandir(folder) as listing:
             entries = sorted(listing, key=attrgetter("name"))
     except OSError as error:
+        if error.errno not in _NOT_OURS:  # the disk refuses: no mistake of the caller's
+            raise
         raise UsageError(f"the folder {folder} cannot be read: {error.strerror}") from error
     is_run = folder.rstrip("/").endswith(RUN_SUFFIX)
     for entry in entries:
@@ -121,7 +125,7 @@ def _walk_below(folder: str, on_link: _OnLink) -> Iterator[Place]:
     """The same for a folder inside one: that it cannot be read is a finding and not the end."""
     try:
         yield from _walk(folder, on_link)
-    except UsageError:
+    except (UsageError, OSError):
         yield Place(folder, is_named=False)
 
 

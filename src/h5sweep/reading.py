@@ -12,7 +12,7 @@ from itertools import islice
 from operator import lt
 
 from . import findings
-from .errors import DamagedError
+from .errors import DamagedError, naming
 from .findings import Finding
 from .hdf5.chunks import Chunk
 from .hdf5.data import LZF, chunk_bytes, fate_of_chunk, prove_chunk
@@ -44,7 +44,8 @@ class DamagedFileError(DamagedError):
 def source_of(descriptor: int, size: int) -> Source:
     if size > SMALL_BYTES:
         return FileSource(descriptor, size)
-    return Source(os.pread(descriptor, size, 0) if size else b"")
+    with naming(descriptor):
+        return Source(os.pread(descriptor, size, 0) if size else b"")
 
 
 def own_tree(file: Hdf5File) -> Tree:

@@ -11,7 +11,7 @@ import threading
 import click
 
 from ..durable import storage_error
-from ..errors import InterruptedRunError, StorageError, SweepError
+from ..errors import InterruptedRunError, StorageError, SweepError, system_error
 from .check import check_command
 from .clean import clean_command
 from .merge import merge_command
@@ -113,14 +113,13 @@ def _run_command() -> int:
     except SweepError as error:
         tell(f"h5sweep: {_with_next_step(error)}")
         return error.exit_code
-    except OSError as error:
-        if error.errno is None:  # nothing that the system refused
+    except Exception as error:
+        refused = system_error(error)
+        if refused is None:
             return _say_bug()
-        refusal = storage_error(None, error)
+        refusal = storage_error(None, refused)
         tell(f"h5sweep: {_with_next_step(refusal)}")
         return refusal.exit_code
-    except Exception:
-        return _say_bug()
 
 
 def _with_next_step(error: SweepError) -> str:

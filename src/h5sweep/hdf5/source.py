@@ -10,6 +10,7 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
+from ..errors import naming
 from .errors import Damaged, Kind
 
 BLOCK_BYTES = 64 << 10
@@ -48,7 +49,8 @@ class FileSource(Source):
             start = offset - first * BLOCK_BYTES
             found = self._block(first)[start : start + size]
         else:
-            found = os.pread(self.descriptor, size, offset)
+            with naming(self.descriptor):
+                found = os.pread(self.descriptor, size, offset)
         if len(found) != size:
             raise _shortened()
         return found
@@ -56,7 +58,8 @@ class FileSource(Source):
     def read_into(self, target: memoryview, offset: int) -> None:
         """Fill `target` with what lies at `offset`, past the blocks that are kept."""
         while target:
-            size = os.preadv(self.descriptor, [target], offset)
+            with naming(self.descriptor):
+                size = os.preadv(self.descriptor, [target], offset)
             if not size:
                 raise _shortened()
             target, offset = target[size:], offset + size
@@ -64,7 +67,8 @@ class FileSource(Source):
     def _block(self, number: int) -> bytes:
         block = self._blocks.get(number)
         if block is None:
-            block = os.pread(self.descriptor, BLOCK_BYTES, number * BLOCK_BYTES)
+            with naming(self.descriptor):
+                block = os.pread(self.descriptor, BLOCK_BYTES, number * BLOCK_BYTES)
             self._blocks[number] = block
             if len(self._blocks) > MOST_BLOCKS:
                 self._blocks.popitem(last=False)
