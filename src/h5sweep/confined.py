@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from .errors import naming
+
 _MOST_BYTES = 1 << 30  # of a file that is read as a whole: a plan of ten million tasks is smaller
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -116,7 +118,7 @@ def open_file(path: Path) -> BinaryIO:
 def read_file(path: Path) -> bytes | None:
     """All that is in a small file, None if it is not there; ValueError if it is something else."""
     try:
-        with open_file(path) as file:
+        with naming(path), open_file(path) as file:
             data = file.read(_MOST_BYTES)
             if file.read(1):
                 raise ValueError("it is far too large")
