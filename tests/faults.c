@@ -46,10 +46,12 @@ static int fails(const char *call, int descriptor) {
     return is_failing;
 }
 
-static int cannot_be_read(int descriptor, long start, long size) {
-    if (start < number_of("FAULT_TO", LONG_MAX) && start + size > number_of("FAULT_FROM", 0))
-        return fails("read", descriptor);
-    return 0;
+/* How many of the bytes can be read: up to the first bad one, as of a disk; -1 if none. */
+static long readable(int descriptor, long start, long size) {
+    long from = number_of("FAULT_FROM", 0);
+    if (start >= number_of("FAULT_TO", LONG_MAX) || start + size <= from) return size;
+    if (start < from) return is_meant("read", descriptor) ? from - start : size;
+    return fails("read", descriptor) ? -1 : size;
 }
 
 int fsync(int d) { return fails("fsync", d) ? -1 : syscall(SYS_fsync, d); }
@@ -63,18 +65,18 @@ int close(int d) {
 }
 
 ssize_t read(int d, void *to, size_t size) {
-    long start = syscall(SYS_lseek, d, 0, SEEK_CUR);
-    return cannot_be_read(d, start, size) ? -1 : syscall(SYS_read, d, to, size);
+    long part = readable(d, syscall(SYS_lseek, d, 0, SEEK_CUR), size);
+    return part < 0 ? -1 : syscall(SYS_read, d, to, part);
 }
 
 ssize_t pread64(int d, void *to, size_t size, off_t start) {
-    return cannot_be_read(d, start, size) ? -1 : syscall(SYS_pread64, d, to, size, start);
+    long part = readable(d, start, size);
+    return part < 0 ? -1 : syscall(SYS_pread64, d, to, part, start);
 }
 
 ssize_t preadv64v2(int d, const struct iovec *to, int count, off_t start, int flags) {
-    size_t size = 0;
-    for (int i = 0; i < count; i++) size += to[i].iov_len;
-    return cannot_be_read(d, start, size) ? -1 : syscall(SYS_preadv2, d, to, count, start, 0L, flags);
+    if (count == 1) return pread64(d, to->iov_base, to->iov_len, start);
+    return syscall(SYS_preadv2, d, to, count, start, 0L, flags);
 }
 
 ssize_t pwrite64(int d, const void *from, size_t size, off_t start) {

@@ -34,7 +34,7 @@ from .audit import Conflict
 from .contents import Layout
 from .errors import ConflictError, DamagedError, SweepError
 from .group_writer import GroupWriter
-from .hdf5.alike import AlikeFile, AlikeReader, is_large
+from .hdf5.alike import AlikeFile, AlikeReader
 from .hdf5.errors import Damaged
 from .hdf5.file import Hdf5File, open_file
 from .hdf5.source import OpenSource, Source
@@ -61,6 +61,7 @@ START_S = 60.0
 TIMEOUT_S = 60.0
 SECONDS_PER_MB = 1.0
 MOST_NAMED = 3
+_SMALL_BYTES = 16 << 20  # of an output that is read at once; else, only what is asked for
 
 Progress = Callable[[int, int], None]
 
@@ -324,7 +325,8 @@ def opened_output(path: Path, joined: Collection[str] = ()) -> Iterator[TaskGrou
     """The tasks of the file that was written, of which `joined` are columns."""
     try:
         with OpenSource(path) as opened:
-            found = open_file(opened if is_large(opened) else Source(opened.read(0, opened.size)))
+            is_small = opened.size <= _SMALL_BYTES
+            found = open_file(Source(opened.read(0, opened.size)) if is_small else opened)
             alike = _read_alike_output(found)
             layout = Layout(alike.tree if alike else read_whole_tree(found))
             yield task_groups_of(str(path), layout, "", alike, joined)

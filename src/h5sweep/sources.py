@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import UnreadableError
 from .records import FRAME_BYTES, RecordFile
 from .stretches import FRAME_DTYPE, KEY_FOLLOWS, Stretch
 from .values import STR, Array, schema_from_header
@@ -214,7 +215,11 @@ class RecordSource:
     def _read_heads(self, file: RecordFile, offsets: Array) -> tuple[Array, Array, Array]:
         """Frames and headers of records: their bytes, where in these each begins, the frames."""
         sizes = np.minimum(_HEAD_BYTES, file.size_bytes - offsets)
-        buffer, places = _read(file, offsets, sizes)
+        try:
+            buffer, places = _read(file, offsets, sizes)
+        except UnreadableError:
+            sizes = np.full(len(offsets), FRAME_BYTES)  # and nothing that lies behind a record
+            buffer, places = _read(file, offsets, sizes)
         frames = gather(buffer, places, FRAME_BYTES).view(FRAME_DTYPE)
         whole = FRAME_BYTES + frames["header_bytes"].astype(np.int64)
         if (whole > sizes).any():
@@ -292,10 +297,19 @@ class RecordSource:
 
 def _read(file: RecordFile, starts: Array, sizes: Array) -> tuple[Array, Array]:
     """Read so many bytes from each of `starts`; return them, and where among them each begins."""
+    try:
+        return _read_extents(file, starts, sizes, _GAP_BYTES)
+    except UnreadableError:
+        return _read_extents(file, starts, sizes, 0)  # perhaps it was what lies in a gap
+
+
+def _read_extents(
+    file: RecordFile, starts: Array, sizes: Array, gap_bytes: int
+) -> tuple[Array, Array]:
     order = np.argsort(starts, kind="stable")
     begins = starts[order]
     ends = np.maximum.accumulate(begins + sizes[order])
-    is_first = np.append(True, begins[1:] > ends[:-1] + _GAP_BYTES)
+    is_first = np.append(True, begins[1:] > ends[:-1] + gap_bytes)
     firsts = np.flatnonzero(is_first)
     extent_begins, extent_ends = begins[firsts], ends[np.append(firsts[1:], len(ends)) - 1]
     extent_places = np.cumsum(extent_ends - extent_begins) - (extent_ends - extent_begins)

@@ -51,9 +51,13 @@ class FileSource(Source):
         else:
             with naming(self.descriptor):
                 found = os.pread(self.descriptor, size, offset)
-        if len(found) != size:
-            raise _shortened()
-        return found
+        return found if len(found) == size else self._read_alone(offset, size)
+
+    def _read_alone(self, offset: int, size: int) -> bytes:
+        """The same by itself: a read that meets a bad sector ends before it, and says so next."""
+        content = bytearray(size)
+        self.read_into(memoryview(content), offset)
+        return bytes(content)
 
     def read_into(self, target: memoryview, offset: int) -> None:
         """Fill `target` with what lies at `offset`, past the blocks that are kept."""
