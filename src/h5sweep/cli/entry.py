@@ -120,7 +120,10 @@ def _run_command() -> int:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             tell(f"h5sweep: {refused_text(error)}")
             return 1
-        return _say_bug()
+        if error.filename is None:
+            return _say_bug()
+        tell(f"h5sweep: {error.filename}: {error.strerror}; see to that, and the same again")
+        return 1
     except Exception:
         return _say_bug()
 
