@@ -15,7 +15,7 @@ needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="cc is not in
 def failing(folder: Path, call: str, path: str, **about: int) -> dict[str, str]:
     """The environment of a process in which `call` fails on files whose path has `path` in it.
 
-    `path` may be a pattern. `about`: `nth`, `short`, and for reads `start` and `stop`; see `faults.c`.
+    `path` may be a pattern. `about`: `nth`, `short`, and for reads `start`, `stop`: see `faults.c`.
     """
     library = folder / "faults.so"
     if not library.exists():

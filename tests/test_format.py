@@ -254,6 +254,7 @@ def test_the_process_of_a_file_is_found_as_the_page_says(folder: RunFolder) -> N
         "boot": boot,
         "pid": os.getpid(),
         "start_ticks": start_ticks,
+        "namespace": Path("/proc/self/ns/pid").stat().st_ino,
     }
     assert ProcessId.from_json(about["process"]) == this_process()
 

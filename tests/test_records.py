@@ -81,14 +81,15 @@ def test_every_kind_comes_back(path: Path, kind: Kind) -> None:
 @pytest.mark.parametrize("size", range(17))
 def test_any_length_of_header_and_data_comes_back(path: Path, size: int) -> None:
     """Padding hides no byte of a header or of data, and adds none."""
-    header = json_bytes({"a": "x" * size})
+    about = {"data": [], "a": "x" * size}
+    header = json_bytes(about)
     writer = RecordWriter(path)
     writer.append(Kind.DONE, 0, header, b"d" * size, finished_at=0)
     writer.append(Kind.DONE, 1, header, b"e" * size, finished_at=0)
     writer.close()
     with RecordFile(path) as file:
         frames = list(file.scan(Scan()))
-        assert [file.header(*frame) for frame in frames[1:]] == [{"a": "x" * size}] * 2
+        assert [file.header(*frame) for frame in frames[1:]] == [about] * 2
     assert path.stat().st_size % 8 == 0
     assert read_records(path)[0][2].data_bytes == size
 

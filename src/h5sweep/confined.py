@@ -119,11 +119,10 @@ def read_file(path: Path) -> bytes | None:
     """All that is in a small file, None if it is not there; ValueError if it is something else."""
     try:
         with naming(path), open_file(path) as file:
-            data = file.read(_MOST_BYTES)
-            if file.read(1):
+            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
                 raise ValueError("it is far too large")
-            return data
-    except FileNotFoundError:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

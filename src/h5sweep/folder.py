@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from . import durable
-from .errors import DamagedError, UsageError, naming
+from .confined import parse_json, read_file
+from .errors import DamagedError, UsageError
 from .places import RECORDS_SUFFIX
 from .plan import Plan
 
@@ -61,6 +62,8 @@ class Declared:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Declared:
+        if not isinstance(value["by"], str) or not _are_ranges(value["without"]):
+            raise ValueError("it says no tasks")
         return cls(value["by"], value["plan"], value["without"])
 
 
@@ -78,9 +81,10 @@ class RunFolder:
             return cls(path.with_name(path.name.removesuffix(SUFFIX)))
         if path.is_symlink():
             # The output is replaced by rename: that must not cut a link to another disk.
-            path = path.resolve()
+            path = resolved(path)
         if path.is_dir():
             raise UsageError(f"{path} is a folder: name an output, such as {path / 'layouts.h5'}")
+        _require_file(path)
         return cls(path)
 
     @property
@@ -143,6 +147,7 @@ class RunFolder:
         """Raise UsageError if the output cannot be there: its name may be misspelt."""
         if self.output.suffix == ".py":
             raise UsageError(f"{self.output} is a study: name an output, such as layouts.h5")
+        _require_file(self.output)
         place = self.output.parent
         if not place.is_dir():
             raise UsageError(
@@ -174,11 +179,9 @@ class RunFolder:
     def load_plan(self) -> Plan | None:
         """The plan, or None if none was made yet."""
         try:
-            with naming(self.plan_path):
-                return Plan.from_json(self.plan_path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, IsADirectoryError) as error:
+            content = read_file(self.plan_path)
+            return None if content is None else Plan.from_json(content.decode())
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DamagedError(
                 f"{self.plan_path} is damaged ({error}); the records are not touched by this. "
                 "Move the plan away and give the same command again: keys are in the records too"
@@ -190,12 +193,20 @@ class RunFolder:
 
     def load_sweep(self) -> dict[str, Any]:
         """What is known about the sweep; empty before its first run."""
-        return _load_json(self.sweep_path)
+        about = _load_json(self.sweep_path)
+        for name in ("declared", "dims", "units", "attributes"):
+            if not isinstance(about.get(name) or {}, dict):
+                raise DamagedError(f"{self.sweep_path} is damaged (its {name}): move it away")
+        return about
 
     def load_declared(self) -> Declared | None:
         """Which tasks there should be; None if no run has said so."""
         about = self.load_sweep().get("declared")
-        return None if about is None else Declared.from_json(about)
+        try:
+            return None if about is None else Declared.from_json(about)
+        except (ValueError, KeyError, TypeError) as error:
+            why = f"{self.sweep_path} is damaged (what it declares: {error}): move it away"
+            raise DamagedError(why) from error
 
     def save_sweep(self, about: dict[str, Any]) -> None:
         durable.replace_text(self.sweep_path, json.dumps(about, indent=1) + "\n")
@@ -215,16 +226,28 @@ class RunFolder:
         durable.replace_text(self.merged_path, json.dumps(about) + "\n")
 
 
+def resolved(path: Path) -> Path:
+    """Where a path leads; UsageError if that is nowhere."""
+    try:
+        return path.resolve()
+    except (RuntimeError, OSError) as error:
+        raise UsageError(f"{path} is a link that leads in a circle: move it away") from error
+
+
+def _require_file(path: Path) -> None:
+    """Raise UsageError for what would never answer, such as a pipe; a folder is told elsewhere."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UsageError(f"{path} is no file: name an output, such as layouts.h5")
+
+
 _ANEW = "move it away and give the run command again, which writes it anew"
 
 
 def _load_json(path: Path) -> dict[str, Any]:
     try:
-        with naming(path):
-            loaded = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (ValueError, IsADirectoryError) as error:
+        content = read_file(path)
+        loaded = {} if content is None else parse_json(content)
+    except ValueError as error:
         raise DamagedError(f"{path} is damaged ({error}): {_ANEW}") from error
     if not isinstance(loaded, dict):
         raise DamagedError(f"{path} is damaged (it is no JSON object): {_ANEW}")
@@ -233,11 +256,14 @@ def _load_json(path: Path) -> dict[str, Any]:
 
 def _is_note(merged: dict[str, Any]) -> bool:
     """Whether this is what `save_merged` was given."""
-    ranges = merged.get("tasks")
+    has_plan = isinstance(merged.get("plan"), str) and "output" in merged
+    return has_plan and _are_ranges(merged.get("tasks"))
+
+
+def _are_ranges(value: object) -> bool:
+    """Whether these are [first, last] pairs of task numbers."""
     return (
-        isinstance(merged.get("plan"), str)
-        and "output" in merged
-        and isinstance(ranges, list)
-        and all(isinstance(pair, list) and len(pair) == 2 for pair in ranges)
-        and all(type(number) is int and number >= 0 for pair in ranges for number in pair)
+        isinstance(value, list)
+        and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
+        and all(type(number) is int and number >= 0 for pair in value for number in pair)
     )

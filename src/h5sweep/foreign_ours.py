@@ -10,7 +10,7 @@ import numpy as np
 
 from . import findings
 from .attributes import Attributes, united_with_units
-from .errors import SweepError
+from .errors import DamagedError, SweepError
 from .folder import RunFolder
 from .foreign_attributes import Described
 from .foreign_keys import require_same_names
@@ -20,7 +20,7 @@ from .output import OutputReader, OutputSource, damaged_rows
 from .plan import Plan, key_text
 from .reading import DamagedFileError
 from .records import Kind, RecordFile, Scan, record_of
-from .values import STR, Array, schema_bytes
+from .values import STR, Array, least_bytes, schema_bytes, schema_from_header
 
 ROWS_AT_ONCE = 4096
 
@@ -123,7 +123,17 @@ def read_result(file: RecordFile, offset: int) -> tuple[bytes, bytes, float, flo
     """Schema, data, time and duration of the result whose record lies at `offset`."""
     frame = file.frame(offset)
     record = record_of(offset, frame)
-    schema = schema_bytes(tuple(cell) for cell in file.header(offset, frame)["data"])
+    header = file.header(offset, frame)
+    try:
+        is_whole = least_bytes(schema_from_header(header)) <= record.data_bytes
+    except (ValueError, TypeError):
+        is_whole = False
+    if not is_whole:
+        raise DamagedError(
+            f"{file.path} holds a record, at byte {offset:,}, whose data are not what its header "
+            "says: move the file away"
+        )
+    schema = schema_bytes(tuple(cell) for cell in header["data"])
     data = file.read(record.data_offset, record.data_bytes)
     return schema, data, record.finished_at, record.duration_s
 

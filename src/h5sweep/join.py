@@ -30,7 +30,7 @@ from .damage import MetDamage
 from .errors import ChangedError, DamagedError, UsageError
 from .files_report import FilesReport
 from .findings import State
-from .folder import RunFolder
+from .folder import RunFolder, resolved
 from .foreign import record_tasks
 from .inputs import Input, Survey, Taken, xxh3_of
 from .join_columns import JoinedColumns
@@ -465,7 +465,7 @@ class _Steps:
 
 def _resolved(path: Path) -> Path:
     """Absolute, without links: a rename must not cut a link to another disk."""
-    return path.parent.resolve() / path.name if not path.is_symlink() else path.resolve()
+    return resolved(path) if path.is_symlink() else path.parent.resolve() / path.name
 
 
 def _require_outside(output: Path, paths: Sequence[PathLike]) -> None:

@@ -14,6 +14,7 @@ import os
 import struct
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -23,7 +24,8 @@ from typing import Any
 from zlib import crc32
 
 from . import durable
-from .errors import UnreadableError
+from .confined import parse_json
+from .errors import DamagedError, UnreadableError
 from .processes import ProcessId, this_process
 
 MAGIC = b"\xabh5r"
@@ -262,8 +264,15 @@ class RecordFile:
         found.end = min(position, end)
 
     def header(self, offset: int, frame: tuple[Any, ...]) -> dict[str, Any]:
-        """Parse the JSON header of a record that `scan` yielded."""
-        header: dict[str, Any] = json.loads(self.read(offset + FRAME_BYTES, frame[4]))
+        """Parse the JSON header of a record that `scan` yielded; DamagedError if it is none."""
+        try:
+            header: dict[str, Any] = parse_json(self.read(offset + FRAME_BYTES, frame[4]))
+            _check_header(frame[KIND], header)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamagedError(
+                f"{self.path} holds a record, at byte {offset:,}, that no h5sweep wrote "
+                f"({error}): move the file away"
+            ) from error
         return header
 
     def frame(self, offset: int) -> tuple[Any, ...]:
@@ -273,7 +282,9 @@ class RecordFile:
     def about(self) -> dict[str, Any] | None:
         """What the file says of itself in its first record, or None if that is unreadable."""
         for offset, frame in self.scan(Scan()):
-            return self.header(offset, frame) if frame[3] == Kind.FILE else None
+            with suppress(DamagedError):
+                return self.header(offset, frame) if frame[3] == Kind.FILE else None
+            break
         return None
 
     def owner(self) -> ProcessId | None:
@@ -433,6 +444,29 @@ class RecordFile:
     def _note(self, found: Scan, start: int, end: int, task: int | None, what: str) -> None:
         refusal = self._refusal(start, end)
         found.damages.append(Damage(self.path, start, end - start, task, what, refusal))
+
+
+def _check_header(kind: int, header: dict[str, Any]) -> None:
+    """Raise an error if a header lacks what readers take from it; checksums do not tell that."""
+    if kind == Kind.FILE:
+        ProcessId.from_json(header["process"])
+        _require(isinstance(header.get("plan", ""), str), "plan")
+    elif kind == Kind.STARTED:
+        _require(all(type(task) is int and task >= 0 for task in header["tasks"]), "tasks")
+    else:
+        values = (header.get("key") or {}).values()
+        _require(all(isinstance(value, str | int | float) for value in values), "key")
+    if kind == Kind.DONE:
+        for name, dtype, shape in header["data"]:
+            is_array = all(type(size) is int and 0 <= size < 1 << 48 for size in shape)
+            _require(isinstance(name, str) and isinstance(dtype, str) and is_array, "data")
+    elif kind in FAILURES:
+        _require(all(isinstance(text, str) for text in header["error"].values()), "error")
+
+
+def _require(is_so: bool, what: str) -> None:
+    if not is_so:
+        raise ValueError(f"its {what}")
 
 
 def read_records(path: Path) -> tuple[list[Record], Scan]:

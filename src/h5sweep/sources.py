@@ -11,6 +11,7 @@ import json
 import threading
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from .errors import UnreadableError
+from .errors import DamagedError, UnreadableError
 from .records import FRAME_BYTES, RecordFile
 from .stretches import FRAME_DTYPE, KEY_FOLLOWS, Stretch
-from .values import STR, Array, schema_from_header
+from .values import STR, Array, least_bytes, schema_from_header
 
 BLOCK_BYTES = 4 << 20
 BLOCK_ROWS = 1 << 16
@@ -128,6 +129,7 @@ class Forms:
         self._axes: list[array[int]] = []
         self._structure_of_form = array("i")
         self._place_of_form = array("q")
+        self._bytes_of_form = array("q")  # at least, of the data
         self._known: dict[bytes, int] = {}
         self._lock = threading.Lock()
 
@@ -138,8 +140,8 @@ class Forms:
             return self._add(head) if known is None else known
 
     def _add(self, head: bytes) -> int:
-        is_whole = head.endswith(b"}")  # a header without a key
-        schema = schema_from_header(json.loads(head if is_whole else head + b"}"))
+        schema = schema_from_header(json.loads(head + b"}"))
+        size_bytes = least_bytes(schema)
         structure = tuple((cell.name, cell.dtype, len(cell.shape)) for cell in schema)
         number = self._structure_numbers.setdefault(structure, len(self.structures))
         if number == len(self.structures):
@@ -148,6 +150,7 @@ class Forms:
         width = max(sum(ndim for _, _, ndim in structure), 1)
         self._place_of_form.append(len(self._axes[number]) // width)
         self._structure_of_form.append(number)
+        self._bytes_of_form.append(size_bytes)
         axes = [size for cell in schema for size in cell.shape]
         self._axes[number].extend(axes or [0])
         # Where every task has a shape of its own, remembering all would take more than the data.
@@ -155,6 +158,13 @@ class Forms:
             self._known.clear()
         form = self._known[head] = len(self._structure_of_form) - 1
         return form
+
+    def require_fit(self, forms: Array, size_bytes: Array) -> None:
+        """Raise ValueError if the data of a record are too short for what its header says."""
+        with self._lock:  # nobody may append to an array while it is looked at
+            least = np.frombuffer(self._bytes_of_form, np.int64)[forms]
+        if (least > size_bytes).any():
+            raise ValueError("its data are shorter than its header says")
 
     def structure_of(self, forms: Array) -> Array:
         """The number of each form's structure."""
@@ -195,7 +205,9 @@ class RecordSource:
         rows.finished_at[selected] = stretch.finished_at[taken]
         rows.duration_s[selected] = stretch.duration_s[taken]
         rows.crc32[selected] = stretch.data_crc32[taken]
-        rows.form[selected] = self.forms.number(stretch.head)
+        with self._blaming(file):
+            rows.form[selected] = self.forms.number(stretch.head)
+            self.forms.require_fit(rows.form[selected], rows.size_bytes[selected])
 
     def locate(self, rows: Rows, selected: Array, file: int, offsets: Array) -> None:
         """Fill in `rows[selected]`, whose records have their frames at `offsets` of one file."""
@@ -210,7 +222,9 @@ class RecordSource:
             rows.finished_at[where] = frames["finished_at"]
             rows.duration_s[where] = frames["duration_s"]
             rows.crc32[where] = frames["data_crc32"]
-            rows.form[where] = self._forms(buffer, places + FRAME_BYTES, header_bytes)
+            with self._blaming(file):
+                rows.form[where] = self._forms(buffer, places + FRAME_BYTES, header_bytes)
+                self.forms.require_fit(rows.form[where], rows.size_bytes[where])
 
     def _read_heads(self, file: RecordFile, offsets: Array) -> tuple[Array, Array, Array]:
         """Frames and headers of records: their bytes, where in these each begins, the frames."""
@@ -225,6 +239,17 @@ class RecordSource:
         if (whole > sizes).any():
             buffer, places = _read(file, offsets, whole)
         return buffer, places, frames
+
+    @contextmanager
+    def _blaming(self, file: int) -> Iterator[None]:
+        """Name the file that has a record with sound checksums and a header that says nothing."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DamagedError(
+                f"{self._paths[file]} holds a record that no h5sweep wrote ({error}): move the "
+                "file away"
+            ) from error
 
     def _forms(self, buffer: Array, offsets: Array, sizes: Array) -> Array:
         """The form of each header; those like the first few are compared all at once."""
@@ -453,8 +478,15 @@ def _walk_text(buffer: Array, offsets: Array, counts: Array) -> tuple[Array, Arr
 
 
 def _head(buffer: Array, offset: int, size: int) -> bytes:
-    """A record's header up to its key, which is the same for all records of one schema."""
-    return buffer[offset : offset + size].tobytes().partition(KEY_FOLLOWS)[0]
+    """The header of a record up to its key; of one that is written in another way, the same."""
+    header = buffer[offset : offset + size].tobytes()
+    head, key, _ = header.partition(KEY_FOLLOWS)
+    if key and head.startswith(_HEAD):
+        return head
+    return _HEAD + json.dumps(json.loads(header)["data"], separators=(",", ":")).encode()
+
+
+_HEAD = b'{"data":'
 
 
 def _starts_with(buffer: Array, offsets: Array, sizes: Array, head: bytes) -> Array:

@@ -250,10 +250,10 @@ def _read_failure(file: RecordFile, place: Place) -> Failure:
     error = file.header(place.offset, place.frame)["error"]
     return Failure(
         Kind(place.frame[KIND]),
-        error["type"],
-        error["message"],
-        error["where"],
-        error["traceback"],
+        error.get("type", ""),
+        error.get("message", ""),
+        error.get("where", ""),
+        error.get("traceback", ""),
         place.frame[FINISHED_AT],
         place.frame[DURATION_S],
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import struct
 from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
@@ -146,6 +147,19 @@ def result_header(schema: bytes, key: bytes) -> bytes:
 def schema_from_header(header: Mapping[str, Any]) -> Schema:
     """Read the schema back from the parsed header of a record."""
     return tuple(Cell(name, dtype, tuple(shape)) for name, dtype, shape in header["data"])
+
+
+def least_bytes(schema: Schema) -> int:
+    """How many bytes the data of such a record have, texts apart; ValueError if there are none."""
+    size_bytes = 0
+    for cell in schema:
+        dtype = np.dtype("<u4" if cell.is_text else cell.dtype)  # a text has its length before it
+        if dtype.hasobject or min(cell.shape, default=0) < 0:
+            raise ValueError(f"{cell.name} is {cell.dtype} of shape {list(cell.shape)}")
+        size_bytes += dtype.itemsize * math.prod(cell.shape)
+    if size_bytes >= 1 << 63:
+        raise ValueError("it is said to be far too large")
+    return size_bytes
 
 
 def decode_result(schema: Schema, data: bytes | memoryview) -> dict[str, Array]:
