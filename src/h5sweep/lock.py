@@ -45,7 +45,8 @@ def holding(
         with suppress(OSError):
             # Closing is not enough: a process that was forked meanwhile has the file open too.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
+        with suppress(OSError):
+            os.close(descriptor)
 
 
 @contextmanager
