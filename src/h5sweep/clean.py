@@ -338,8 +338,11 @@ class _Finder:
     def _look_at_named(self, path: Path, entry: AuditEntry, one: AuditInput | Refused) -> None:
         try:
             status = path.lstat()
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             self.gone += 1
+            return
+        except OSError as error:
+            self.kept.append(Kept(path, f"it cannot be read: {error.strerror}"))
             return
         objection = self._outside_objection(path, status)
         if objection:
@@ -373,6 +376,8 @@ class _Finder:
     ) -> None:
         objection = _kind_objection(path, one, parse_names(entry.policy.get("skip")))
         xxh3 = "" if objection else xxh3_or_nothing(path)
+        if not objection and not xxh3:
+            objection = "it cannot be read"
         if not objection and one.xxh3 not in (None, xxh3):
             objection = "it changed since it was merged: its checksum is another"
         if objection:

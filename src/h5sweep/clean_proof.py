@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from xxhash import xxh3_64
 
 from .contents import Style
-from .errors import DamagedError, SweepError
+from .durable import storage_error
+from .errors import DamagedError, SweepError, system_error
 from .findings import State
 from .folder import RunFolder
 from .inputs import Input, Survey
@@ -49,8 +50,11 @@ class Prover:
 
     def objection(self, item: Item, path: Path) -> str:
         """Why the file at `path` cannot go; empty if nothing is lost with it."""
-        if not item.is_unchanged_at(path) or xxh3_or_nothing(path) != item.xxh3:
-            return "it changed"
+        try:
+            if not item.is_unchanged_at(path) or file_xxh3(path) != item.xxh3:
+                return "it changed"
+        except OSError as error:
+            return f"it cannot be read: {error.strerror}"
         if item.reason is Reason.ASKED_FOR:
             return "" if not item.size_bytes else "not all that is in it is in the output"
         if item.reason is Reason.RECORD_FILE:
@@ -80,6 +84,8 @@ class Prover:
         except SweepError:
             raise
         except (OSError, RuntimeError, KeyError, ValueError) as error:  # what h5py may raise
+            if (refused := system_error(error)) is not None:
+                raise storage_error(None, refused) from error
             raise DamagedError(
                 f"{self._folder.output} cannot be read ({error}): nothing is safe to remove; "
                 f"{command_text('check', self._folder.output)}"

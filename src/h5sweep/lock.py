@@ -105,7 +105,8 @@ def _let_go(descriptor: int, path: Path) -> None:
 
 def _close(descriptor: int) -> None:
     _held.remove(descriptor)
-    os.close(descriptor)
+    with suppress(OSError):  # nothing was written that matters
+        os.close(descriptor)
 
 
 def _close_in_child() -> None:

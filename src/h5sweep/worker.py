@@ -23,7 +23,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .channel import Channel
-from .errors import DamagedError, StorageError, SweepError, UnsupportedValueError
+from .durable import storage_error
+from .errors import (
+    DamagedError,
+    StorageError,
+    SweepError,
+    UnsupportedValueError,
+    system_error,
+)
 from .folder import RunFolder
 from .plan import Column, Key, Plan, key_json, value_json
 from .records import Kind, RecordWriter, json_bytes
@@ -313,6 +320,8 @@ def _end_ignoring() -> None:
 
 def broken_message(error: BaseException) -> dict[str, Any]:
     """What the coordinator is told by a process that cannot go on."""
+    if (refused := system_error(error)) is not None:
+        error = storage_error(None, refused)
     described = {
         "type": type(error).__name__,
         "message": str(error),

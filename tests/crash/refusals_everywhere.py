@@ -1,6 +1,6 @@
 """A call of the file system that fails, each in turn, in a command that was forked when warm.
 
-    LD_PRELOAD=refuse.so python refusals_everywhere.py FOLDER COMMAND KIND STEP
+    LD_PRELOAD=refuse.so python refusals_everywhere.py FOLDER COMMAND STEP KIND...
 
 Prints a line of JSON for each promise that did not hold, and at last how many calls were refused.
 """
@@ -57,6 +57,7 @@ class Command:
     tasks_of: Callable[[Path], set[int]]  # of an output; an error if anything in it is wrong
     tasks: set[int]  # when it has completed
     where: str = ""  # a word of the command line of the process that is refused; "": the command
+    below: str = ""  # where files are refused
     again_codes: frozenset[int] = frozenset((0,))
     deletes: bool = False
 
@@ -180,7 +181,7 @@ def tasks_of_groups(output: Path) -> set[int]:
 SIX = set(range(6))
 COMMANDS = {
     "run": Command(prepare_run, tasks_of_run, SIX),
-    "worker": Command(prepare_run, tasks_of_run, SIX, where="h5sweep.worker"),
+    "worker": Command(prepare_run, tasks_of_run, SIX, where="h5sweep.worker", below="out.h5.run"),
     "merge": Command(prepare_merge, tasks_of_run, SIX),
     "columns": Command(prepare_columns, tasks_of_columns, SIX),
     "groups": Command(prepare_groups, tasks_of_groups, SIX),
@@ -232,9 +233,11 @@ class Order:
     number: int
     log: Path
     where: str
+    below: str
 
     def arm(self, folder: Path) -> None:
-        plan = (str(folder), self.calls, self.nth, self.how, self.number, str(self.log))
+        below = folder / self.below if self.below else folder
+        plan = (str(below), self.calls, self.nth, self.how, self.number, str(self.log))
         if self.where:
             os.environ["REFUSE_IN"] = self.where
             os.environ["REFUSE"] = "|".join(map(str, plan))
@@ -272,10 +275,10 @@ def _be_command(
 
 
 class Trial:
-    """One command, one kind of refusal, every `step`-th call."""
+    """One command, of which every `step`-th call is refused."""
 
-    def __init__(self, base: Path, name: str, kind: str, step: int) -> None:
-        self.command, self.name, self.kind, self.step = COMMANDS[name], name, kind, step
+    def __init__(self, base: Path, name: str, step: int) -> None:
+        self.command, self.name, self.step = COMMANDS[name], name, step
         self.folder, self.template = base / "try", base / "template"
         self.log = base / "calls.log"
         self.folder.mkdir(parents=True)
@@ -283,19 +286,20 @@ class Trial:
         shutil.copytree(self.folder, self.template)
         self.inputs = self._files()
 
-    def run(self) -> int:
+    def run(self, kind: str) -> int:
         """Refuse calls one after the other; return how many."""
-        calls, how, number = KINDS[self.kind]
+        calls, how, number = KINDS[kind]
+        self.log.unlink(missing_ok=True)
         self._reset()
-        self._give(Order(calls, 0, how, number, self.log, self.command.where))
+        self._give(Order(calls, 0, how, number, self.log, self.command.where, self.command.below))
         listed = self.log.read_text().splitlines() if self.log.exists() else []
         count = 0
         for nth in range(1, len(listed) + 1, self.step):
             self._reset()
-            order = Order(calls, nth, how, number, self.log, self.command.where)
+            order = Order(calls, nth, how, number, self.log, self.command.where, self.command.below)
             code, said = self._give(order, ROUND="fault")
             for problem in self._problems(code, said, number):
-                about = {"command": self.name, "kind": self.kind, "nth": nth, "problem": problem}
+                about = {"command": self.name, "kind": kind, "nth": nth, "problem": problem}
                 print(json.dumps({**about, "call": listed[nth - 1], "said": said}), flush=True)
             count += 1
         return count
@@ -313,7 +317,7 @@ class Trial:
             yield f"exit code {code}"
         if "Traceback" in said or "Exception ignored" in said or "bug in h5sweep" in said:
             yield "traceback"
-        if code and number and (os.strerror(number) not in said or not self._names_file(said)):
+        if code and number and not self._is_explained(said, number):
             yield "neither file nor reason is named"
         lost = self.inputs - self._files()
         if lost and not self.command.deletes:
@@ -325,8 +329,11 @@ class Trial:
         if self.name in ("run", "worker") and (twice := started_in(trace, "again") & done):
             yield f"run again though finished: {twice}"
 
-    def _names_file(self, said: str) -> bool:
-        return any(word in said for word in ("out.h5", "temp", "study.py", "try"))
+    def _is_explained(self, said: str, number: int) -> bool:
+        # A child that does not start at all cannot say which of its files was refused.
+        is_named = any(word in said for word in ("out.h5", "temp", "study.py", str(self.folder)))
+        is_told = is_named and os.strerror(number) in said
+        return is_told or "its process did not start" in said
 
     def _output_problems(self, code: int) -> Iterator[str]:
         output, was_there = self.folder / "out.h5", (self.template / "out.h5").exists()
@@ -362,14 +369,14 @@ class Trial:
 
 
 def main() -> None:
-    base, name, kind, step = sys.argv[1:]
+    base, name, step, *kinds = sys.argv[1:]
     os.environ["REFUSE_SHIM"] = os.environ.pop("LD_PRELOAD")  # what we start runs without
     os.environ["ROUND"] = "first"
     for module in pkgutil.walk_packages(h5sweep.__path__, "h5sweep."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    count = Trial(Path(base), name, kind, int(step)).run()
-    print(json.dumps({"command": name, "kind": kind, "refused": count}))
+    trial = Trial(Path(base), name, int(step))
+    print(json.dumps({"command": name, "refused": {kind: trial.run(kind) for kind in kinds}}))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,9 @@ static void note(const char *call, const char *path)
 static int judge(const char *call, const char *path)
 {
     char word[40];
-    if (is_noting || plan.pid != getpid() || strncmp(path, plan.root, strlen(plan.root))) return 0;
+    size_t size = strlen(plan.root);
+    if (is_noting || plan.pid != getpid() || strncmp(path, plan.root, size)) return 0;
+    if (path[size] && path[size] != '/') return 0;
     snprintf(word, sizeof word, " %s ", call);
     if (!strstr(plan.calls, word)) return 0;
     if (plan.refused[0] && !strcmp(plan.refused, call)) return errno = plan.number, 1;
