@@ -299,6 +299,22 @@ def test_a_lost_sector_gives_no_values(kind: str, tmp_path: Path) -> None:
         assert all(np.array_equal(result["v"], true[task]) for (task,), result in found.items())
 
 
+@pytest.mark.parametrize("values", [600, 610, 620])
+def test_the_last_sector_may_be_shorter_and_lost(values: int, tmp_path: Path) -> None:
+    """Zeros to the end of the file, from where its last sector begins, are not taken for values."""
+    for number in (0, 1):
+        with h5py.File(tmp_path / f"s{number}.h5", "w", libver="v110") as file:
+            file["cost"] = 2.5
+            file["v"] = np.random.default_rng(number).uniform(1, 9, values)
+    path = tmp_path / "s1.h5"
+    content = path.read_bytes()
+    last = len(content) // 512 * 512
+    assert 16 < len(content) - last < 500 and content[last - 1]
+    path.write_bytes(content[:last] + bytes(len(content) - last))
+    report = salvage_files(tmp_path, key=PATTERN, use_library=False)
+    assert [file.path for file in report.files if file.taken] == [str(tmp_path / "s0.h5")]
+
+
 def test_texts_of_fixed_length_may_end_at_a_page(tmp_path: Path) -> None:
     """The zeros behind a text are part of it, wherever the file has its pages."""
 

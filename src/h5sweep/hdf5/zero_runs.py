@@ -1,4 +1,4 @@
-"""Stretches of zeros as long as a sector or longer: values, or what a disk lost.
+"""Stretches of zeros as long as a sector, or as what a file has of its last: values, or lost.
 
 A lost sector is zeros whatever was in it, and so is each sector of a lost page. Where such a
 stretch begins or ends with a sector, or in the middle of something, values do not explain it.
@@ -56,7 +56,18 @@ class ZeroRuns:
                     starts.append(offset + place)
                     ends.append(offset + end)
                 place = data.find(_SECTOR, end)
+        if (start := self._last_start()) < size and not (ends and ends[-1] == size):
+            starts.append(start)
+            ends.append(size)
         return starts, ends
+
+    def _last_start(self) -> int:
+        """Where zeros begin that are all there is of the last sector: that may be shorter."""
+        size = self._source.size
+        before = max(size - size % SECTOR_BYTES - SECTOR_BYTES, 0)
+        data = self._source.read(before, size - before)
+        zeros = len(data) - len(data.rstrip(b"\0"))
+        return size - zeros if zeros >= size % SECTOR_BYTES > SLACK_BYTES else size
 
 
 def is_of_sectors(run: Run, first: int, end: int) -> bool:
