@@ -44,30 +44,19 @@ class ZeroRuns:
         size = self._source.size
         for offset in range(0, size, _STEP_BYTES):
             data = self._source.read(offset, min(_STEP_BYTES + SECTOR_BYTES, size - offset))
+            if offset + len(data) == size and size % SECTOR_BYTES > SLACK_BYTES:
+                data += bytes(-size % SECTOR_BYTES)  # of its last sector a file has only a part
             place = data.find(_SECTOR)
             while place >= 0:
                 match = _OTHER.search(data, place + SECTOR_BYTES)
                 end = len(data) if match is None else match.start()
-                if offset + end == size:  # the last sector, of which the file has a part
-                    end += -size % SECTOR_BYTES
                 if ends and offset + place <= ends[-1]:  # the last went on beyond its step
                     ends[-1] = max(ends[-1], offset + end)
                 else:
                     starts.append(offset + place)
                     ends.append(offset + end)
                 place = data.find(_SECTOR, end)
-        if (start := self._last_start()) < size and not (ends and ends[-1] == size):
-            starts.append(start)
-            ends.append(size)
         return starts, ends
-
-    def _last_start(self) -> int:
-        """Where zeros begin that are all there is of the last sector: that may be shorter."""
-        size = self._source.size
-        before = max(size - size % SECTOR_BYTES - SECTOR_BYTES, 0)
-        data = self._source.read(before, size - before)
-        zeros = len(data) - len(data.rstrip(b"\0"))
-        return size - zeros if zeros >= size % SECTOR_BYTES > SLACK_BYTES else size
 
 
 def is_of_sectors(run: Run, first: int, end: int) -> bool:
