@@ -225,7 +225,7 @@ def test_a_deleted_task_stays_deleted(worker: Any, tmp_path: Path) -> None:
 
 
 def test_rows_that_were_never_written_are_none(tmp_path: Path) -> None:
-    """Rows that only have a key, in columns made in advance, are no results and no losses."""
+    """Rows that only have a key, in columns made in advance, are no results, and are counted."""
     path = tmp_path / "worker.h5"
     with h5py.File(path, "w") as file:
         file["seed"] = np.arange(10)
@@ -234,6 +234,19 @@ def test_rows_that_were_never_written_are_none(tmp_path: Path) -> None:
     saved, found = salvage(path, tmp_path / "out", key="seed")
     assert set(found) == {(seed,) for seed in range(6)}
     assert not saved.losses
+    assert [one.key["seed"] for one in saved.refused] == [6, 7, 8, 9]
+
+
+def test_room_for_more_rows_is_no_loss(tmp_path: Path) -> None:
+    """Rows at the end that have neither a key nor values are none; before others, one is lost."""
+    path = tmp_path / "worker.h5"
+    for first, lost in ((1, []), (0, ["row 0 of /"])):
+        with h5py.File(path, "w") as file:
+            file["seed"] = np.array([*range(first, first + 6), 0, 0, 0])
+            file["steps"] = np.array([*range(first, first + 6), 0, 0, 0])
+        saved, found = salvage(path, tmp_path / f"out{first}", key="seed")
+        assert set(found) == {(seed,) for seed in range(1, first + 6)}
+        assert ([loss.place for loss in saved.losses], saved.refused) == (lost, ())
 
 
 def test_tasks_may_lie_at_any_depth(tmp_path: Path) -> None:

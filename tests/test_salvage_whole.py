@@ -315,6 +315,24 @@ def test_the_last_sector_may_be_shorter_and_lost(values: int, tmp_path: Path) ->
     assert [file.path for file in report.files if file.taken] == [str(tmp_path / "s0.h5")]
 
 
+def test_a_column_lost_between_unused_rows_is_doubted(tmp_path: Path) -> None:
+    """Zeros in all rows of one file, with room for rows around them, that others do not have."""
+    for number in (0, 1):
+        with h5py.File(tmp_path / f"w{number}.h5", "w", libver="v110") as file:
+            for name, values in (
+                ("seed", np.arange(20) + 20 * number + 1),
+                ("cost", np.random.default_rng(number).uniform(1, 9, (20, 1))),
+                ("steps", np.arange(20) + 7),
+            ):
+                inner = values.shape[1:]
+                settings = {"maxshape": (None, *inner), "chunks": (64, *inner)}
+                file.create_dataset(name, data=values, **settings)
+            place = file["cost"].id.get_chunk_info(0).byte_offset
+    zero(tmp_path / "w1.h5", place, 160)
+    report = salvage_files(tmp_path, key="seed", use_library=False)
+    assert [len(file.taken) for file in report.files] == [20, 0]
+
+
 def test_texts_of_fixed_length_may_end_at_a_page(tmp_path: Path) -> None:
     """The zeros behind a text are part of it, wherever the file has its pages."""
 

@@ -99,15 +99,15 @@ class DataGaps:
     def _is_border(self, run: Run, first: int, end: int) -> bool:
         """Whether only a few numbers, which may be zero, border on unused space.
 
-        A dataset that is nothing but zeros is no more than that: it is judged by itself.
+        Another dataset that is nothing but zeros is no more than that: it is judged by itself.
         """
         if is_of_sectors(run, first, end):
             return False
-        low, high = run[0] - self.start, run[1] - self.start
+        low, high, own = run[0] - self.start, run[1] - self.start, first - self.start
         parts = (
             min(written, high) - max(at, low)
             for at, written in self._claims_from(low, high)
-            if at < low or written > high
+            if at < low or written > high or at <= own < written
         )
         return sum(part for part in parts if part > 0) <= MOST_BORDER_BYTES
 

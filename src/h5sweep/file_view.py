@@ -13,7 +13,7 @@ from .hdf5.errors import Damaged, Unsupported
 from .plan import Key
 from .values import Array
 
-NEVER_WRITTEN = "nothing was written there"
+NEVER_WRITTEN = "perhaps none of its values was written"
 NO_KEY = "it has no key"
 CLAIMS_MORE = "its shape claims much more than the file holds of it"
 ROWS = ""  # what a dataset of compounds is called in the table that is made of it
@@ -152,6 +152,13 @@ class Found:
     extents: tuple[tuple[int, int], ...] = ()  # of what is lost
     order: int = -1  # of groups that were written one after the other; -1: nobody knows
 
+    def note_unwritten(self) -> None:
+        """Say that a row has fill values alone: it is no task if its key is such a value too."""
+        if is_blank(self.key):
+            self.lost[""] = NEVER_WRITTEN
+        else:
+            self.doubt = self.doubt or NEVER_WRITTEN
+
 
 @dataclass(slots=True)
 class FoundRows:
@@ -175,7 +182,8 @@ class FoundRows:
         for number, key in enumerate(self.keys):
             found = Found(self.place(number), key, is_row=True, doubt=self.doubt)
             found.cells = {name: cells.at(number) for name, cells in self.cells.items()}
-            found.lost = {"": NEVER_WRITTEN} if self.unwritten[number] else {}
+            if self.unwritten[number]:
+                found.note_unwritten()
             found.key_proof = self.key_proof
             marked = (name for name, fills in self.key_fills.items() if fills[number])
             found.key_fills = frozenset(marked)
@@ -193,6 +201,11 @@ class FoundRows:
             *(self.table, self.rows[some], cells, self.keys[some], self.unwritten[some]),
             *(key_fills, self.key_proof, self.doubt, self.apart[some]),
         )
+
+
+def is_blank(key: Key | None) -> bool:
+    """Whether a key is what a row has that nobody has written to."""
+    return key is None or not any(key.values())
 
 
 def rows_that_fit(row_bytes: int, row: int, chunk_rows: int | None) -> int:

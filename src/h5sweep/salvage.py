@@ -202,6 +202,7 @@ class _File:
         self.crowds: dict[str, dict[bytes, Candidate]] = {}  # many results for one key, by digest
         self.unsupported: set[str] = set()  # those of tasks that it does not know to read
         self.unwritten: set[str] = set()
+        self.blank: list[str] = []  # rows of fill values, behind the last that has others
         self.without_chunk: set[str] = set()  # for these the library makes up fill values
         self.refused: list[Candidate] = []
         self.conflicts: list[Conflict] = []
@@ -317,6 +318,7 @@ class _File:
         for number, candidate in enumerate(candidates):
             place = found.place(number) if candidate is None else candidate.place
             self.looked_at[place] = None if candidate is None else self.take(candidate)
+            self.note_blank(place, is_blank=candidate is None and bool(found.unwritten[number]))
             if found.unwritten[number]:
                 self.unwritten.add(place)
             elif candidate is None:
@@ -330,12 +332,25 @@ class _File:
             self.unsupported.add(place)
         else:
             self.looked_at[place] = kept
-        if candidate is None and found.lost.get("") == NEVER_WRITTEN:
+        is_blank = candidate is None and found.lost.get("") == NEVER_WRITTEN
+        if found.is_row:
+            self.note_blank(place, is_blank=is_blank)
+        if is_blank or found.doubt == NEVER_WRITTEN:
             self.unwritten.add(place)
         elif candidate is None:
             self.losses.append(_loss_of(found))
             if NO_CHUNK in found.lost.values():
                 self.without_chunk.add(place)
+
+    def note_blank(self, place: str, *, is_blank: bool) -> None:
+        """Tell room for more rows from a row of fill values, behind which others were written."""
+        if is_blank:
+            self.blank.append(place)
+            return
+        table = place.partition(" of ")[2]
+        lost = [blank for blank in self.blank if blank.partition(" of ")[2] == table]
+        self.losses += [Loss(blank, None, NEVER_WRITTEN) for blank in lost]
+        self.blank.clear()
 
     def take(self, new: Candidate) -> Candidate:
         """Add a result, or to one that is there already that it was found again."""

@@ -14,7 +14,7 @@ from typing import IO
 
 from .errors import UnsupportedValueError
 from .evidence import Candidate, Form, Way, proof_of, shared
-from .file_view import Found, FoundRows, Gap, Proof
+from .file_view import NEVER_WRITTEN, Found, FoundRows, Gap, Proof, is_blank
 from .key_rule import KeyRule
 from .plan import key_json
 from .values import Array, ResultEncoder, result_header
@@ -89,17 +89,18 @@ class Stage:
         for number, (key, is_unwritten) in enumerate(
             zip(found.keys, found.unwritten.tolist(), strict=True)
         ):
-            if key is None or is_unwritten:
+            if key is None or (is_unwritten and is_blank(key)):
                 candidates.append(None)
                 continue
+            why = doubt or (NEVER_WRITTEN if is_unwritten else "")
             candidate = Candidate(
                 key,
                 found.place(number),
                 Way.GZIP if is_rescued else way,
                 form_of(schema),
                 b"",
-                Proof.DOUBT if doubt else proof,
-                doubt,
+                Proof.DOUBT if why else proof,
+                why,
                 fills[number],
                 key_fills=key_fills[number],
                 is_row=True,

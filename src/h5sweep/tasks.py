@@ -14,7 +14,6 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from .file_view import (
-    NEVER_WRITTEN,
     NO_KEY,
     ROWS,
     Cell,
@@ -436,7 +435,7 @@ def _take_row_key(found: Found, rule: KeyRule) -> None:
     found.key = rule.checked({name: cell.value.item() for name, cell in whole.items()})
     found.key_proof = min((cell.proof for cell in whole.values()), default=Proof.NOTHING)
     if found.cells and not found.lost and all(cell.is_fill for cell in found.cells.values()):
-        found.lost[""] = NEVER_WRITTEN
+        found.note_unwritten()
     found.key_fills = frozenset(name for name, cell in whole.items() if cell.is_fill)
     found.key_gaps = frozenset(name for name, cell in whole.items() if cell.gap is Gap.MAYBE)
     found.key_odd = frozenset(name for name, cell in whole.items() if cell.gap > Gap.MAYBE)
