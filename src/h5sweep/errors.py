@@ -157,5 +157,5 @@ def system_error(error: BaseException) -> OSError | None:
 
 
 _TOLD_BY_HDF5 = re.compile(
-    r"(filename = '(?P<name>[^']*)'.*?)?errno = (?P<number>\d+), error message", re.DOTALL
+    r"(name = '(?P<name>[^']*)'.*?)?errno = (?P<number>\d+), error message", re.DOTALL
 )

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from traceback import format_exc, walk_tb
 
 import click
 
@@ -117,9 +118,18 @@ def _run_command() -> int:
         refused = system_error(error)
         if refused is None:
             return _say_bug()
+        if refused.filename is None and _is_raised_by_click(error):
+            tell(f"h5sweep: {refused_text(refused)}")
+            return 1
         refusal = storage_error(None, refused)
         tell(f"h5sweep: {_with_next_step(refusal)}")
         return refusal.exit_code
+
+
+def _is_raised_by_click(error: Exception) -> bool:
+    """Whether it was writing a help text, which goes to standard output."""
+    names = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
+    return str(names[-1]).startswith("click.")
 
 
 def _with_next_step(error: SweepError) -> str:
@@ -128,7 +138,5 @@ def _with_next_step(error: SweepError) -> str:
 
 
 def _say_bug() -> int:
-    import traceback
-
-    tell(traceback.format_exc() + "h5sweep: this is a bug in h5sweep; nothing finished is lost.")
+    tell(format_exc() + "h5sweep: this is a bug in h5sweep; nothing finished is lost.")
     return INTERNAL_ERROR
