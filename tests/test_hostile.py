@@ -199,7 +199,7 @@ WITH_CHILDREN = [  # which take their time
     "merge out.h5.run worker.h5 -o new.h5",
     "check .",
     "check out.h5.run --deep",
-    "salvage . --key seed",
+    "salvage . -o new.h5 --key seed",
     "run study.py -o out.h5 -j 1",
 ]
 STUDY = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -28,7 +29,7 @@ def write_records(
     Results that an earlier call got out of the same source stay in it, unless their keys had other
     names: a merge could not tell which of both are meant.
     """
-    name = f"salvage_{source.stem}_{crc32(str(source.absolute()).encode()):08x}{RECORDS_SUFFIX}"
+    name = f"salvage_{source.stem}_{crc32(os.fsencode(source.absolute())):08x}{RECORDS_SUFFIX}"
     path = folder / name
     with ExitStack() as stack:
         earlier = _Earlier.open(path, stack)
