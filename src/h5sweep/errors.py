@@ -72,9 +72,9 @@ _REMEDIES = {
     errno.EFBIG: "Allow larger files (ulimit -f)",
     errno.EMFILE: "Allow more open files (ulimit -n)",
     errno.ENOMEM: "Make memory free",
-    errno.EROFS: "Choose another output with -o, or make that writable",
-    errno.EACCES: "Choose another output with -o, or ask its owner for access",
-    errno.EPERM: "Choose another output with -o, or ask its owner for access",
+    errno.EROFS: "Make that writable, or choose another output",
+    errno.EACCES: "Ask its owner for access, or choose another output",
+    errno.EPERM: "Ask its owner for access, or choose another output",
 }
 
 
