@@ -35,7 +35,9 @@ class OpenFolder:
     def __init__(self, path: Path, descriptor: int | None = None) -> None:
         """Open `path`, in which links are followed: somebody named it."""
         self.path = path
-        self.descriptor = os.open(path, _FOLDER) if descriptor is None else descriptor
+        if descriptor is None:
+            descriptor = os.open(os.path.abspath(path), _FOLDER)  # noqa: PTH100 (as it is said)
+        self.descriptor = descriptor
 
     def __enter__(self) -> OpenFolder:
         return self
@@ -49,7 +51,8 @@ class OpenFolder:
         for name in names:
             here = here / check_name(name)
             try:
-                following = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+                with naming(here):
+                    following = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
             except OSError:
                 if _is_link(name, descriptor):
                     raise LinkError(here) from None
@@ -60,7 +63,8 @@ class OpenFolder:
         return OpenFolder(here, descriptor)
 
     def names(self) -> list[str]:
-        return sorted(os.listdir(self.descriptor))  # noqa: PTH208 (Path takes no descriptor)
+        with naming(self.descriptor):
+            return sorted(os.listdir(self.descriptor))  # noqa: PTH208 (Path takes no descriptor)
 
 
 class Entry(NamedTuple):
@@ -78,7 +82,8 @@ class Entry(NamedTuple):
         return Entry(self.folder, name)
 
     def lstat(self) -> os.stat_result:
-        return os.stat(self.name, dir_fd=self.folder.descriptor, follow_symlinks=False)
+        with naming(self.path):
+            return os.stat(self.name, dir_fd=self.folder.descriptor, follow_symlinks=False)
 
     def is_file(self) -> bool:
         """Whether there is a file of that name, itself and not by a link."""
@@ -91,7 +96,8 @@ class Entry(NamedTuple):
         """Open the file for reading; LinkError if it is a link."""
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            return os.fdopen(os.open(self.name, flags, dir_fd=self.folder.descriptor), "rb")
+            with naming(self.path):
+                return os.fdopen(os.open(self.name, flags, dir_fd=self.folder.descriptor), "rb")
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise LinkError(self.path) from None

@@ -221,7 +221,8 @@ def _rename_new(source: Entry, target: Entry) -> None:
     # Not every file system has it; then somebody could make `target` between these two steps.
     if target.name in target.folder.names():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target.path))
-    os.rename(source.name, target.name, src_dir_fd=folders[0], dst_dir_fd=folders[1])
+    with naming(source.path):
+        os.rename(source.name, target.name, src_dir_fd=folders[0], dst_dir_fd=folders[1])
 
 
 def _move_to_other_disk(source: Entry, target: Entry) -> None:
@@ -238,7 +239,8 @@ def _move_to_other_disk(source: Entry, target: Entry) -> None:
                 f"{source.path} changed while it was copied, or its copy is not equal"
             )
         _rename_new(temporary, target)
-        os.fsync(target.folder.descriptor)
+        with naming(target.folder.path):
+            os.fsync(target.folder.descriptor)
     except BaseException:
         with suppress(OSError):
             remove(temporary)
@@ -258,7 +260,8 @@ def _move_to_other_disk(source: Entry, target: Entry) -> None:
 def _copy_new(source: Entry, target: Entry) -> None:
     """Copy a file, its times and its rights to a new one, durably."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    descriptor = os.open(target.name, flags, 0o600, dir_fd=target.folder.descriptor)
+    with naming(target.path):
+        descriptor = os.open(target.name, flags, 0o600, dir_fd=target.folder.descriptor)
     with source.open() as one, os.fdopen(descriptor, "wb") as other:
         shutil.copyfileobj(one, other, _COMPARED_BYTES)
         other.flush()
@@ -268,20 +271,24 @@ def _copy_new(source: Entry, target: Entry) -> None:
 
 def remove(entry: Entry) -> None:
     """Remove a file, or a link but not what it leads to."""
-    os.unlink(entry.name, dir_fd=entry.folder.descriptor)
+    with naming(entry.path):
+        os.unlink(entry.name, dir_fd=entry.folder.descriptor)
 
 
 def remove_folder(entry: Entry) -> None:
     """Remove an empty folder."""
-    os.rmdir(entry.name, dir_fd=entry.folder.descriptor)
+    with naming(entry.path):
+        os.rmdir(entry.name, dir_fd=entry.folder.descriptor)
 
 
 def make_below(folder: OpenFolder, name: str) -> OpenFolder:
     """Open a folder in one that is open, made durably if it is not there."""
     with suppress(FileNotFoundError):
         return folder.below(name)
-    os.mkdir(check_name(name), dir_fd=folder.descriptor)
-    os.fsync(folder.descriptor)
+    with naming(folder.path / name):
+        os.mkdir(check_name(name), dir_fd=folder.descriptor)
+    with naming(folder.path):
+        os.fsync(folder.descriptor)
     return folder.below(name)
 
 

@@ -74,9 +74,9 @@ _REMEDIES = {
     errno.EFBIG: "Allow larger files (ulimit -f)",
     errno.EMFILE: "Allow more open files (ulimit -n)",
     errno.ENOMEM: "Make memory free",
-    errno.EROFS: "Choose another output with -o, or make that writable",
-    errno.EACCES: "Choose another output with -o, or ask its owner for access",
-    errno.EPERM: "Choose another output with -o, or ask its owner for access",
+    errno.EROFS: "Make that writable, or choose another output",
+    errno.EACCES: "Ask its owner for access, or choose another output",
+    errno.EPERM: "Ask its owner for access, or choose another output",
 }
 
 
@@ -130,11 +130,15 @@ class InterruptedRunError(SweepError):
 
 @contextmanager
 def naming(file: Path | int) -> Iterator[None]:
-    """Let a refusal of the system name the file: it does not if that is open. Or its descriptor."""
+    """Let a refusal of the system name the file, given by its path or its descriptor.
+
+    It does not if the file is open, and has only its last name if the folder is.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno is not None and error.filename is None:
+        last = None if isinstance(file, int) else file.name
+        if error.errno is not None and error.filename in (None, last):
             with suppress(OSError):
                 is_open = isinstance(file, int)
                 error.filename = str(Path(f"/proc/self/fd/{file}").readlink() if is_open else file)
