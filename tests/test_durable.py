@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import h5py
@@ -208,6 +209,20 @@ def test_appends_follow_each_other(tmp_path: Path) -> None:
     appender = Appender(tmp_path / "a")
     for part in (b"one", b"", b"two"):
         appender.append(part)
+    appender.close()
+    assert (tmp_path / "a").read_bytes() == b"onetwo"
+
+
+def test_a_stray_write_spoils_nothing_that_was_appended(tmp_path: Path) -> None:
+    """Tasks may write to descriptors that are not their own; the next append takes that place."""
+    appender = Appender(tmp_path / "a")
+    appender.append(b"one")
+    for descriptor in range(3, 64):
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), (tmp_path / "a").stat()):
+                os.write(descriptor, b"?")
+    assert (tmp_path / "a").read_bytes() == b"one?"
+    appender.append(b"two")
     appender.close()
     assert (tmp_path / "a").read_bytes() == b"onetwo"
 

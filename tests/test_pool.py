@@ -267,7 +267,7 @@ DEATHS = {
     "abort": ("os.abort()", "SIGABRT: it aborted itself"),
     "exit": ("os._exit(3)", "exit code 3"),
     "exit 0": ("os._exit(0)", "exit code 0"),
-    "kill": ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL: killed from outside"),
+    "kill": ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL: by kill -9"),
     "real-time signal": ("os.kill(os.getpid(), 40)", "signal 40"),
 }
 
@@ -308,7 +308,7 @@ def f(seed):
     os.kill(int(inside.name[3:]), signal.SIGKILL)
     assert process[0].wait(30) == 1
     assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DIED], 2: [Kind.DONE]}
-    assert "SIGKILL: killed from outside" in reasons(terminal)[1]
+    assert "SIGKILL: by kill -9" in reasons(terminal)[1]
 
 
 def test_one_killer_among_two_thousand_is_singled_out(terminal: Terminal, study: Study) -> None:
@@ -646,7 +646,7 @@ def f(seed):
     )
     done = terminal.run(*RUN, "-j", 1)
     assert "3 times in a row no worker got to its first task" in done.stderr
-    assert "ended by SIGKILL: killed from outside); it is tried again" in done.stderr
+    assert "ended by SIGKILL: by kill -9, or by the kernel for want of memory); it" in done.stderr
 
 
 def test_workers_that_are_always_killed_end_the_run_for_now(

@@ -380,6 +380,8 @@ class Appender:
             self._take_back()
             raise storage_error(self.path, error) from error
         self._end += len(data)
+        # Whoever writes to a descriptor that is not his own writes behind what is there.
+        os.lseek(self._descriptor, self._end, os.SEEK_SET)
         self._is_whole = True
 
     def _take_back(self) -> None:

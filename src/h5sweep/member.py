@@ -303,6 +303,6 @@ _SIGNAL_REASONS = {
     "SIGBUS": "bus error",
     "SIGFPE": "arithmetic error",
     "SIGILL": "illegal instruction",
-    "SIGKILL": "killed from outside",
+    "SIGKILL": "by kill -9, or by the kernel for want of memory",
     "SIGSEGV": "segmentation fault",
 }
