@@ -162,7 +162,7 @@ def test_what_a_rewritten_file_no_longer_has_is_not_lost(work: Path, write: Writ
     worker(work, 1).unlink()
     write(worker(work, 1), range(20, 26))
     before = (work / "out.h5").read_bytes()
-    with pytest.raises(UsageError, match=r"of .*worker_1\.h5: name out\.h5 among the files"):
+    with pytest.raises(UsageError, match=r"of .*worker_1\.h5.*: name out\.h5 among the files"):
         merge_files(work / "temp", work / "out.h5")
     assert (work / "out.h5").read_bytes() == before
     merge_files([work / "out.h5", work / "temp"], work / "out.h5")
@@ -173,7 +173,7 @@ def test_a_column_that_a_grown_file_lost_is_not_lost(work: Path, write: Write) -
     """What the output has and the file no longer has keeps the output as it is."""
     with h5py.File(worker(work, 1), "a") as file:
         del file["aep" if "aep" in file else "s4"]
-    with pytest.raises(UsageError, match=r"worker_1\.h5: name"):
+    with pytest.raises(UsageError, match=r"worker_1\.h5.*: name"):
         merge_files(work / "temp", work / "out.h5")
 
 

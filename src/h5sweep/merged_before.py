@@ -217,6 +217,11 @@ class _Found:
         """Why the output must not be replaced by the given files alone."""
         first, *others = sorted(file.path for file in self.gone)
         more = f", and of {count_text(len(others), 'other file')}" if others else ""
+        if self._replaced:
+            return (
+                f"holds rows of {first}{more} that are no longer there: name "
+                f"{self._old.file_name} among the files to keep them beside the new ones"
+            )
         return f"holds results that are not in these files, of {first}{more}: " + _how_to_add(
             self._old
         )
