@@ -866,6 +866,19 @@ def test_a_mark_of_the_worker_s_start_is_no_result(terminal: Terminal) -> None:
         assert len(file) == 6
 
 
+@pytest.mark.parametrize("policy", ["skip", "salvage"])
+def test_files_without_a_result_are_no_sweep_to_be_run(terminal: Terminal, policy: str) -> None:
+    """Whatever was tried: nothing could be merged, `check` says why, and nothing is left behind."""
+    (terminal.folder / "in").mkdir()
+    (terminal.folder / "in" / "empty.h5").touch()
+    (terminal.folder / "in" / "noise.h5").write_bytes(bytes(range(1, 256)) * 20)
+    words = ("merge", "in", "-o", "out.h5", "--key", "seed", "--on-damaged", policy)
+    done = terminal.run(*words, check=3)
+    assert "no file in in has a result that can be merged: `h5sweep check`" in done.stderr
+    assert os.listdir(terminal.folder) == ["in"]
+    terminal.run("check", "in", check=3)
+
+
 def test_what_is_intact_in_damaged_files_can_be_merged_too(terminal: Terminal, night: Path) -> None:
     """--on-damaged salvage takes what is whole in a truncated file, and keeps that file."""
     os.truncate(night / "worker_2.h5", 9000)

@@ -119,12 +119,8 @@ class _FilesMerge:
         good, self.refused = separate(inputs, self.policy)
         self.notes += notes_on(good)
         wants_salvage = bool(self.refused) and self.policy.on_damaged is OnDamaged.SALVAGE
-        has_results = any(one.contents and one.contents.tasks != 0 for one in good)
-        if not has_results and not wants_salvage:
-            raise DamagedError(
-                f"no file in {_names(self.paths)} has a result that can be merged: "
-                "`h5sweep check` says what is in each, and what is wrong"
-            )
+        if not wants_salvage:
+            self._require_results(good)
         if self.key is not None or any(one.style in OURS for one in good):
             return self._merge_into_sweep(good)
         if wants_salvage:
@@ -239,6 +235,8 @@ class _FilesMerge:
             _folder_apart(folder) as apart,
         ):
             salvaged = self._salvage_refused(good, folder, apart)
+            if not self._is_named:
+                self._require_results([*good, *salvaged])
             found = record_tasks(
                 self.survey,
                 [*good, *salvaged],
@@ -262,6 +260,13 @@ class _FilesMerge:
                 folder, compress=self.compress, progress=self.progress, note_entry=note_entry
             )
             return replace(reports[0], tasks_in_output=merged.tasks_merged)
+
+    def _require_results(self, good: Iterable[Input]) -> None:
+        if not any(one.contents and one.contents.tasks != 0 for one in good):
+            raise DamagedError(
+                f"no file in {_names(self.paths)} has a result that can be merged: "
+                "`h5sweep check` says what is in each, and what is wrong"
+            )
 
     def _salvage_refused(
         self, good: Sequence[Input], folder: RunFolder, apart: Path
