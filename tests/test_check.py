@@ -587,6 +587,24 @@ def test_expect_counts_what_a_run_folder_holds(terminal: Terminal, study: Any) -
     assert (found["tasks"], found["done"], found["missing"]) == (12, 3, 9)
 
 
+@pytest.mark.parametrize("paths", [("out.h5",), ("out.h5.run",), (".",), ("out.h5", "out.h5.run")])
+def test_an_output_and_its_records_hold_each_task_once(
+    terminal: Terminal, paths: tuple[str, ...]
+) -> None:
+    """Wherever it is asked, a sweep that is complete has its tasks, and none of them twice."""
+    code = (
+        "import h5sweep\n\n\n@h5sweep.sweep(seed=range(4))\ndef f(seed):\n    return {'aep': 1.0}\n"
+    )
+    terminal.write("study.py", code)
+    terminal.run("run", "study.py", "-o", "out.h5")
+    done = terminal.run("check", *paths, "--expect", "study.py", "--json")
+    said = json.loads(done.stdout)
+    assert said["totals"]["tasks"] == 4
+    found = said["expected"]
+    assert (found["done"], found["missing"], found["without_key"]) == (4, 0, 0)
+    assert found["duplicates"] == 0
+
+
 def test_an_edited_output_gets_one_advice_that_works(terminal: Terminal) -> None:
     """What check says of an output whose row was changed is to merge it again, and nothing else."""
     code = (

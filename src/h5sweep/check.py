@@ -269,7 +269,7 @@ class _Check:
     def count_tasks(self, looked: _Looked, layout: Layout) -> None:
         """Let the tasks of a file be those that the key tells, if it has any such."""
         looked.contents, rule = layout.contents(), self.settings.rule
-        if not self.wants_keys:
+        if not self.wants_keys or _is_output(looked):  # which the library is asked for
             return
         rows = list(KeyedFile(layout, rule, looked.place.path).whole_keys())
         looked.keys = [None if row is None else rule.key(row) for row in rows]
@@ -288,17 +288,21 @@ class _Check:
             layout.find_bad_rows()
             self.count_tasks(looked, layout)
 
-    def take_keys(self, keys: Iterable[Mapping[str, Value] | None]) -> None:
+    def take_keys(self, looked: _Looked) -> None:
         names = self.settings.rule.names
-        for key in keys:
+        # A result of ours is in a record and in the output: that makes no two of it.
+        style = None if looked.contents is None else looked.contents.style
+        is_ours = style in (Style.OUTPUT, Style.RECORDS)
+        for key in looked.keys:
             if self.comparison is not None:
-                self.comparison.take(key)
+                self.comparison.take(key, is_ours=is_ours)
             elif key is not None and set(names) <= set(key):
                 self.keys.add(tuple(key[name] for name in names))
 
     def ask(self, looked: _Looked, what: str, family: Family | None = None) -> None:
         path, size = looked.place.path, looked.status.st_size
-        what = f"output-{what}" if _is_output(looked) else str(what)
+        if _is_output(looked):
+            what = f"output-{what}{'-keys' * self.wants_keys}"
         self.library.ask(Request((looked, family), path, what, size, looked.objects))
 
     def take_answers(self, *, wait: bool) -> None:
@@ -307,7 +311,7 @@ class _Check:
             found = findings_of(answer)
             if "tasks" in answer.said:
                 looked.contents = Contents(Style.RECORDS, answer.said["tasks"])
-                looked.keys = list(answer.said.get("keys", ()))
+            looked.keys = answer.said.get("keys", looked.keys)
             looked.findings += self.new_for(looked, found)
             self.finish(looked)
             if family is not None:
@@ -323,7 +327,7 @@ class _Check:
     def finish(self, looked: _Looked) -> None:
         if any(map(is_of_chunk, looked.findings)):
             self.count_whole_tasks(looked)
-        self.take_keys(looked.keys)
+        self.take_keys(looked)
         found = by_weight(dict.fromkeys(looked.findings))[:MOST_FINDINGS] if looked.findings else ()
         self.reports[looked.place.path] = FileReport(
             looked.place.path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -86,11 +86,10 @@ class CheckReport:
     def totals(self) -> dict[str, int]:
         """How many files are in each state, how many of all a merge takes, tasks and bytes."""
         counts = {state.value: 0 for state in State}
-        counts |= {"mergeable": 0, "tasks": 0, "bytes": 0}
+        counts |= {"mergeable": 0, "tasks": _tasks_in(self.files), "bytes": 0}
         for file in self.files:
             counts[file.state.value] += 1
             counts["mergeable"] += file.is_mergeable
-            counts["tasks"] += file.tasks or 0
             counts["bytes"] += file.size_bytes
         return {"files": len(self.files), **counts}
 
@@ -152,6 +151,18 @@ def _shortened(path: str, width: int | None) -> str:
     return path if room is None or len(path) <= room else "…" + path[len(path) - room + 1 :]
 
 
+def _tasks_in(files: Sequence[FileReport]) -> int:
+    """How many tasks are in files; those in the records of an output among them count once."""
+    paths = {file.path for file in files}
+    return sum(file.tasks or 0 for file in files if _output_of(file.path) not in paths)
+
+
+def _output_of(path: str) -> str | None:
+    """The output that a record file belongs to, by where it lies."""
+    folder, is_records, _ = path.rpartition(".run/records/")
+    return folder if is_records else None
+
+
 def _group_lines(
     group: _Group, show_all: bool, width: int | None, *, is_quick: bool
 ) -> Iterator[str]:
@@ -159,7 +170,7 @@ def _group_lines(
     if group.finding is not None:
         many += f": {group.finding.name} ({group.finding.code})"
     if group.is_well:
-        many += f", {count_text(sum(file.tasks or 0 for file in group.files), 'task')}"
+        many += f", {count_text(_tasks_in(group.files), 'task')}"
     yield f"{group.state}  {many}{'' if is_quick else _merging_text(group)}"
     most = len(group.files) if show_all or len(group.files) <= MOST_LINES else MOST_LINES - 1
     if group.is_well and not show_all:

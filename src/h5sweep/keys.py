@@ -101,15 +101,15 @@ class Comparison:
             found.take(dict(zip(names, row, strict=True)))
         return found
 
-    def take(self, key: Mapping[str, Value] | None) -> None:
-        """Count one task that was found."""
+    def take(self, key: Mapping[str, Value] | None, *, is_ours: bool = False) -> None:
+        """Count one task that was found; in a file of ours it may be found again."""
         number = None if key is None else number_in(self.plan, key)
         if key is None:
             self.keyless += 1
         elif number is None:
             self.unknown += 1
         elif self.done[number]:
-            self.duplicates += 1
+            self.duplicates += not is_ours
         else:
             self.done[number] = 1
 

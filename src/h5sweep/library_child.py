@@ -254,13 +254,15 @@ def inspect_plan(path: str) -> dict[str, Any]:
     return {}
 
 
-def inspect_output(path: str) -> dict[str, Any]:
+def inspect_output(path: str, *, with_keys: bool = False) -> dict[str, Any]:
     """An output of ours, and against it the run folder beside it."""
     answer = inspect_structure(path)
-    return answer if answer["errors"] else {**answer, **_compare_with_folder(Path(path))}
+    if answer["errors"]:
+        return answer
+    return {**answer, **_compare_with_folder(Path(path)), **_keys_of_output(path, with_keys)}
 
 
-def inspect_output_deep(path: str) -> dict[str, Any]:
+def inspect_output_deep(path: str, *, with_keys: bool = False) -> dict[str, Any]:
     """The same, and every byte, and the checksum of every row."""
     from .output import verify_rows
 
@@ -272,7 +274,19 @@ def inspect_output_deep(path: str) -> dict[str, Any]:
     except Exception as error:  # it passed for an output, so whatever this is, is damage
         return {**answer, "errors": [("rows", str(error))]}
     answer |= {"wrong_tasks": wrong[:MOST_ERRORS], "wrong_count": len(wrong)}
-    return {**answer, **_compare_with_folder(Path(path))}
+    keys = _keys_of_output(path, with_keys, wrong)
+    return {**answer, **_compare_with_folder(Path(path)), **keys}
+
+
+def _keys_of_output(path: str, with_keys: bool, wrong: Sequence[int] = ()) -> dict[str, Any]:
+    """The keys of the rows in which nothing is known to be wrong."""
+    from .output import OutputReader
+
+    if not with_keys:
+        return {}
+    with OutputReader(Path(path)) as reader:
+        rows = zip(reader.tasks.tolist(), reader.keys().rows(), strict=True)
+        return {"keys": [key for task, key in rows if task not in wrong]}
 
 
 def _compare_with_folder(path: Path) -> dict[str, Any]:
@@ -304,6 +318,8 @@ _INSPECTORS: dict[str, Callable[..., dict[str, Any]]] = {
     "plan": inspect_plan,
     "output-structure": inspect_output,
     "output-deep": inspect_output_deep,
+    "output-structure-keys": partial(inspect_output, with_keys=True),
+    "output-deep-keys": partial(inspect_output_deep, with_keys=True),
 }
 
 if __name__ == "__main__":
