@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -235,3 +236,25 @@ def test_traceback_shows_the_users_frames_only(tmp_path: Path) -> None:
     assert "h5sweep/study.py" not in text
     assert "importlib" not in text
     assert user_place(cause) == "chained.py:6 in <module>"
+
+
+def test_an_edit_that_changes_no_size_and_no_second_is_seen(tmp_path: Path) -> None:
+    """A study is read from its source: what Python keeps beside it knows only size and time."""
+    path = tmp_path / "study.py"
+    code = """if True:
+        import os, sys
+        from pathlib import Path
+        from h5sweep.study import load_study
+        for size in (3, 5):
+            path = Path(sys.argv[1])
+            path.write_text(f"import h5sweep\\n@h5sweep.sweep(n=range({size}))\\ndef f(n): pass\\n")
+            os.utime(path, (1e9, 1e9))
+            print(len(load_study(path).plan))
+            sys.modules.pop("study", None)
+    """
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.split() == ["3", "5"], done.stderr
+    assert os.listdir(tmp_path) == ["study.py"]

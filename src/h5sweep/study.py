@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import update_wrapper
-from importlib.abc import Loader
+from importlib.abc import Loader, SourceLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -209,7 +209,12 @@ def _execute(spec: ModuleSpec, loader: Loader, name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        loader.exec_module(module)
+        if isinstance(loader, SourceLoader):
+            # Bytecode that was kept may be of the study before an edit within the same second.
+            path = loader.get_filename(name)
+            exec(loader.source_to_code(loader.get_data(path), path), vars(module))
+        else:
+            loader.exec_module(module)
     except _StudyRead:
         pass
     except BaseException:
