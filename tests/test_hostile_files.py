@@ -84,9 +84,11 @@ def write_good(path: Path) -> None:
 def traced(folder: Path, *words: object) -> tuple[int, str, str]:
     """The exit code of a command, what it printed, and all that it has opened."""
     trace = folder / "trace"
-    command = ["strace", "-f", "-o", trace, "-e", "trace=open,openat", *H5SWEEP, *words]
+    # A file for each process: in a common one, lines of one call are torn apart by others.
+    command = ["strace", "-ff", "-o", trace, "-e", "trace=open,openat", *H5SWEEP, *words]
     done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True)
-    lines = trace.read_text(errors="replace").splitlines()
+    texts = [path.read_text(errors="replace") for path in folder.glob("trace.*")]
+    lines = "".join(texts).splitlines()
     opened = "\n".join(line for line in lines if " = -1 " not in line)
     assert str(folder) in opened or "good.h5" in opened
     return done.returncode, done.stdout + done.stderr, opened
