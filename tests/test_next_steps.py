@@ -245,6 +245,15 @@ def checked_unclosed(terminal: Terminal) -> str:
     return said(terminal, "check", path.name, check=3)
 
 
+def restored_elsewhere(terminal: Terminal) -> str:
+    folder = terminal.folder.parent / "my other night"
+    folder.mkdir()
+    write_groups(folder / "worker 1.h5", range(3))
+    said(terminal, "merge", str(folder), "-o", OUT)
+    said(terminal, "clean", OUT, "--yes")
+    return said(terminal, "clean", OUT, "--restore", check=1)
+
+
 def checked_behind(terminal: Terminal) -> str:
     not_merged(terminal)
     return said(terminal, "check", OUT)
@@ -289,6 +298,7 @@ STEPS = [
     Step("cli/clean: clean --purge", moved, "", 0, "1 file deleted"),
     Step("clean: clean --restore", output_is_gone, "", 0, "1 file put back"),
     Step("clean: clean --restore", cannot_be_proven, " puts them back", 0, "1 file put back"),
+    Step("clean_report: clean --restore --to", restored_elsewhere, "", 0, "1 file put back"),
     Step("clean: merge", output_was_edited, " makes it anew", 0, "wrote"),
     Step("clean: clean", records_of_another, "", 0, "1 file safe to remove"),
     Step("clean_proof: check", output_cannot_be_read, "", 3, "damaged"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -78,11 +77,10 @@ def held_texts(paths: Iterable[Path], where: str = "there") -> list[str]:
 def outside_texts(output: Path, name: str | None, paths: Iterable[Path]) -> list[str]:
     """What to do about files that go back only to a folder that somebody names, a line for each."""
     counts = Counter(path.parent for path in paths)
-    restore = " ".join(["--restore", *([name] if name else [])])
+    names = [] if name is None else [name]
     return [
         f"{count_text(count, 'file')} left in quarantine: only you can say that {folder} may be "
-        f"written; next: h5sweep clean {shlex.quote(str(output))} {restore} "
-        f"--to {shlex.quote(str(folder))}"
+        f"written; next: {command_text('clean', output, '--restore', *names, '--to', folder)}"
         for folder, count in counts.items()
     ]
 
