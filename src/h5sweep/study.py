@@ -21,7 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .errors import StudyError, UsageError
+from .durable import storage_error
+from .errors import StorageError, StudyError, UsageError
 from .plan import RESERVED_NAMES, Plan, check_signature, plan_list, plan_product
 
 Function = Callable[..., Mapping[str, object]]
@@ -173,7 +174,7 @@ def _read(load: Callable[[], ModuleType], path: Path) -> ModuleType:
     _reading.active = True
     try:
         return load()
-    except UsageError:
+    except (StorageError, UsageError):
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code may raise
         raise StudyError(
@@ -212,7 +213,7 @@ def _execute(spec: ModuleSpec, loader: Loader, name: str) -> ModuleType:
         if isinstance(loader, SourceLoader):
             # Bytecode that was kept may be of the study before an edit within the same second.
             path = loader.get_filename(name)
-            exec(loader.source_to_code(loader.get_data(path), path), vars(module))
+            exec(loader.source_to_code(_content(loader, path), path), vars(module))
         else:
             loader.exec_module(module)
     except _StudyRead:
@@ -221,6 +222,13 @@ def _execute(spec: ModuleSpec, loader: Loader, name: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def _content(loader: SourceLoader, path: str) -> bytes:
+    try:
+        return loader.get_data(path)
+    except OSError as error:  # which is no mistake in the study
+        raise storage_error(None, error) from error
 
 
 def _choose(module: ModuleType, path: Path, name: str | None) -> Declaration:
