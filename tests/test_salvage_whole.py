@@ -389,3 +389,19 @@ def test_a_first_key_of_zero_behind_unused_space_is_taken(tmp_path: Path) -> Non
         file["seed"], file["aep"] = [0, 1], [0.5, 0.75]
     _, found = salvaged(path, key="seed")
     assert {key: float(values["aep"]) for key, values in found.items()} == {(0,): 0.5, (1,): 0.75}
+
+
+def test_a_zero_in_the_only_result_of_a_file_may_be_lost(tmp_path: Path) -> None:
+    """What one result alone has is no usage: zeros among those of unused space are doubted."""
+    for number in range(3):
+        with h5py.File(tmp_path / f"w{number}.h5", "w", libver="latest") as file:
+            made = {"data": [[3.0, 2.5 + number]], "chunks": (1, 2), "fletcher32": True}
+            value = file.create_dataset(f"s{number}/aep", **made)
+            file.flush()
+            file[f"s{number}"].attrs["title"] = ""
+            file[f"s{number}/note"] = 7
+            file.flush()
+            at = value.id.get_chunk_info(0).byte_offset
+    zero(tmp_path / "w0.h5", at // 512 * 512, 512)
+    report = salvage_files(tmp_path, key="s{seed:d}", use_library=False)
+    assert [len(file.taken) for file in report.files] == [0, 1, 1]
