@@ -151,9 +151,10 @@ class Siblings:
         """Which of its values have zeros as a lost page leaves them, unlike those of others."""
         if not (found.gaps or found.inside or found.odd):
             return []
-        lone = {n for n in found.gaps if self.names[n] == 1 and not found.is_row}  # is no usage
-        gaps = [n for n in found.gaps - self.constants if not self.is_usual(self.gaps, n)]
-        gaps += lone - {*gaps}
+        # What the only group has is neither constant nor usual.
+        lone = {n for n in found.gaps if self.names[n] == 1 and not found.is_row}
+        rare = {n for n in found.gaps - self.constants if not self.is_usual(self.gaps, n)}
+        gaps = [*(lone | rare)]
         for name, runs in found.inside:
             if self.inside[name, runs] <= self.names[name] / 2:
                 gaps.append(name)
