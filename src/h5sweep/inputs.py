@@ -309,6 +309,8 @@ class Survey:
         layout = self.layout_of(alike.tree)
         if layout.style in (Style.ROWS, Style.OUTPUT) or _has_named(alike, self.skip):
             return False
+        if not all(any(o.dataset for o in groups.example.objects) for groups in alike.sets):
+            return False  # groups of attributes alone
         one.is_alike = True
         if alike.kept_bytes <= self._alike_bytes_left:
             self._alike_bytes_left -= alike.kept_bytes

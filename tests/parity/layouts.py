@@ -25,7 +25,7 @@ FARM = 3
 PATTERN = "farm{farm_id:d}_s{seed:d}"
 NESTED = "farm{farm_id:d}/seed{seed:d}"
 NAMES = "farm_id,seed"
-SEEDS = ((1, 2, 3), (4, 5))  # of two worker files
+SEEDS = (tuple(range(1, 13)), (13, 14))  # of two worker files; those of one are read at once
 DIMENSIONS = ".*/(task|turbine|xy)"  # a dataset for each, without values, as netCDF has it
 
 # What rows wait for.
@@ -296,8 +296,8 @@ def groups_with_links(folder: Path) -> Truth:
 def groups_with_links_to_another_file(folder: Path) -> Truth:
     link = "links to other files"
     write_groups(folder)
-    with h5py.File(folder / "worker_1.h5", "a") as file:
-        file[f"farm{FARM}_s4/elsewhere"] = h5py.ExternalLink("worker_0.h5", f"/farm{FARM}_s1/aep")
+    with h5py.File(folder / "worker_0.h5", "a") as file:
+        file[f"farm{FARM}_s4/elsewhere"] = h5py.ExternalLink("worker_1.h5", f"/farm{FARM}_s13/aep")
     found = truth(refused=link, refused_key=link, lost=1, unread=1)
     del found.tasks[FARM, 4]
     return found
@@ -619,17 +619,17 @@ def columns_with_a_bad_chunk(folder: Path) -> Truth:
                 size = (1, *values.shape[1:])
                 shape = (None, *values.shape[1:])
                 file.create_dataset(name, data=values, maxshape=shape, chunks=size, **settings)
-    spoil(folder / "worker_1.h5", "layout", places(4))
-    found = truth(damaged=("worker_1.h5",), lost=1)
-    del found.tasks[FARM, 4]
+    spoil(folder / "worker_0.h5", "layout", places(1))
+    found = truth(damaged=("worker_0.h5",), lost=1)
+    del found.tasks[FARM, 1]
     return found
 
 
 @layout()
 def groups_with_a_bad_chunk(folder: Path) -> Truth:
     write_groups(folder, chunks=(4, 2), compression="gzip")
-    spoil(folder / "worker_1.h5", f"farm{FARM}_s4/layout", places(4))
-    found = truth(damaged=("worker_1.h5",), lost=1)
+    spoil(folder / "worker_0.h5", f"farm{FARM}_s4/layout", places(4))
+    found = truth(damaged=("worker_0.h5",), lost=1)
     del found.tasks[FARM, 4]
     return found
 
