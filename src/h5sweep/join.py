@@ -27,9 +27,9 @@ from .audit import (
 from .audit_files import Listing, entry_of_files, list_taken
 from .contents import Contents, Style, indexed_table
 from .damage import MetDamage
-from .errors import ChangedError, DamagedError, UsageError
+from .errors import ChangedError, DamagedError, StorageError, UsageError
 from .files_report import FilesReport
-from .findings import State
+from .findings import UNREADABLE, State
 from .folder import RunFolder, resolved
 from .foreign import record_tasks
 from .inputs import Input, Survey, Taken, xxh3_of
@@ -308,7 +308,13 @@ class _FilesMerge:
             )
 
     def _reason_to_keep_for_sweep(self) -> str | None:
-        if not self.output.exists() or self.survey.look_at(self.output).style is Style.OUTPUT:
+        if not self.output.exists():
+            return None
+        there = self.survey.look_at(self.output)
+        for finding in there.findings:
+            if finding.code == UNREADABLE.code:
+                raise StorageError(f"{self.output}: {finding.message}; {finding.next}")
+        if there.style is Style.OUTPUT:
             return None
         return "is there and has no rows of tasks, which --key makes"
 

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed")
 
 # Enough for a minute; what takes a process of its own each time is tried at fewer calls.
-STEPS = {"clean": 7, "columns": 9, "groups": 9, "key": 40, "merge": 20, "purge": 5, "restore": 5}
+STEPS = {"clean": 7, "columns": 9, "groups": 9, "key": 13, "merge": 20, "purge": 5, "restore": 5}
 OTHERS = [kind for kind in KINDS if kind != "EIO"]
 
 
