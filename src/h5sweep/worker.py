@@ -95,7 +95,12 @@ def _serve(
     first_batch = channel.receive()
     if first_batch is not None:
         folder = RunFolder(Path(order.output))
-        worker = Worker(function, folder, record_path, Slot.open(order.slot), log)
+        try:
+            worker = Worker(function, folder, record_path, Slot.open(order.slot), log)
+        except OSError as error:
+            if (refused := system_error(error)) is None:
+                raise
+            raise storage_error(None, refused) from error
         worker.serve(channel, first_batch)
     log.close()
     # Nobody needs what is left: Python need not look for garbage in it on its way out.
