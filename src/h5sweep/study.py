@@ -249,7 +249,13 @@ def _choose(module: ModuleType, path: Path, name: str | None) -> Declaration:
 
 def source_of(function: Function) -> str:
     """The source of a function without what stands above it: the sweep may change, not the code."""
-    source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
+    inner = inspect.unwrap(function)
+    try:
+        source = inspect.getsource(inner)
+    except OSError:  # `inspect` does not say what the disk has said: if it says that again, we do
+        Path(inner.__code__.co_filename).read_bytes()
+        source = inspect.getsource(inner)
+    source = textwrap.dedent(source)
     try:
         definition = ast.parse(source).body[0]
     except SyntaxError:
