@@ -157,3 +157,38 @@ def test_a_file_that_shrinks_while_it_is_read_is_damaged(tmp_path: Path) -> None
         source._blocks.clear()
         os.truncate(path, 300)
         assert any(isinstance(f.error, Damaged) for f in read_whole_tree(file).faults)
+
+
+@pytest.mark.parametrize("layout", ["chunked", "contiguous"])
+def test_data_never_lie_where_the_superblock_is(layout: str, tmp_path: Path) -> None:
+    """A lost sector makes an address 0; the library reads the file's first bytes as values."""
+    path = tmp_path / "x.h5"
+    chunks = (4,) if layout == "chunked" else None
+    with h5py.File(path, "w", libver="earliest") as file:
+        data = file.create_dataset("x", data=np.arange(8) + 1.5, chunks=chunks)
+        at = data.id.get_chunk_info(1).byte_offset if chunks else data.id.get_offset()
+    content, address = path.read_bytes(), at.to_bytes(8, "little")
+    behind = b"" if chunks else (64).to_bytes(8, "little")  # its size
+    first = content.index(b"TREE\x01") if chunks else 0
+    place = content.index(address + behind, first)
+    path.write_bytes(content[:place] + bytes(8) + content[place + 8 :])
+    with h5py.File(path) as file:
+        assert not (file["x"][()] == np.arange(8) + 1.5).all()  # without a word
+    tree = tree_of(path)
+    assert [str(fault.error) for fault in tree.faults if "superblock" in str(fault.error)]
+
+
+def test_a_chunk_is_in_its_index_once_and_of_full_size(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        file.create_dataset("x", data=np.arange(8) + 1.5, chunks=(4,))
+    content = path.read_bytes()
+    node = content.index(b"TREE\x01")
+    second = node + 24 + 24 + 8  # behind the head, and the first key and address
+    assert content[second + 8 : second + 16] == (4).to_bytes(8, "little")
+    for change, said in (
+        (content[second : second + 8] + bytes(8), "two chunks begin at (0,)"),
+        (bytes(8) + content[second + 8 : second + 16], "a chunk of 0 bytes, not 32"),
+    ):
+        path.write_bytes(content[:second] + change + content[second + 16 :])
+        assert said in [str(fault.error) for fault in tree_of(path).faults]

@@ -363,9 +363,7 @@ def _read_row(group: Group, columns: Mapping[str, Variable], rule: KeyRule, row:
         _take_cells(found, name, variable, row, KeyRule())
     if has_key and rule.pattern is None:
         _take_row_key(found, rule)
-        # Zeros that are the whole key of the only row may be a lost sector: nothing else is there.
-        if rows_of(columns) > 1 or len(found.key_fills) < len(rule.names):
-            found.key_fills -= _grown_names(columns, rule)
+        found.key_fills -= _grown_names(columns, rule)
     return found
 
 

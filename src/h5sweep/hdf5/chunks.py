@@ -36,7 +36,20 @@ def read_chunks(
     if len(layout.chunk) != len(space.dims):
         raise Damaged(f"chunks of {len(layout.chunk)} dimensions, data of {len(space.dims)}")
     reader = _Reader(file, layout, space, is_filtered)
-    yield from _READERS[layout.index](reader, layout.address)
+    starts: set[tuple[int, ...]] = set()
+    for chunk in _READERS[layout.index](reader, layout.address):
+        if not chunk.address:
+            file.pass_over(
+                Damaged(f"the chunk at {chunk.start} lies at 0, where the superblock is")
+            )
+            continue
+        if not is_filtered and chunk.size != reader.chunk_bytes:
+            file.pass_over(Damaged(f"a chunk of {chunk.size:,} bytes, not {reader.chunk_bytes:,}"))
+            continue
+        if chunk.start in starts:
+            file.pass_over(Damaged(f"two chunks begin at {chunk.start}"))
+        starts.add(chunk.start)
+        yield chunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,10 @@ def read_layout(data: bytes, widths: Widths) -> Layout:
         cursor.skip(size)
         return layout
     if storage is Storage.CONTIGUOUS:
-        return Layout(storage, version, cursor.address(), cursor.length())
+        address, size = cursor.address(), cursor.length()
+        if address == 0 and size:
+            raise Damaged("its data lie at 0, where the superblock is")
+        return Layout(storage, version, address, size)
     if storage is Storage.VIRTUAL:
         return Layout(storage, version, cursor.address())
     return _read_chunked(cursor, version) if version == 3 else _read_indexed(cursor, version)
