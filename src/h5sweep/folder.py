@@ -25,7 +25,7 @@ from typing import Any
 
 from . import durable
 from .confined import parse_json, read_file
-from .errors import DamagedError, UsageError
+from .errors import DamagedError, UsageError, naming
 from .places import RECORDS_SUFFIX
 from .plan import Plan
 
@@ -140,7 +140,11 @@ class RunFolder:
             durable.make_folder(path)
         # Many processes may come here at once, and this file is for people only: the first writes.
         # A refused one may be removing it all.
-        with suppress(FileExistsError, FileNotFoundError), self._readme_path.open("x") as readme:
+        with (
+            suppress(FileExistsError, FileNotFoundError),
+            naming(self._readme_path),
+            self._readme_path.open("x") as readme,
+        ):
             readme.write(README.format(output=self.output.name, name=shlex.quote(self.output.name)))
 
     def require_place(self) -> None:

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from .durable import storage_error
-from .errors import StorageError, StudyError, UsageError
+from .errors import StorageError, StudyError, UsageError, naming
 from .plan import RESERVED_NAMES, Plan, check_signature, plan_list, plan_product
 
 Function = Callable[..., Mapping[str, object]]
@@ -226,7 +226,8 @@ def _execute(spec: ModuleSpec, loader: Loader, name: str) -> ModuleType:
 
 def _content(loader: SourceLoader, path: str) -> bytes:
     try:
-        return loader.get_data(path)
+        with naming(Path(path)):
+            return loader.get_data(path)
     except OSError as error:  # which is no mistake in the study
         raise storage_error(None, error) from error
 
@@ -253,7 +254,9 @@ def source_of(function: Function) -> str:
     try:
         source = inspect.getsource(inner)
     except OSError:  # `inspect` does not say what the disk has said: if it says that again, we do
-        Path(inner.__code__.co_filename).read_bytes()
+        path = Path(inner.__code__.co_filename)
+        with naming(path):
+            path.read_bytes()
         source = inspect.getsource(inner)
     source = textwrap.dedent(source)
     try:

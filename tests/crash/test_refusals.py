@@ -22,7 +22,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="cc is no
 
 # Enough for a minute; what takes a process of its own each time is tried at fewer calls.
 STEPS = {"clean": 7, "columns": 9, "groups": 9, "key": 13, "merge": 20, "purge": 5, "restore": 5}
-STEPS |= {"run": 27, "worker": 3}
+STEPS |= {"run": 13, "worker": 3}
 OTHERS = [kind for kind in KINDS if kind != "EIO"]
 
 

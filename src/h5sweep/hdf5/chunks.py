@@ -39,9 +39,7 @@ def read_chunks(
     starts: set[tuple[int, ...]] = set()
     for chunk in _READERS[layout.index](reader, layout.address):
         if not chunk.address:
-            file.pass_over(
-                Damaged(f"the chunk at {chunk.start} lies at 0, where the superblock is")
-            )
+            file.pass_over(Damaged(f"chunk {chunk.start} lies at 0, where the superblock is"))
             continue
         if not is_filtered and chunk.size != reader.chunk_bytes:
             file.pass_over(Damaged(f"a chunk of {chunk.size:,} bytes, not {reader.chunk_bytes:,}"))
