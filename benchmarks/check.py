@@ -25,7 +25,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from h5sweep.check import check_files
+from h5sweep.check.check import check_files
 
 RESULTS = Path(__file__).resolve().parent / "results" / "check.json"
 REPETITIONS = 5

@@ -100,7 +100,7 @@ def prepare_ours(tasks: int, folder: Path, *, merge: bool) -> Callable[[], int]:
     os.environ["H5SWEEP_BENCH_TASKS"] = str(tasks)
     import noop_sweep
 
-    import h5sweep.run  # noqa: F401  # a library of the parent, like those of the others
+    import h5sweep.runner.run  # noqa: F401  # a library of the parent, like those of the others
 
     def run() -> int:
         report = noop_sweep.nothing.run(folder / "out.h5", workers=WORKERS, merge=merge)
@@ -214,7 +214,7 @@ def _measure_in_child(contender: Contender, tasks: int) -> dict[str, Any]:
 
 def _phases(folder: Path, began_at: float, seconds: float) -> dict[str, float]:
     """Where our time goes, from the times in the record files."""
-    from h5sweep.records import Kind, read_records
+    from h5sweep.runfolder.records import Kind, read_records
 
     files = [read_records(path)[0] for path in (folder / "out.h5.run" / "records").iterdir()]
     ready = [records[0].finished_at - began_at for records in files]

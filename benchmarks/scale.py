@@ -26,10 +26,10 @@ from pathlib import Path
 
 import numpy as np
 
-from h5sweep.folder import RunFolder
-from h5sweep.plan import key_json, plan_product
-from h5sweep.records import Kind, RecordWriter
-from h5sweep.values import ResultEncoder, result_header
+from h5sweep.base.plan import key_json, plan_product
+from h5sweep.base.values import ResultEncoder, result_header
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.records import Kind, RecordWriter
 
 FILES = 4
 BATCH = 25

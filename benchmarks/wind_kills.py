@@ -30,9 +30,9 @@ from typing import Any
 
 import h5py
 
-from h5sweep.folder import RunFolder
-from h5sweep.output import verify_rows
-from h5sweep.records import KIND, TASK, Kind, RecordFile, Scan
+from h5sweep.output.reader import verify_rows
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.records import KIND, TASK, Kind, RecordFile, Scan
 
 STUDY = Path(__file__).resolve().parent.parent / "examples" / "energy_island" / "study.py"
 RESULTS = Path(__file__).parent / "results" / "wind_kills.json"

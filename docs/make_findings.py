@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from h5sweep.findings import RULES, Rule, State
+from h5sweep.worker_files.findings import RULES, Rule, State
 
 TARGET = Path(__file__).with_name("findings.md")
 HEAD = """\

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from h5sweep.records import Kind, RecordFile, Scan
+from h5sweep.runfolder.records import Kind, RecordFile, Scan
 
 T = TypeVar("T")
 

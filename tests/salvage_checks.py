@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from h5sweep.plan import Plan, plan_list
-from h5sweep.records import Kind, RecordFile, Scan, read_data
-from h5sweep.salvage import salvage_files
-from h5sweep.values import decode_result, schema_from_header
+from h5sweep.base.plan import Plan, plan_list
+from h5sweep.base.values import decode_result, schema_from_header
+from h5sweep.runfolder.records import Kind, RecordFile, Scan, read_data
+from h5sweep.salvage.salvage import salvage_files
 from recorded_writes import key_of, result_of
 
 Results = dict[tuple[Any, ...], dict[str, Any]]

@@ -19,7 +19,7 @@ from h5sweep.errors import (
     UnsupportedValueError,
     UsageError,
 )
-from h5sweep.study import load_study
+from h5sweep.state.study import load_study
 from running import count
 
 Study = Callable[[str], Path]
@@ -115,7 +115,7 @@ def test_import_is_light() -> None:
 
 def test_recorder_is_found_when_asked_for() -> None:
     """h5sweep.Recorder is there without being imported beforehand; unknown names are not."""
-    from h5sweep.recorder import Recorder
+    from h5sweep.runner.recorder import Recorder
 
     assert h5sweep.Recorder is Recorder
     with pytest.raises(AttributeError, match="nothing_like_it"):

@@ -15,16 +15,23 @@ from pathlib import Path
 import h5py
 import pytest
 
-from h5sweep import audit
-from h5sweep.audit import AuditEntry, Conflict, append_entry, audit_path, audit_text, read_entries
-from h5sweep.audit_files import entry_of_files
-from h5sweep.contents import Contents, Style
+from h5sweep.base.plan import plan_product
 from h5sweep.errors import StorageError
-from h5sweep.findings import EMPTY
-from h5sweep.folder import RunFolder
-from h5sweep.inputs import Input, Survey, Taken
-from h5sweep.merge import merge_run
-from h5sweep.plan import plan_product
+from h5sweep.merge.audit_entry import entry_of_files
+from h5sweep.merge.from_records.build import merge_run
+from h5sweep.runfolder import audit
+from h5sweep.runfolder.audit import (
+    AuditEntry,
+    Conflict,
+    append_entry,
+    audit_path,
+    audit_text,
+    read_entries,
+)
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.worker_files.findings import EMPTY
+from h5sweep.worker_files.layouts import Contents, Style
+from h5sweep.worker_files.survey import Input, Survey, Taken
 from test_output import write_records
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -14,10 +14,11 @@ import pytest
 
 from conftest import H5SWEEP, Terminal
 from faults import failing, needs_compiler
+from h5sweep.base.plan import key_json
+from h5sweep.base.process_id import this_process
+from h5sweep.base.values import result_header
 from h5sweep.errors import UnreadableError
-from h5sweep.plan import key_json
-from h5sweep.processes import this_process
-from h5sweep.records import (
+from h5sweep.runfolder.records import (
     FORMAT,
     NO_TASK,
     Kind,
@@ -27,7 +28,6 @@ from h5sweep.records import (
     json_bytes,
     pack_record,
 )
-from h5sweep.values import result_header
 from running import record_files
 
 STUDY = """

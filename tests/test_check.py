@@ -18,15 +18,15 @@ import pytest
 import h5sweep
 from check_samples import SAMPLES, change, flip, write_columns, write_groups
 from conftest import Terminal
-from h5sweep.check import check_files
-from h5sweep.check_report import report_text
+from h5sweep.base.key_names import KeyPattern
+from h5sweep.base.plan import plan_product
+from h5sweep.check.check import check_files
+from h5sweep.check.report import report_text
 from h5sweep.errors import UsageError
-from h5sweep.findings import RULES, State
 from h5sweep.hdf5.superblock import SIGNATURE
-from h5sweep.keys import KeyPattern
-from h5sweep.plan import plan_product
-from h5sweep.records import MAGIC
-from h5sweep.triage import RECORDS_MAGIC
+from h5sweep.runfolder.records import MAGIC
+from h5sweep.worker_files.findings import RULES, State
+from h5sweep.worker_files.triage import RECORDS_MAGIC
 
 STATES = {rule.code: rule.state for rule in RULES}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from h5sweep.check import check_files
-from h5sweep.findings import State
+from h5sweep.check.check import check_files
+from h5sweep.worker_files.findings import State
 
 CORPUS = Path(os.environ.get("H5SWEEP_CORPUS", "nowhere"))
 pytestmark = pytest.mark.skipif(

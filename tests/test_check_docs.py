@@ -6,7 +6,7 @@ import runpy
 from pathlib import Path
 
 from check_samples import SAMPLES
-from h5sweep.findings import RULES
+from h5sweep.worker_files.findings import RULES
 
 DOCS = Path(__file__).parent.parent / "docs"
 # Made by other tests, with processes and run folders.

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from check_samples import write_columns, write_groups
-from h5sweep.check import check_files
+from h5sweep.check.check import check_files
 from hdf5_samples import write_mixed
 
 TIMEOUT_S = 5.0

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import xarray
 
-from h5sweep.check import check_files
-from h5sweep.findings import State
+from h5sweep.check.check import check_files
+from h5sweep.worker_files.findings import State
 from hdf5_samples import FILTERS, INDEXES, LIBVERS, write_chunked, write_mixed
 
 tables = pytest.importorskip("tables")

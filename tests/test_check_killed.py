@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from h5sweep.check import check_files
+from h5sweep.check.check import check_files
 from killed_writers import STYLES
 
 HERE = Path(__file__).parent

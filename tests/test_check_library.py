@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from check_samples import write_columns, write_groups
-from h5sweep.check import check_files
-from h5sweep.findings import State
+from h5sweep.check.check import check_files
 from h5sweep.hdf5 import tree
-from h5sweep.library import Library, Request
+from h5sweep.library.child_host import Library, Request
+from h5sweep.worker_files.findings import State
 
 
 def children() -> set[int]:

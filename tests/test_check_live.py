@@ -11,9 +11,9 @@ import pytest
 
 from check_samples import write_groups
 from conftest import Terminal
-from h5sweep.check import check_files
-from h5sweep.findings import State
-from h5sweep.live import _locks, files_being_written, identity_of, is_locked
+from h5sweep.check.check import check_files
+from h5sweep.disk.open_files import _locks, files_being_written, identity_of, is_locked
+from h5sweep.worker_files.findings import State
 
 WRITER = """
 import sys, h5py

@@ -17,20 +17,25 @@ import numpy as np
 import pytest
 
 from conftest import SOMEBODY, Terminal, make_read_only, needs_root, run_as_anybody
-from h5sweep import Recorder, clean, clean_proof, durable, foreign, join_groups, quarantine
-from h5sweep.audit import append_entry, audit_path, read_trail
-from h5sweep.audit_files import entry_of_files
-from h5sweep.clean import find_removable, move_to_quarantine, purge, remove_merged, restore
+from h5sweep import Recorder
+from h5sweep.base.plan import plan_product
+from h5sweep.clean import clean, quarantine
+from h5sweep.clean import prove as clean_proof
+from h5sweep.clean.clean import find_removable, move_to_quarantine, purge, remove_merged, restore
+from h5sweep.disk import durable
 from h5sweep.errors import DamagedError, LockedError, UsageError
-from h5sweep.folder import RunFolder
-from h5sweep.inputs import Survey, Taken
-from h5sweep.join import merge_files
-from h5sweep.lock import holding
-from h5sweep.merge import merge_run
-from h5sweep.output import verify_rows
-from h5sweep.plan import plan_product
-from h5sweep.policy import OnDamaged, Policy
-from h5sweep.state import read_state
+from h5sweep.merge.audit_entry import entry_of_files
+from h5sweep.merge.by_key import to_records as foreign
+from h5sweep.merge.from_records.build import merge_run
+from h5sweep.merge.groups import merge_groups as join_groups
+from h5sweep.merge.merge_files import merge_files
+from h5sweep.merge.policy import OnDamaged, Policy
+from h5sweep.output.reader import verify_rows
+from h5sweep.runfolder.audit import append_entry, audit_path, read_trail
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.lock import holding
+from h5sweep.state.state import read_state
+from h5sweep.worker_files.survey import Survey, Taken
 from test_output import write_failure, write_records
 
 RECORD_CODE = """

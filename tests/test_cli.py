@@ -26,8 +26,8 @@ from pathlib import Path
 import pytest
 
 from conftest import H5SWEEP, Terminal
-from h5sweep.recorder import Recorder
-from h5sweep.records import Kind, read_records
+from h5sweep.runfolder.records import Kind, read_records
+from h5sweep.runner.recorder import Recorder
 from running import kinds, record_files, run_folder, until, worker_pids
 
 Study = Callable[[str], Path]

@@ -16,15 +16,15 @@ import pytest
 from check_samples import SAMPLES, change, set_flags
 from check_samples import write_groups as write_sound_groups
 from conftest import Terminal
-from h5sweep import check
-from h5sweep.check import check_files
-from h5sweep.check_report import report_text
-from h5sweep.damage import MetDamage
-from h5sweep.findings import unmergeable_text
-from h5sweep.inputs import Survey
-from h5sweep.plan import plan_product
-from h5sweep.salvage import salvage_files
-from h5sweep.units import count_text
+from h5sweep.base.plan import plan_product
+from h5sweep.base.units import count_text
+from h5sweep.check import check
+from h5sweep.check.check import check_files
+from h5sweep.check.report import report_text
+from h5sweep.merge.damage import MetDamage
+from h5sweep.salvage.salvage import salvage_files
+from h5sweep.worker_files.findings import unmergeable_text
+from h5sweep.worker_files.survey import Survey
 
 KEYS = {"groups": "farm{farm_id:d}_s{seed:d}"}
 PACKED: dict[str, dict[str, Any]] = {

@@ -18,9 +18,9 @@ import pytest
 from conftest import Terminal
 from faults import failing, needs_compiler
 from h5sweep import Recorder
-from h5sweep.durable import Appender, keep_aside, make_folder, replace_text, replacing
+from h5sweep.disk.durable import Appender, keep_aside, make_folder, replace_text, replacing
 from h5sweep.errors import StorageError
-from h5sweep.records import Kind, RecordWriter, read_records
+from h5sweep.runfolder.records import Kind, RecordWriter, read_records
 
 needs_strace = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 

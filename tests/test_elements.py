@@ -10,14 +10,14 @@ import h5py
 import numpy as np
 import pytest
 
-from h5sweep.elements import DoubtfulElements, Elements
+from h5sweep.base.values import Array
 from h5sweep.hdf5.datatypes import Class, Datatype
 from h5sweep.hdf5.errors import Damaged, Unsupported
 from h5sweep.hdf5.file import open_file
 from h5sweep.hdf5.messages import Attribute
 from h5sweep.hdf5.source import Source
 from h5sweep.hdf5.tree import read_whole_tree
-from h5sweep.values import Array
+from h5sweep.worker_files.decode import DoubtfulElements, Elements
 
 Write = Callable[..., tuple[Elements, Attribute]]
 

@@ -17,7 +17,7 @@ from xxhash import xxh3_64_intdigest
 
 from conftest import Terminal
 from foreign_samples import KEY, layout_of, write_compounds, write_groups, write_one, write_rows
-from h5sweep import Recorder, foreign_tasks
+from h5sweep import Recorder
 from h5sweep.errors import (
     ChangedError,
     ConflictError,
@@ -25,10 +25,11 @@ from h5sweep.errors import (
     UnmergeableError,
     UsageError,
 )
-from h5sweep.folder import RunFolder
-from h5sweep.foreign import OutputRows, TakenIn, record_tasks
-from h5sweep.inputs import Input, OnConflict, Survey
-from h5sweep.merge import merge_run
+from h5sweep.merge.by_key import tasks as foreign_tasks
+from h5sweep.merge.by_key.to_records import OutputRows, TakenIn, record_tasks
+from h5sweep.merge.from_records.build import merge_run
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.worker_files.survey import Input, OnConflict, Survey
 
 NAMES = "farm_id,farm_type,seed"
 

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from h5sweep.folder import RunFolder
-from h5sweep.plan import Key, key_json, plan_product
-from h5sweep.processes import ProcessId, this_process
-from h5sweep.records import Kind, RecordFile, RecordWriter, Scan, json_bytes, record_of
-from h5sweep.state import read_state
-from h5sweep.values import ResultEncoder, decode_result, result_header, schema_from_header
+from h5sweep.base.plan import Key, key_json, plan_product
+from h5sweep.base.process_id import ProcessId, this_process
+from h5sweep.base.values import ResultEncoder, decode_result, result_header, schema_from_header
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.records import Kind, RecordFile, RecordWriter, Scan, json_bytes, record_of
+from h5sweep.state.state import read_state
 from independent_reader import read_plan, read_results
 
 PAGE = Path(__file__).parent.parent / "docs" / "format.md"

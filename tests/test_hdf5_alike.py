@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from foreign_samples import write_groups
-from h5sweep.hdf5 import alike as alike_module
-from h5sweep.hdf5.alike import AlikeFile, AlikeReader, lookup3_rows
+from h5sweep.hdf5 import uniform_groups as alike_module
 from h5sweep.hdf5.checksum import lookup3
 from h5sweep.hdf5.errors import Damaged
 from h5sweep.hdf5.file import open_file
 from h5sweep.hdf5.source import OpenSource, Source
 from h5sweep.hdf5.tree import Tree, read_whole_tree
+from h5sweep.hdf5.uniform_groups import AlikeFile, AlikeReader, lookup3_rows
 
 LIBVERS = ("earliest", "latest")
 

@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 import pytest
 
-from h5sweep.carved_view import view_carved
-from h5sweep.hdf5.carve import Carving, carve
+from h5sweep.hdf5.damage.carve import Carving, carve
 from h5sweep.hdf5.source import Source
+from h5sweep.salvage.carved_view import view_carved
 from hdf5_samples import FILTERS, INDEXES, LIBVERS, write_chunked, write_mixed
 
 MOST_BYTES = 1 << 28

@@ -17,16 +17,16 @@ import h5py
 import pytest
 
 from conftest import Terminal
-from h5sweep import quarantine
-from h5sweep.audit import append_removal, audit_path
-from h5sweep.clean import find_removable, move_to_quarantine, purge, restore
+from h5sweep.base.process_id import this_process
+from h5sweep.clean import quarantine
+from h5sweep.clean.clean import find_removable, move_to_quarantine, purge, restore
 from h5sweep.cli import entry
 from h5sweep.errors import DamagedError, StorageError
-from h5sweep.folder import RunFolder
-from h5sweep.lock import holding_output
-from h5sweep.merge import merge_run
-from h5sweep.processes import this_process
-from h5sweep.records import FORMAT, NO_TASK, Kind, pack_record
+from h5sweep.merge.from_records.build import merge_run
+from h5sweep.runfolder.audit import append_removal, audit_path
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.lock import holding_output
+from h5sweep.runfolder.records import FORMAT, NO_TASK, Kind, pack_record
 from test_clean import SOME, record
 
 

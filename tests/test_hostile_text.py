@@ -18,8 +18,8 @@ import h5py
 import pytest
 
 from conftest import H5SWEEP, LONG_S, Terminal
-from h5sweep.plan import plan_list
-from h5sweep.safe_text import csv_cell, csv_lines, json_text, printable, read_cell
+from h5sweep.base.plan import plan_list
+from h5sweep.base.safe_text import csv_cell, csv_lines, json_text, printable, read_cell
 
 HOSTILE = "\x1b]0;OWNED\x07\x1b[31mRED\r\nFAKE LINE\u202e\u009b2J\x7f\u2066"
 MARKS = ("\x1b]0;", "\x1b[31mRED", "\x07", "\u202e", "\u009b", "\x7f", "\u2066")

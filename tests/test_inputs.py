@@ -12,10 +12,11 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from check_samples import flip, set_flags, write_columns
-from h5sweep import findings, inputs
-from h5sweep.audit_files import absolute_paths
 from h5sweep.errors import ChangedError
-from h5sweep.inputs import Input, Survey
+from h5sweep.merge.audit_entry import absolute_paths
+from h5sweep.worker_files import findings
+from h5sweep.worker_files import survey as inputs
+from h5sweep.worker_files.survey import Input, Survey
 
 pytestmark = pytest.mark.usefixtures("way")
 

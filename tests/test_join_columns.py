@@ -16,11 +16,11 @@ import xarray
 from xxhash import xxh3_64_intdigest
 
 from check_samples import flip, set_flags
-from h5sweep.audit_files import list_taken
 from h5sweep.errors import ChangedError, ConflictError, DamagedError, UsageError
-from h5sweep.inputs import Input, Survey, Taken
-from h5sweep.join_columns import JoinedColumns, datasets_in_columns
-from h5sweep.skipping import parse_names
+from h5sweep.merge.audit_entry import list_taken
+from h5sweep.merge.tables.merge_tables import JoinedColumns, datasets_in_columns
+from h5sweep.worker_files.skipping import parse_names
+from h5sweep.worker_files.survey import Input, Survey, Taken
 
 GROWS: dict[str, Any] = {"chunks": True, "maxshape": True}
 STORAGE: dict[str, dict[str, Any]] = {

@@ -15,13 +15,18 @@ from xxhash import xxh3_64_intdigest
 
 from check_samples import set_flags
 from foreign_samples import layout_of, write_groups, write_one
-from h5sweep import join_groups
 from h5sweep.errors import ChangedError, ConflictError, DamagedError, UnmergeableError
-from h5sweep.hdf5 import alike
+from h5sweep.hdf5 import uniform_groups as alike
 from h5sweep.hdf5.checksum import lookup3
-from h5sweep.inputs import Input, OnConflict, Survey
-from h5sweep.join_groups import JoinedGroups, is_in_groups, opened_groups, opened_output
-from h5sweep.task_groups import unequal_groups
+from h5sweep.merge.groups import merge_groups as join_groups
+from h5sweep.merge.groups.equal import unequal_groups
+from h5sweep.merge.groups.merge_groups import (
+    JoinedGroups,
+    is_in_groups,
+    opened_groups,
+    opened_output,
+)
+from h5sweep.worker_files.survey import Input, OnConflict, Survey
 
 
 class Merge:

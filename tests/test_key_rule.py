@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from h5sweep.base.key_names import as_type
+from h5sweep.base.key_rule import KeyRule
+from h5sweep.base.plan import Plan, plan_product
 from h5sweep.errors import UsageError
-from h5sweep.key_rule import KeyRule
-from h5sweep.keys import as_type
-from h5sweep.plan import Plan, plan_product
 
 PLAN = plan_product({"farm": ["3", "4"], "seed": [1.0, 2.0]})
 

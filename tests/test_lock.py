@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from conftest import needs_root
-from h5sweep import lock
+from h5sweep.base.process_id import this_process
+from h5sweep.disk.open_files import is_locked
 from h5sweep.errors import LockedError, StorageError
-from h5sweep.folder import RunFolder
-from h5sweep.live import is_locked
-from h5sweep.lock import holding, holding_folder, holding_output, lock_owner
-from h5sweep.processes import this_process
+from h5sweep.runfolder import lock
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.lock import holding, holding_folder, holding_output, lock_owner
 from running import until
 
 HOLDER = """

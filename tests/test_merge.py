@@ -18,17 +18,18 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from h5sweep import merge, sources
-from h5sweep.adopt import adopt_output
+from h5sweep.base.plan import Plan, key_json, plan_product
+from h5sweep.base.values import Array, ResultEncoder, result_header
 from h5sweep.errors import DamagedError, StorageError, UsageError, WrongFolderError
-from h5sweep.folder import RunFolder
-from h5sweep.merge import merge_run
-from h5sweep.output import verify_rows
-from h5sweep.output_writer import OutputWriter
-from h5sweep.plan import Plan, key_json, plan_product
-from h5sweep.records import FRAME, Kind, RecordWriter
-from h5sweep.state import read_state
-from h5sweep.values import Array, ResultEncoder, result_header
+from h5sweep.merge.from_records import build as merge
+from h5sweep.merge.from_records.build import merge_run
+from h5sweep.output import record_rows as sources
+from h5sweep.output.reader import verify_rows
+from h5sweep.output.writer import OutputWriter
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.records import FRAME, Kind, RecordWriter
+from h5sweep.state.numbering import adopt_output
+from h5sweep.state.state import read_state
 from test_output import NOW, write_failure, write_records
 
 Result = dict[str, Any]

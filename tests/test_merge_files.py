@@ -21,9 +21,9 @@ import h5sweep
 from check_samples import set_flags
 from conftest import Terminal
 from h5sweep import merge_files
-from h5sweep.audit import read_entries
-from h5sweep.clean import find_removable
+from h5sweep.clean.clean import find_removable
 from h5sweep.errors import ChangedError
+from h5sweep.runfolder.audit import read_entries
 from running import tmpfs
 
 KEY = "farm{farm_id:d}_t{farm_type:d}_s{seed:d}"
@@ -472,7 +472,9 @@ def test_a_file_that_changes_is_read_once_more_and_then_refused(
 ) -> None:
     """A change between the first look and the copy is noticed, and what is written is the new."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("h5sweep.join_columns.THREADS", 1)  # worker_0 is copied, then worker_1
+    monkeypatch.setattr(
+        "h5sweep.merge.tables.merge_tables.THREADS", 1
+    )  # worker_0 is copied, then worker_1
     for farm in range(2):
         write_columns(Path(f"worker_{farm}.h5"), farm, range(2000))
     left = times

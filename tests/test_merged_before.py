@@ -13,9 +13,9 @@ import pytest
 
 from conftest import Terminal
 from h5sweep import merge_files
-from h5sweep.audit import audit_path
-from h5sweep.clean import find_removable
+from h5sweep.clean.clean import find_removable
 from h5sweep.errors import UsageError
+from h5sweep.runfolder.audit import audit_path
 
 Write = Callable[[Path, range], None]
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from h5sweep import output
+from h5sweep.base.plan import Plan, key_json, plan_product
+from h5sweep.base.values import ResultEncoder, result_header
 from h5sweep.errors import DamagedError, WrongFolderError
-from h5sweep.folder import RunFolder
-from h5sweep.merge import merge_run
-from h5sweep.plan import Plan, key_json, plan_product
-from h5sweep.records import Kind, RecordWriter, json_bytes
-from h5sweep.values import ResultEncoder, result_header
+from h5sweep.merge.from_records.build import merge_run
+from h5sweep.output import reader as output
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.records import Kind, RecordWriter, json_bytes
 
 ENGINES = ["h5netcdf", "netcdf4"]
 NOW = 1_700_000_000.0
@@ -213,7 +213,7 @@ def test_row_checksum_is_the_one_of_the_record(tmp_path: Path) -> None:
     folder, plan = RunFolder(tmp_path / "out.h5"), seeds(2)
     path = write_records(folder, plan, {0: {"x": 1.5, "name": "ß"}, 1: {"x": 2.5, "name": ""}})
     merge_run(folder)
-    from h5sweep.records import read_records
+    from h5sweep.runfolder.records import read_records
 
     checksums = [r.data_crc32 for r in read_records(path)[0] if r.kind is Kind.DONE]
     with h5py.File(folder.output) as file:

@@ -16,8 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from h5sweep.errors import UsageError
-from h5sweep.plan import (
+from h5sweep.base.plan import (
     Plan,
     check_signature,
     key_json,
@@ -25,6 +24,7 @@ from h5sweep.plan import (
     plan_list,
     plan_product,
 )
+from h5sweep.errors import UsageError
 
 
 def keys_of(plan: Plan) -> list[tuple[object, ...]]:

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from conftest import H5SWEEP, Terminal
-from h5sweep import pool, starts
+from h5sweep.base.plan import plan_product
 from h5sweep.errors import StartError, UsageError
-from h5sweep.folder import RunFolder
-from h5sweep.launch import LaunchOrder
-from h5sweep.plan import plan_product
-from h5sweep.records import Kind
-from h5sweep.settings import PoolSettings, Retries
-from h5sweep.study import StudyReference
-from h5sweep.task_queue import TaskQueue
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.records import Kind
+from h5sweep.runner import pool, starts
+from h5sweep.runner.launch import LaunchOrder
+from h5sweep.runner.queue import TaskQueue
+from h5sweep.runner.settings import PoolSettings, Retries
+from h5sweep.state.study import StudyReference
 from running import (
     count,
     ends_within,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from h5sweep.processes import ProcessId, this_process
+from h5sweep.base.process_id import ProcessId, this_process
 
 IDENTIFY = (
     "import json, sys; from h5sweep.processes import this_process\n"

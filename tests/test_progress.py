@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from h5sweep import progress
-from h5sweep.pace import Moment, RunningTask
-from h5sweep.progress import MOST_SAID, PlainDisplay
-from h5sweep.units import cut_middle
+from h5sweep.base.units import cut_middle
+from h5sweep.runner import progress
+from h5sweep.runner.pace import Moment, RunningTask
+from h5sweep.runner.progress import MOST_SAID, PlainDisplay
 
 WIDTH = 80
 TOKENS = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\s\S])")

@@ -10,8 +10,8 @@ import pytest
 
 import h5sweep
 from h5sweep import Policy, merge_files
-from h5sweep.audit import read_entries
 from h5sweep.errors import UnmergeableError, UsageError
+from h5sweep.runfolder.audit import read_entries
 from random_folders import POINTING, content_of, write_folder
 
 SEEDS = [*range(6), 1000, 1005, 1008, 1017, 1041, 1106]  # the last: tasks with groups inside

@@ -21,7 +21,7 @@ from conftest import Terminal
 from faults import failing, needs_compiler
 from h5sweep import Recorder
 from h5sweep.errors import UsageError
-from h5sweep.records import Kind, RecordFile, Scan
+from h5sweep.runfolder.records import Kind, RecordFile, Scan
 from running import record_files
 
 # Python 3.12 warns of what these tests are about: a fork while threads run.

@@ -13,9 +13,9 @@ from zlib import crc32
 
 import pytest
 
+from h5sweep.base.process_id import this_process
 from h5sweep.errors import StorageError
-from h5sweep.processes import this_process
-from h5sweep.records import (
+from h5sweep.runfolder.records import (
     FRAME_BYTES,
     MAGIC,
     NO_TASK,

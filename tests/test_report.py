@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from h5sweep.folder import RunFolder
-from h5sweep.plan import Plan, plan_product
-from h5sweep.processes import this_process
-from h5sweep.records import NO_TASK, Kind, RecordWriter, json_bytes
-from h5sweep.report import (
+from h5sweep.base.plan import Plan, plan_product
+from h5sweep.base.process_id import this_process
+from h5sweep.base.units import count_text, cut_middle
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.records import NO_TASK, Kind, RecordWriter, json_bytes
+from h5sweep.runner.status import (
     Run,
     Status,
     failures_text,
@@ -24,8 +25,7 @@ from h5sweep.report import (
     status_screen,
     status_text,
 )
-from h5sweep.state import Failure, Missing, Reason, read_state
-from h5sweep.units import count_text, cut_middle
+from h5sweep.state.state import Failure, Missing, Reason, read_state
 
 PLAN = plan_product({"seed": range(4)})
 ALIVE = Run(True, this_process())

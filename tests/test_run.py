@@ -14,7 +14,7 @@ import h5py
 import pytest
 
 from conftest import H5SWEEP, SOMEBODY, Terminal, make_read_only, needs_root, run_as_anybody
-from h5sweep.records import Kind, read_records
+from h5sweep.runfolder.records import Kind, read_records
 from running import count, kinds, record_files, run_folder, tmpfs, until, worker_pids
 
 Study = Callable[[str], Path]

@@ -23,14 +23,14 @@ import h5sweep
 from check_samples import flip, set_flags
 from conftest import Terminal
 from h5sweep.errors import UsageError
-from h5sweep.evidence import Label, Way
-from h5sweep.folder import RunFolder
 from h5sweep.hdf5.source import OpenSource
 from h5sweep.hdf5.superblock import read_superblock
-from h5sweep.library import Limits
-from h5sweep.merge import merge_run
-from h5sweep.salvage import salvage_files
-from h5sweep.second_reader import Question, SecondReader, question_of
+from h5sweep.library.child_host import Limits
+from h5sweep.merge.from_records.build import merge_run
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.salvage.labels import Label, Way
+from h5sweep.salvage.salvage import salvage_files
+from h5sweep.salvage.second_reader import Question, SecondReader, question_of
 from recorded_writes import KEY, PATTERN, key_of, write_tasks
 from salvage_checks import read_results, true_plan, true_results
 

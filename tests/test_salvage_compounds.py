@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from conftest import Terminal
-from h5sweep import file_view
-from h5sweep.carved import CarvedVariable
-from h5sweep.salvage import salvage_files
+from h5sweep.salvage.carved_datasets import CarvedVariable
+from h5sweep.salvage.salvage import salvage_files
+from h5sweep.worker_files import view as file_view
 from salvage_checks import Results, read_results
 from test_salvage_writers import Recorder, salvaged
 

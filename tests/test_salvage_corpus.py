@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from h5sweep.plan import plan_list
-from h5sweep.salvage import salvage_files
+from h5sweep.base.plan import plan_list
+from h5sweep.salvage.salvage import salvage_files
 from salvage_checks import salvage_content
 
 CORPUS = Path(os.environ.get("H5SWEEP_CORPUS", "nowhere"))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from h5sweep.salvage import salvage_files
-from h5sweep.salvage_report import report_json, report_text
+from h5sweep.salvage.report import report_json, report_text
+from h5sweep.salvage.salvage import salvage_files
 from test_check_fuzz import DAMAGES, seeds
 
 TIMEOUT_S = 5.0

@@ -13,7 +13,7 @@ import pytest
 
 from damaged_files import DAMAGES, damaged_states
 from damaged_files import STYLES as DAMAGED_STYLES
-from h5sweep.hdf5.carve import carve
+from h5sweep.hdf5.damage.carve import carve
 from h5sweep.hdf5.source import OpenSource
 from h5sweep.hdf5.tree import Tree, data_extents, read_object
 from recorded_writes import (

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from check_samples import set_flags
-from h5sweep.evidence import Candidate, Label, Way, judge_results
-from h5sweep.file_view import Proof
-from h5sweep.salvage import salvage_files
+from h5sweep.salvage.labels import Candidate, Label, Way, judge_results
+from h5sweep.salvage.salvage import salvage_files
+from h5sweep.worker_files.view import Proof
 from salvage_checks import Results, are_equal, read_results
 
 TASKS = 40

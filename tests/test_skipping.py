@@ -12,11 +12,11 @@ import pytest
 
 from conftest import Terminal
 from h5sweep import Policy, check_files, merge_files, salvage_files
-from h5sweep.audit import read_entries
-from h5sweep.clean import find_removable
+from h5sweep.clean.clean import find_removable
 from h5sweep.errors import ConflictError, SweepError, UsageError
-from h5sweep.files_report import closing_lines
-from h5sweep.skipping import parse_names
+from h5sweep.merge.report import closing_lines
+from h5sweep.runfolder.audit import read_entries
+from h5sweep.worker_files.skipping import parse_names
 
 GROWS: dict[str, Any] = {"maxshape": (None,), "chunks": (8,)}
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import h5py
 import pytest
 
+from h5sweep.base.plan import Plan, key_json, plan_product
+from h5sweep.base.process_id import ProcessId, this_process
 from h5sweep.errors import DamagedError
-from h5sweep.folder import RunFolder
-from h5sweep.held import output_identity
-from h5sweep.merge import merge_run
-from h5sweep.plan import Plan, key_json, plan_product
-from h5sweep.processes import ProcessId, this_process
-from h5sweep.records import FAILURES, Kind, RecordWriter, json_bytes
-from h5sweep.state import FolderState, Reason, read_state
+from h5sweep.merge.from_records.build import merge_run
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.records import FAILURES, Kind, RecordWriter, json_bytes
+from h5sweep.state.held import output_identity
+from h5sweep.state.state import FolderState, Reason, read_state
 
 PLAN = plan_product({"farm_id": range(2), "seed": range(3)})
 DEAD = replace(this_process(), start_ticks=1)

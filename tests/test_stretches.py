@@ -10,14 +10,15 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from h5sweep import ahead, stretches
-from h5sweep.ahead import scanning_ahead
-from h5sweep.folder import RunFolder
-from h5sweep.linear_crc32 import of_concatenation
-from h5sweep.plan import Plan, plan_product
-from h5sweep.records import FRAME_BYTES, Kind, RecordFile, RecordWriter, Scan
-from h5sweep.state import FolderState, read_state
-from h5sweep.stretches import Stretch, scan_heads, scan_stretches
+from h5sweep.base.linear_crc32 import of_concatenation
+from h5sweep.base.plan import Plan, plan_product
+from h5sweep.merge.from_records import ahead
+from h5sweep.merge.from_records.ahead import scanning_ahead
+from h5sweep.runfolder import record_runs as stretches
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.record_runs import Stretch, scan_heads, scan_stretches
+from h5sweep.runfolder.records import FRAME_BYTES, Kind, RecordFile, RecordWriter, Scan
+from h5sweep.state.state import FolderState, read_state
 
 RECORDS = 200
 

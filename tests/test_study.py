@@ -13,7 +13,7 @@ import pytest
 import h5sweep
 from conftest import Terminal
 from h5sweep.errors import StudyError, UsageError
-from h5sweep.study import load_study, user_place, user_traceback
+from h5sweep.state.study import load_study, user_place, user_traceback
 from running import count, kinds
 
 Study = Callable[[str], Path]

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h5sweep import check_files
-from h5sweep.dimensions import Dimensions
-from h5sweep.folder import RunFolder
-from h5sweep.merge import merge_run
-from h5sweep.output import OutputReader
-from h5sweep.output_writer import OutputWriter, compact_key_column
-from h5sweep.plan import plan_list, plan_product
-from h5sweep.text_heap import LARGE_HEAP_BYTES, LEAST_COPIES, RepeatedTexts
+from h5sweep.base.plan import plan_list, plan_product
+from h5sweep.merge.from_records.build import merge_run
+from h5sweep.output.dimensions import Dimensions
+from h5sweep.output.reader import OutputReader
+from h5sweep.output.text_heap import LARGE_HEAP_BYTES, LEAST_COPIES, RepeatedTexts
+from h5sweep.output.writer import OutputWriter, compact_key_column
+from h5sweep.runfolder.layout import RunFolder
 from test_output import write_records
 
 KINDS = ["onshore", "", "überall", "x" * (LARGE_HEAP_BYTES + 5)]

@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from h5sweep.errors import UnsupportedValueError
-from h5sweep.plan import key_json
-from h5sweep.values import (
+from h5sweep.base.plan import key_json
+from h5sweep.base.values import (
     RESERVED_NAMES,
     Array,
     ResultEncoder,
@@ -24,6 +23,7 @@ from h5sweep.values import (
     result_header,
     schema_from_header,
 )
+from h5sweep.errors import UnsupportedValueError
 
 
 def stored(result: Mapping[str, object]) -> dict[str, Array]:

@@ -16,16 +16,16 @@ from . import errors
 if TYPE_CHECKING:
     from .api import Sweep, sweep
     from .api import open_output as open  # h5sweep.open reads well, and nothing here opens a file
-    from .check import check_files
-    from .check_report import CheckReport
-    from .files_report import FilesReport
-    from .findings import Finding
-    from .inputs import OnConflict
-    from .join import merge_files
-    from .policy import OnDamaged, Policy, Threshold
-    from .recorder import Recorder
-    from .salvage import salvage_files
-    from .salvage_report import SalvageReport
+    from .check.check import check_files
+    from .check.report import CheckReport
+    from .merge.merge_files import merge_files
+    from .merge.policy import OnDamaged, Policy, Threshold
+    from .merge.report import FilesReport
+    from .runner.recorder import Recorder
+    from .salvage.report import SalvageReport
+    from .salvage.salvage import salvage_files
+    from .worker_files.findings import Finding
+    from .worker_files.survey import OnConflict
 
 __version__ = "0.1.0"
 
@@ -50,20 +50,20 @@ __all__ = [
 
 # Imported when first used: the command line starts without them.
 _PLACES = {
-    "CheckReport": ("check_report", "CheckReport"),
-    "FilesReport": ("files_report", "FilesReport"),
-    "Finding": ("findings", "Finding"),
-    "OnConflict": ("inputs", "OnConflict"),
-    "OnDamaged": ("policy", "OnDamaged"),
-    "Policy": ("policy", "Policy"),
-    "Recorder": ("recorder", "Recorder"),
-    "SalvageReport": ("salvage_report", "SalvageReport"),
+    "CheckReport": ("check.report", "CheckReport"),
+    "FilesReport": ("merge.report", "FilesReport"),
+    "Finding": ("worker_files.findings", "Finding"),
+    "OnConflict": ("worker_files.survey", "OnConflict"),
+    "OnDamaged": ("merge.policy", "OnDamaged"),
+    "Policy": ("merge.policy", "Policy"),
+    "Recorder": ("runner.recorder", "Recorder"),
+    "SalvageReport": ("salvage.report", "SalvageReport"),
     "Sweep": ("api", "Sweep"),
-    "Threshold": ("policy", "Threshold"),
-    "check_files": ("check", "check_files"),
-    "merge_files": ("join", "merge_files"),
+    "Threshold": ("merge.policy", "Threshold"),
+    "check_files": ("check.check", "check_files"),
+    "merge_files": ("merge.merge_files", "merge_files"),
     "open": ("api", "open_output"),
-    "salvage_files": ("salvage", "salvage_files"),
+    "salvage_files": ("salvage.salvage", "salvage_files"),
     "sweep": ("api", "sweep"),
 }
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import UsageError
-from .folder import RunFolder
-from .study import Declaration, Function, end_reading
+from .runfolder.layout import RunFolder
+from .state.study import Declaration, Function, end_reading
 
 if TYPE_CHECKING:
     import xarray
 
-    from .report import Status
-    from .run import RunReport
-    from .state import FolderState, Missing
+    from .runner.run import RunReport
+    from .runner.status import Status
+    from .state.state import FolderState, Missing
 
 PathLike = str | os.PathLike[str]
 
@@ -42,9 +42,9 @@ class Sweep(Declaration):
         imported for a worker ends at this line.
         """
         end_reading()
-        from .progress import choose_display
-        from .run import run_sweep
-        from .settings import PoolSettings, Retries
+        from .runner.progress import choose_display
+        from .runner.run import run_sweep
+        from .runner.settings import PoolSettings, Retries
 
         settings = PoolSettings(
             workers=default_workers() if workers is None else workers,
@@ -59,8 +59,8 @@ class Sweep(Declaration):
     def status(self, output: PathLike) -> Status:
         """What is done, failed and running, from the folder alone; right during a run."""
         end_reading()
-        from .lock import held_since, lock_owner
-        from .report import Run, status_of
+        from .runfolder.lock import held_since, lock_owner
+        from .runner.status import Run, status_of
 
         folder = RunFolder.of(output)
         run = Run.of(lock_owner(folder.lock_path), held_since(folder.lock_path))
@@ -77,7 +77,7 @@ class Sweep(Declaration):
         return open_output(output)
 
     def _state(self, folder: RunFolder) -> FolderState:
-        from .expected import read_expected_state
+        from .state.expected_tasks import read_expected_state
 
         return read_expected_state(folder, self.plan, f"the sweep {self.name}")
 
@@ -112,7 +112,6 @@ def sweep(
 def open_output(path: PathLike) -> xarray.Dataset:
     """Open an output as an `xarray.Dataset`; ImportError says how to install xarray."""
     end_reading()
-    from . import h5  # noqa: F401  # before anybody else loads the HDF5 library: no plug-ins
 
     try:
         import h5netcdf  # noqa: F401  # xarray's own message would not say how to install it

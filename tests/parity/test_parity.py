@@ -14,13 +14,13 @@ import pytest
 import h5sweep
 from conftest import Terminal
 from h5sweep import FilesReport
-from h5sweep.clean import find_removable
+from h5sweep.base.plan import plan_list
+from h5sweep.clean.clean import find_removable
 from h5sweep.errors import DamagedError, SweepError, UsageError
-from h5sweep.expected import read_expected_state, require_declared
-from h5sweep.findings import State
-from h5sweep.folder import RunFolder
-from h5sweep.plan import plan_list
-from h5sweep.report import status_of
+from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runner.status import status_of
+from h5sweep.state.expected_tasks import read_expected_state, require_declared
+from h5sweep.worker_files.findings import State
 from layouts import LAYOUTS, Layout, Truth
 from readers import is_same, lacks, objects_of, rows_of
 from salvage_checks import read_results

@@ -64,10 +64,10 @@ def check_command(
     """
     if (quick and deep) or (as_json and as_csv):
         raise UsageError("--quick and --deep, or --json and --csv, exclude each other")
-    from ..check import check_files
-    from ..check_report import report_csv, report_json, report_text
-    from ..expected import load_expected
-    from ..skipping import parse_names
+    from ..check.check import check_files
+    from ..check.report import report_csv, report_json, report_text
+    from ..state.expected_tasks import load_expected
+    from ..worker_files.skipping import parse_names
 
     expected = load_expected(expect, name) if expect else None
     with showing_progress() as display:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from ..base.units import command_text, count_text, size_text
 from ..errors import UsageError
-from ..units import command_text, count_text, size_text
 from .options import reading_options
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
@@ -72,9 +72,9 @@ def clean_command(
 def _clean(
     output: Path, as_json: bool, also: tuple[str, ...] | None, yes: bool, show_all: bool
 ) -> int:
-    from ..clean import find_removable, locked, move_to_quarantine
-    from ..clean_report import clean_text, held_texts, next_text, quarantine_text, report_json
-    from ..quarantine import Moved
+    from ..clean.clean import find_removable, locked, move_to_quarantine
+    from ..clean.quarantine import Moved
+    from ..clean.report import clean_text, held_texts, next_text, quarantine_text, report_json
 
     moved = Moved(None)
     with showing_progress() as display:
@@ -104,8 +104,8 @@ def _clean(
 
 
 def _restore(output: Path, name: str | None, to: tuple[Path, ...], as_json: bool) -> int:
-    from ..clean import locked, restore
-    from ..clean_report import held_texts, outside_texts
+    from ..clean.clean import locked, restore
+    from ..clean.report import held_texts, outside_texts
 
     with locked(output, tell=tell):
         restored = restore(output, name, to=to)
@@ -125,7 +125,7 @@ def _restore(output: Path, name: str | None, to: tuple[Path, ...], as_json: bool
 
 
 def _purge(output: Path, name: str, as_json: bool) -> int:
-    from ..clean import locked, purge
+    from ..clean.clean import locked, purge
 
     with showing_progress() as display, locked(output, tell=display.say):
         purged = purge(output, name, progress=display.checking)

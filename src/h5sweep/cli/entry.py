@@ -11,7 +11,7 @@ from traceback import format_exc, walk_tb
 
 import click
 
-from ..durable import storage_error
+from ..disk.durable import storage_error
 from ..errors import InterruptedRunError, StorageError, SweepError, system_error
 from .check import check_command
 from .clean import clean_command

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..base.units import command_text, count_text, size_text
 from ..errors import UsageError
-from ..folder import SUFFIX
-from ..units import command_text, count_text, size_text
+from ..runfolder.layout import SUFFIX
 from .options import skipping
 from .run_folder import existing_folder
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
 if TYPE_CHECKING:
-    from ..merge import MergeReport
+    from ..merge.from_records.build import MergeReport
 
 
 @click.command("merge")
@@ -82,8 +82,8 @@ def merge_command(paths: tuple[str, ...], output: Path | None, **options: Any) -
 
 
 def _merge_run(output: Path, *, compress: bool, as_json: bool) -> int:
-    from ..lock import holding
-    from ..merge import merge_run
+    from ..merge.from_records.build import merge_run
+    from ..runfolder.lock import holding
 
     if output.is_dir() and not output.name.endswith(SUFFIX):
         raise UsageError(f"{output} is a folder: say where the merged file goes: -o layouts.h5")
@@ -127,11 +127,11 @@ def _merge_files(
     audit_text: bool,
     as_json: bool,
 ) -> int:
-    from ..files_report import closing_lines, report_json
-    from ..inputs import OnConflict
-    from ..join import merge_files
-    from ..policy import OnDamaged, Policy, Threshold
-    from ..skipping import parse_names
+    from ..merge.merge_files import merge_files
+    from ..merge.policy import OnDamaged, Policy, Threshold
+    from ..merge.report import closing_lines, report_json
+    from ..worker_files.skipping import parse_names
+    from ..worker_files.survey import OnConflict
 
     limit = None if max_damaged is None else Threshold.parse(max_damaged)
     with showing_progress() as display:
@@ -148,7 +148,7 @@ def _merge_files(
     if as_json:
         print_texts([report_json(report)])
     if audit_text:
-        from .. import audit
+        from ..runfolder import audit
 
         print_text(audit.audit_text(audit.read_entries(report.output)[-1]))
     for line in closing_lines(report, will_remove=remove_merged):
@@ -157,8 +157,8 @@ def _merge_files(
 
 
 def _remove_merged(output: Path) -> int:
-    from ..clean import locked, remove_merged
-    from ..clean_report import held_texts
+    from ..clean.clean import locked, remove_merged
+    from ..clean.report import held_texts
 
     with showing_progress() as display, locked(output, tell=display.say):
         purged, report = remove_merged(output, progress=display.checking)

@@ -13,7 +13,7 @@ from .run_folder import existing_folder
 from .terminal import print_texts, tell
 
 if TYPE_CHECKING:
-    from ..state import Missing
+    from ..state.state import Missing
 
 
 @click.command("missing")
@@ -33,10 +33,10 @@ def missing_command(
     \b
     h5sweep missing layouts.h5 --csv > todo.csv
     """
-    from ..expected import load_expected, read_expected_state, require_declared
-    from ..report import missing_json, missing_lines
-    from ..safe_text import csv_lines
-    from ..state import left_out_text, refusal_texts
+    from ..base.safe_text import csv_lines
+    from ..runner.status import missing_json, missing_lines
+    from ..state.expected_tasks import load_expected, read_expected_state, require_declared
+    from ..state.state import left_out_text, refusal_texts
 
     expected = load_expected(expect, name) if expect else None
     folder = existing_folder(output)

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from ..base.units import parse_duration, parse_size
 from ..errors import UsageError
-from ..units import parse_duration, parse_size
 
 
 def parsed_by(parse: Callable[[str], Any]) -> Callable[..., Any]:

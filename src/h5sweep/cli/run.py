@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..settings import PoolSettings, Retries, parse_retries
-from ..units import command_text, parse_duration, parse_size
+from ..base.units import command_text, parse_duration, parse_size
+from ..runner.settings import PoolSettings, Retries, parse_retries
 from .merge import say_notes, say_wrote
 from .options import parse_limit, parsed_by
 from .run_folder import load_state
 from .terminal import tell
 
 if TYPE_CHECKING:
-    from ..run import RunReport
-    from ..study import Declaration
+    from ..runner.run import RunReport
+    from ..state.study import Declaration
 
 
 @click.command("run")
@@ -99,9 +99,9 @@ def run_command(
     """
     # All of it before the study: one called signal.py must not hide Python's own from us.
     from ..api import default_workers
-    from ..progress import choose_display
-    from ..run import run_sweep
-    from ..study import load_study
+    from ..runner.progress import choose_display
+    from ..runner.run import run_sweep
+    from ..state.study import load_study
 
     here = Path.cwd()
     declaration = load_study(study, name)
@@ -132,7 +132,7 @@ def run_command(
 
 def _try(declaration: Declaration, count: int, workers: int | None) -> int:
     from ..api import default_workers
-    from ..trial import try_tasks
+    from ..runner.trial import try_tasks
 
     return try_tasks(declaration, count, workers or default_workers(), tell)
 
@@ -154,7 +154,7 @@ def _conclude_run(report: RunReport, *, merge: bool) -> int:
 
 
 def _say_failures(output: Path) -> None:
-    from ..report import failures_text, group_failures
+    from ..runner.status import failures_text, group_failures
 
     _, state = load_state(output)
     tell(failures_text(state, group_failures(state.all_failures)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base.units import command_text
 from ..errors import UsageError
-from ..folder import RunFolder
-from ..units import command_text
+from ..runfolder.layout import RunFolder
 
 if TYPE_CHECKING:
-    from ..state import FolderState
+    from ..state.state import FolderState
 
 
 def existing_folder(output: Path) -> RunFolder:
@@ -26,8 +26,8 @@ def existing_folder(output: Path) -> RunFolder:
 
 def _without_folder(folder: RunFolder) -> str:
     """What to do with a file that has no run folder: it depends on what the file is."""
-    from ..contents import Style
-    from ..inputs import Survey
+    from ..worker_files.layouts import Style
+    from ..worker_files.survey import Survey
 
     output = folder.output
     found = Survey().look_at(output)
@@ -49,7 +49,7 @@ def _without_folder(folder: RunFolder) -> str:
 
 
 def load_state(output: Path) -> tuple[RunFolder, FolderState]:
-    from ..expected import read_expected_state
+    from ..state.expected_tasks import read_expected_state
 
     folder = existing_folder(output)
     return folder, read_expected_state(folder)

@@ -66,10 +66,10 @@ def salvage_command(
     \b
     h5sweep salvage layouts.h5_temp -o layouts.h5 --expect study.py
     """
-    from ..expected import load_expected
-    from ..salvage import salvage_files
-    from ..salvage_report import report_json, report_text
-    from ..skipping import parse_names
+    from ..salvage.report import report_json, report_text
+    from ..salvage.salvage import salvage_files
+    from ..state.expected_tasks import load_expected
+    from ..worker_files.skipping import parse_names
 
     expected = load_expected(expect, name) if expect else None
     with showing_progress() as display:

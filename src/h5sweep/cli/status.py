@@ -13,7 +13,7 @@ from .run_folder import existing_folder, load_state
 from .terminal import print_text, print_texts, terminal_size
 
 if TYPE_CHECKING:
-    from ..report import Status
+    from ..runner.status import Status
 
 
 WATCH_S = 2.0
@@ -59,7 +59,7 @@ def _show_status(
     output: Path, as_json: bool, *, fit: bool = False, clear: bool = False
 ) -> Status | None:
     """Print the state as it is now; None if nobody reads it any more."""
-    from ..report import status_json
+    from ..runner.status import status_json
 
     found = _status_now(output, all_values=as_json)
     if clear:
@@ -69,15 +69,15 @@ def _show_status(
 
 
 def _text(status: Status, fit: bool) -> str:
-    from ..report import status_screen, status_text
+    from ..runner.status import status_screen, status_text
 
     size = terminal_size() if fit else None
     return status_text(status) if size is None else status_screen(status, *size)
 
 
 def _status_now(output: Path, *, all_values: bool) -> Status:
-    from ..lock import held_since, lock_owner
-    from ..report import MOST_VALUES_COUNTED, Run, status_of
+    from ..runfolder.lock import held_since, lock_owner
+    from ..runner.status import MOST_VALUES_COUNTED, Run, status_of
 
     # Before the state: what is read after a run has ended is what it left.
     lock = existing_folder(output).lock_path

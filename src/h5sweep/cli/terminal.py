@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..base.safe_text import json_text, printable
 from ..errors import StorageError
-from ..safe_text import json_text, printable
 
 if TYPE_CHECKING:
-    from ..progress import PlainDisplay, TerminalDisplay
+    from ..runner.progress import PlainDisplay, TerminalDisplay
 
 
 def print_texts(texts: Iterable[str]) -> bool:
@@ -53,7 +53,7 @@ def tell(text: str) -> None:
 @contextmanager
 def showing_progress() -> Iterator[PlainDisplay | TerminalDisplay]:
     """A display for as long as something goes on; it is gone before a result is printed."""
-    from ..progress import choose_display
+    from ..runner.progress import choose_display
 
     display = choose_display()
     try:

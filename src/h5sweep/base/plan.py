@@ -1,0 +1,478 @@
+"""Parameters → tasks with keys and numbers. Pure: nothing here touches the disk but CSV reading.
+
+A plan is a table with one row a task. A task's number is its row and never changes; a larger sweep
+appends rows. Each column is kept as its distinct values and, for every task, the position of its
+value among them, so that a million tasks are a few megabytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import inspect
+import json
+import math
+import os
+import re
+import sys
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from ..errors import UsageError
+from .safe_text import read_cell
+
+Value = int | float | str | bool
+Key = dict[str, Value]
+
+FORMAT = "h5sweep.plan/1"
+CODES = "I"
+TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
+RESERVED_NAMES = frozenset(
+    {"task", "duration_s", "finished_at", "row_crc32", "failures", "provenance"}
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One parameter: its type, its distinct values, and which of them each task has."""
+
+    name: str
+    type: str
+    values: tuple[Value, ...]
+    codes: array[int]
+
+    def parsed(self, value: object) -> object:
+        """A value of this parameter as it comes out of JSON, where infinity is a text."""
+        return _INFINITIES.get(value, value) if self.type == "float" else value
+
+    def as_json(self) -> dict[str, Any]:
+        packed = base64.b64encode(zlib.compress(_little_endian(self.codes).tobytes(), 1))
+        return {
+            "name": self.name,
+            "type": self.type,
+            "values": [plain_value(value) for value in self.values],
+            "codes": packed.decode(),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Column:
+        codes = array(CODES)
+        codes.frombytes(zlib.decompress(base64.b64decode(value["codes"])))
+        codes = _little_endian(codes)
+        column_type = TYPES[value["type"]]
+        values = tuple(column_type(item) for item in value["values"])
+        return cls(value["name"], value["type"], values, codes)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All tasks of a sweep, by number.
+
+    Numbers mean something only together with the plan that gave them, so each version has an `id`,
+    drawn at random when tasks are appended. `earlier` are the ids of the versions before and how
+    many tasks each had: copies of a plan that grew apart share these and no more.
+    """
+
+    columns: tuple[Column, ...]
+    id: str = field(default_factory=lambda: os.urandom(8).hex(), compare=False)
+    earlier: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+
+    def __len__(self) -> int:
+        return len(self.columns[0].codes) if self.columns else 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The name of each parameter's type."""
+        return {column.name: column.type for column in self.columns}
+
+    def tasks_shared_with(self, plan_id: object) -> int:
+        """How many tasks have the same numbers in the plan with this id; 0 if it is no relative."""
+        return len(self) if plan_id == self.id else dict[object, int](self.earlier).get(plan_id, 0)
+
+    def key(self, number: int) -> Key:
+        """The parameter values of one task."""
+        return {column.name: column.values[column.codes[number]] for column in self.columns}
+
+    def keys(self) -> Iterator[Key]:
+        """The keys of all tasks, in order of their numbers."""
+        return map(self.key, range(len(self)))
+
+    def number(self, key: Mapping[str, object]) -> int | None:
+        """The number of the task with this key; None if the plan has no such task."""
+        if set(key) != set(self.names):
+            return None
+        try:
+            row = tuple(column.parsed(key[column.name]) for column in self.columns)
+            return self._numbers.get(row)
+        except TypeError:  # a list or a dict, which is no value of any parameter
+            return None
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[object, ...], int]:
+        columns = [[column.values[code] for code in column.codes] for column in self.columns]
+        rows: Iterable[tuple[Value, ...]] = zip(*columns, strict=True)
+        return {row: number for number, row in enumerate(rows)}
+
+    def extended(self, wanted: Plan) -> tuple[Plan, int]:
+        """This plan and, behind it, the tasks of `wanted` that it lacks; and how many it has that
+        `wanted` does not.
+        """
+        if self.columns == wanted.columns:
+            return self, 0
+        self._check_same_parameters(wanted)
+        wanted = wanted.ordered(self.names)
+        new_rows = array("Q")
+        kept = 0
+        numbers = self._numbers
+        for row, key in enumerate(wanted._numbers):
+            if key in numbers:
+                kept += 1
+            else:
+                new_rows.append(row)
+        if not new_rows:
+            return self, len(self) - kept
+        pairs = zip(self.columns, wanted.columns, strict=True)
+        columns = tuple(_joined(mine, theirs, new_rows) for mine, theirs in pairs)
+        return Plan(columns, earlier=(*self.earlier, (self.id, len(self)))), len(self) - kept
+
+    def numbers_beyond(self, wanted: Plan) -> list[int]:
+        """The numbers of the tasks that `wanted` does not have."""
+        return [number for number, key in enumerate(self.keys()) if wanted.number(key) is None]
+
+    def ordered(self, names: Sequence[str]) -> Plan:
+        """The same tasks with the columns in another order."""
+        by_name = {column.name: column for column in self.columns}
+        return Plan(tuple(by_name[name] for name in names), self.id, self.earlier)
+
+    def _check_same_parameters(self, wanted: Plan) -> None:
+        if self.types == wanted.types:
+            return
+        raise UsageError(
+            f"the plan on disk is over {types_text(self.types)}, this sweep is over "
+            f"{types_text(wanted.types)}: choose another output with -o"
+        )
+
+    def to_json(self) -> str:
+        """The plan as the text of its file."""
+        lines = [json.dumps(column.as_json(), allow_nan=False) for column in self.columns]
+        body = "".join(line + "\n" for line in lines)
+        head = {
+            "format": FORMAT,
+            "id": self.id,
+            "tasks": len(self),
+            "earlier": self.earlier,
+            "crc32": _crc32(body),
+        }
+        return json.dumps(head) + "\n" + body
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read `to_json` back; ValueError, KeyError or TypeError if it is something else."""
+        first_line, _, body = text.partition("\n")
+        head = json.loads(first_line)
+        if head["format"] != FORMAT:
+            raise ValueError(f"it is not a {FORMAT}")
+        if head["crc32"] != _crc32(body):
+            raise ValueError("its checksum is wrong")
+        plan = cls(
+            tuple(Column.from_json(json.loads(line)) for line in body.splitlines()),
+            head["id"],
+            tuple((plan_id, tasks) for plan_id, tasks in head["earlier"]),
+        )
+        if any(len(column.codes) != head["tasks"] for column in plan.columns):
+            raise ValueError(f"its columns are not of {head['tasks']} tasks")
+        return plan
+
+
+def plan_product(parameters: Mapping[str, Iterable[object]]) -> Plan:
+    """Plan every combination of the parameters' values, the last parameter varying fastest."""
+    if not parameters:
+        raise UsageError("a sweep needs at least one parameter, for example seed=range(10)")
+    check_names(parameters)
+    axes = [_axis(name, values) for name, values in parameters.items()]
+    total = math.prod(len(values) for _, _, values in axes)
+    if total >= 2**32:
+        raise UsageError(f"{total:,} tasks are too many for one sweep: the most is {2**32 - 1:,}")
+    columns = []
+    repeats, inner = 1, total
+    for name, type_name, values in axes:
+        inner //= len(values)
+        once = array(CODES)
+        for code in range(len(values)):
+            once.extend(array(CODES, [code]) * inner)
+        columns.append(Column(name, type_name, tuple(values), once * repeats))
+        repeats *= len(values)
+    return Plan(tuple(columns))
+
+
+def plan_list(tasks: object) -> Plan:
+    """Plan the tasks of a list of dicts, a CSV file's path, or a table with columns (pandas)."""
+    if isinstance(tasks, str | Path):
+        names, columns = _read_csv(Path(tasks))
+    elif hasattr(tasks, "columns") and hasattr(tasks, "__getitem__"):
+        names = list(tasks.columns)
+        check_names(names)
+        columns = [tasks[name].tolist() for name in names]
+    elif isinstance(tasks, Iterable):
+        names, columns = _columns_of_dicts(list(tasks))
+    else:
+        raise UsageError(f"tasks is {type(tasks).__name__}: give a list of dicts, a CSV, a table")
+    if not names or not columns[0]:
+        raise UsageError("the sweep is empty: the list of tasks has no rows")
+    check_names(names)
+    plan = Plan(
+        tuple(_list_column(name, values) for name, values in zip(names, columns, strict=True))
+    )
+    _check_no_duplicates(plan)
+    return plan
+
+
+def check_signature(function: Callable[..., object], names: Iterable[str]) -> None:
+    """Raise UsageError unless `function` can be called with exactly these keyword arguments."""
+    names = list(names)
+    parameters = inspect.signature(function).parameters
+    title = getattr(function, "__name__", "the function")
+    positional_only = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
+    if positional_only:
+        raise UsageError(f"{title} takes {positional_only[0]} by position only; drop the '/'")
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    taken = [p.name for p in parameters.values() if p.kind in by_keyword]
+    for name in names:
+        if name not in taken and not takes_any:
+            raise UsageError(
+                f"{title} takes no parameter {name!r}; it takes {', '.join(taken) or 'none'}"
+            )
+    for name in taken:
+        if name not in names and parameters[name].default is inspect.Parameter.empty:
+            raise UsageError(f"{title} needs {name!r}, and the sweep gives no values for it")
+
+
+def key_text(key: Mapping[str, object]) -> str:
+    """A key as people read it: `farm_id=3, farm_type=offshore, seed=42`."""
+    return ", ".join([f"{name}={value}" for name, value in key.items()])
+
+
+def types_text(types: Mapping[str, str]) -> str:
+    """Parameters and their types as people read them: `farm_id (int), farm_type (str)`."""
+    return ", ".join(f"{name} ({type_name})" for name, type_name in types.items())
+
+
+def key_json(key: Mapping[str, Value]) -> str:
+    """A key as it stands in records: strict JSON."""
+    return "{" + ", ".join([_quoted(n) + ": " + value_json(v) for n, v in key.items()]) + "}"
+
+
+_quoted = lru_cache(1024)(json.dumps)  # asked for every name of every task
+
+
+def value_json(value: Value) -> str:
+    """One value of a key as it stands there."""
+    # Of an int the digits are the JSON, and tiny tasks would notice an encoder.
+    return str(value) if type(value) is int else json.dumps(plain_value(value), allow_nan=False)
+
+
+def plain_value(value: Value) -> Value:
+    """A value as JSON can hold it: infinity is a text there."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def checked_value(name: str, value: object) -> Value:
+    """`value` as a plain int, float, str or bool; UsageError naming the parameter otherwise."""
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value  # mostly
+    plain = value.item() if _is_numpy_scalar(value) else value
+    if isinstance(plain, bool | str):
+        return _checked_text(name, plain) if isinstance(plain, str) else plain
+    if isinstance(plain, int):
+        if not -(2**63) <= plain < 2**63:
+            # Not its digits: Python refuses to print more than 4,300 of them.
+            raise UsageError(f"{name} has a value of {plain.bit_length()} bits: the most is 63")
+        return int(plain)
+    if isinstance(plain, float):
+        if math.isnan(plain):
+            raise UsageError(f"{name} is nan: a key must be equal to itself")
+        return plain + 0.0  # Adding zero turns -0.0, which equals 0.0, into 0.0.
+    raise UsageError(
+        f"{name} has the value {value!r} of type {type(value).__name__}; "
+        "a parameter is an int, a float, a str or a bool"
+    )
+
+
+def _checked_text(name: str, text: str) -> str:
+    if "\0" in text:
+        raise UsageError(f"{name}={text!r} holds a NUL character, which HDF5 text cannot hold")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{name}={text!r} is not valid Unicode: {error}") from error
+    return str.__str__(text)  # the text of an enum's member too, whose own str() is its name
+
+
+def check_names(names: Iterable[object]) -> None:
+    """Raise UsageError unless each name can be a key column of an output."""
+    seen: set[object] = set()
+    for name in names:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise UsageError(f"{name!r} cannot name a parameter: use an identifier")
+        if name in RESERVED_NAMES:
+            raise UsageError(f"{name!r} is a column that every output has: rename the parameter")
+        if name in seen:
+            raise UsageError(f"the parameter {name!r} is there twice")
+        seen.add(name)
+
+
+def _is_numpy_scalar(value: object) -> TypeGuard[Any]:
+    return type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
+
+
+def _axis(name: str, values: Iterable[object]) -> tuple[str, str, list[Value]]:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise UsageError(
+            f"{name} is {values!r}: give the values to sweep over, such as [{values!r}]"
+        )
+    type_name, plain = _checked_column(name, list(values))
+    if not plain:
+        raise UsageError(f"the sweep is empty: {name} has no values")
+    seen: set[object] = set()
+    for value in plain:
+        if value in seen:
+            raise UsageError(f"{name} has the value {value!r} twice: its tasks would be the same")
+        seen.add(value)
+    return name, type_name, plain
+
+
+def _list_column(name: str, values: list[object]) -> Column:
+    type_name, plain = _checked_column(name, values)
+    codes_by_value: dict[Value, int] = {}
+    codes = array(CODES, [codes_by_value.setdefault(v, len(codes_by_value)) for v in plain])
+    return Column(name, type_name, tuple(codes_by_value), codes)
+
+
+def _checked_column(name: str, values: list[object]) -> tuple[str, list[Value]]:
+    """The column's one type and its values in that type; ints among floats become floats."""
+    plain = [checked_value(name, value) for value in values]
+    types = {type(value) for value in plain}
+    if types == {int, float}:
+        plain = [_exact_float(name, value) for value in plain]
+        types = {float}
+    if len(types) > 1:
+        found = " and ".join(sorted(t.__name__ for t in types))
+        raise UsageError(f"{name} has values of type {found}: a parameter has one type")
+    return (types.pop().__name__ if types else "int"), plain
+
+
+def _exact_float(name: str, value: Value) -> float:
+    if float(value) != value:
+        raise UsageError(
+            f"{name}={value} is not exact as a float, and other values of {name} are floats"
+        )
+    return float(value)
+
+
+def _columns_of_dicts(rows: list[object]) -> tuple[list[str], list[list[object]]]:
+    for row, task in enumerate(rows):
+        if not isinstance(task, Mapping):
+            raise UsageError(f"task {row} is {task!r}: give a dict of parameter values")
+    dicts: list[Mapping[str, object]] = rows  # type: ignore[assignment]  # checked just above
+    if not dicts:
+        return [], []
+    names = list(dicts[0])
+    wanted = set(names)
+    for row, task in enumerate(dicts):
+        if set(task) != wanted:
+            odd = min(set(task) ^ wanted, key=str)
+            raise UsageError(f"task {row} and task 0 differ in the parameter {odd!r}")
+    return names, [[task[name] for task in dicts] for name in names]
+
+
+def _read_csv(path: Path) -> tuple[list[str], list[list[object]]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            lines = [(reader.line_num, row) for row in reader if row]
+    except OSError as error:
+        raise UsageError(f"cannot read the tasks from {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} is not a CSV in UTF-8: {error}") from error
+    if not lines:
+        return [], []
+    (_, head), *rows = [(line, list(map(read_cell, row))) for line, row in lines]
+    names = [name.strip() for name in head]
+    for line, row in rows:
+        if len(row) != len(names):
+            raise UsageError(f"{path}, line {line}: {len(row)} values for {len(names)} parameters")
+    return names, [_typed([row[place] for _, row in rows]) for place in range(len(names))]
+
+
+def _typed(texts: list[str]) -> list[object]:
+    """The narrowest type that all texts of a CSV column have; `007` and `1_2` stay text."""
+    stripped = [text.strip() for text in texts]
+    for pattern, parse in _CSV_TYPES:
+        if all(map(pattern.fullmatch, stripped)):
+            return [parse(text) for text in stripped]
+    return list(texts)
+
+
+def _check_no_duplicates(plan: Plan) -> None:
+    if len(plan._numbers) == len(plan):
+        return
+    first_with: dict[tuple[object, ...], int] = {}
+    for row, key in enumerate(plan.keys()):
+        first = first_with.setdefault(tuple(key.values()), row)
+        if first != row:
+            raise UsageError(f"tasks {first} and {row} have the same key: {key_text(key)}")
+
+
+def _joined(mine: Column, theirs: Column, new_rows: array[int]) -> Column:
+    codes_by_value = {value: code for code, value in enumerate(mine.values)}
+    translation = [codes_by_value.setdefault(v, len(codes_by_value)) for v in theirs.values]
+    added = array(CODES, [translation[theirs.codes[row]] for row in new_rows])
+    return Column(mine.name, mine.type, tuple(codes_by_value), mine.codes + added)
+
+
+def _crc32(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
+def _little_endian(codes: array[int]) -> array[int]:
+    if sys.byteorder == "little":
+        return codes
+    swapped = codes[:]
+    swapped.byteswap()
+    return swapped
+
+
+_INFINITIES: dict[object, object] = {"inf": math.inf, "-inf": -math.inf}
+_CSV_INT = r"[+-]?(0|[1-9][0-9]*)"
+_CSV_FLOAT = rf"({_CSV_INT}(\.[0-9]*)?|[+-]?\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|nan"
+_CSV_TYPES: tuple[tuple[re.Pattern[str], Callable[[str], object]], ...] = (
+    (re.compile("true|false", re.IGNORECASE), lambda text: text.lower() == "true"),
+    (re.compile(_CSV_INT), int),
+    (re.compile(_CSV_FLOAT, re.IGNORECASE), float),
+)
+
+__all__ = [
+    "RESERVED_NAMES",
+    "Column",
+    "Key",
+    "Plan",
+    "Value",
+    "check_names",
+    "check_signature",
+    "checked_value",
+    "key_json",
+    "key_text",
+    "plan_list",
+    "plan_product",
+    "types_text",
+]

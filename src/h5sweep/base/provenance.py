@@ -1,0 +1,84 @@
+"""Where results come from: code, versions, host, command. Kept in the run folder and the output."""
+
+from __future__ import annotations
+
+import getpass
+import platform
+import shlex
+import subprocess
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .process_id import host_name
+
+PACKAGES = ("h5sweep", "numpy", "h5py")
+
+
+def describe(study: Path) -> dict[str, Any]:
+    """What a reader of the output would want to know about its making."""
+    return {
+        "command": shlex.join(sys.argv),
+        "folder": str(Path.cwd()),
+        "host": host_name(),
+        "user": _user(),
+        "python": platform.python_version(),
+        "versions": _versions(),
+        **_git(study.parent),
+    }
+
+
+def describe_command() -> dict[str, Any]:
+    """The same for a command that has no study; what is loaded already is asked, nothing else."""
+    h5py = sys.modules.get("h5py")
+    hdf5 = {} if h5py is None else {"hdf5": str(h5py.version.hdf5_version)}
+    return {
+        "command": shlex.join(sys.argv),
+        "folder": str(Path.cwd()),
+        "host": host_name(),
+        "user": _user(),
+        "versions": {"python": platform.python_version(), **_versions(), **hdf5},
+    }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name in PACKAGES:
+        if loaded := getattr(sys.modules.get(name), "__version__", None):
+            versions[name] = str(loaded)  # at once; the other way reads folders
+            continue
+        from importlib import metadata  # which takes as long to load as a tenth of all the rest
+
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def _git(folder: Path) -> dict[str, Any]:
+    """The study's commit, and whether it was changed since; nothing where there is no git."""
+    if not any((above / ".git").exists() for above in (folder, *folder.parents)):
+        return {}
+    commit = _git_says(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return {}
+    return {"git_commit": commit, "git_dirty": bool(_git_says(folder, "status", "--porcelain"))}
+
+
+def _git_says(folder: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=5
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

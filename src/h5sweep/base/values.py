@@ -1,0 +1,331 @@
+"""What a task may return, and how it lies in the data of a record.
+
+A result is a dict of named values. A value becomes an array of one of these dtypes, little-endian,
+C order, arrays one after the other without gaps:
+
+    int, uint, float, complex, bool of NumPy     its bytes
+    datetime64, timedelta64                      int64 in the unit that the dtype names
+    str                                          for each element: uint32 length, UTF-8 bytes
+
+Python scalars are arrays of shape (). Whatever else a task returns raises UnsupportedValueError,
+which names the value and fails that one task.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import struct
+from collections.abc import Container, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UnsupportedValueError
+from .plan import RESERVED_NAMES
+
+STR = "str"
+VALUE = "value"  # what the values of a task are called that is a dataset
+
+Array = npt.NDArray[Any]
+
+
+class Cell(NamedTuple):
+    """One named array of a result: what lies where in the data of its record."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_text(self) -> bool:
+        return self.dtype == STR
+
+
+Schema = tuple[Cell, ...]
+
+
+class ResultEncoder:
+    """Turns results into the header and data of records; knows which names are the key's."""
+
+    def __init__(self, key_names: Iterable[str] = ()) -> None:
+        self._taken_names = frozenset(key_names) | RESERVED_NAMES
+        self._schema_json: dict[tuple[Any, ...], bytes] = {}
+
+    def encode(self, result: object) -> tuple[bytes, bytes]:
+        """Return the schema of `result` as JSON and its arrays as bytes."""
+        if type(result) is not dict and not isinstance(result, Mapping):
+            raise UnsupportedValueError(
+                f"the task returned {_describe(result)}; return a dict of named values, "
+                'for example {"layout": xy, "aep": aep}'
+            )
+        parts: list[bytes] = []
+        cells: list[Any] = []
+        for name, value in result.items():
+            dtype, shape, data = _encode_value(name, value)
+            cells.append((name, dtype, shape))
+            parts.append(data)
+        return self._schema(tuple(cells)), b"".join(parts)
+
+    def encode_rows(self, columns: Mapping[str, Array]) -> tuple[bytes, list[bytes]]:
+        """The same for the rows of arrays of one length: the schema of all, the bytes of each."""
+        cells: list[Any] = []
+        parts: list[list[bytes]] = []
+        for name, values in columns.items():
+            if values.dtype.kind == "U":
+                dtype = STR
+                texts = values.reshape(len(values), -1).tolist()
+                parts.append([encode_text(row, name) for row in texts])
+            else:
+                dtype, _, data = _encode_array(name, values)
+                size = len(data) // len(values)
+                parts.append([data[n * size : (n + 1) * size] for n in range(len(values))])
+            cells.append((name, dtype, values.shape[1:]))
+        return self._schema(tuple(cells)), list(map(b"".join, zip(*parts, strict=True)))
+
+    def _schema(self, signature: tuple[Any, ...]) -> bytes:
+        schema = self._schema_json.get(signature)
+        if schema is None:
+            schema = self._schema_json[signature] = self._new_schema(signature)
+        return schema
+
+    def _new_schema(self, signature: tuple[Any, ...]) -> bytes:
+        if not signature:
+            raise UnsupportedValueError("the task returned an empty dict: nothing to keep")
+        for name, _, _ in signature:
+            self._check_name(name)
+        return schema_bytes(signature)
+
+    def _check_name(self, name: object) -> None:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise UnsupportedValueError(f"{name!r} cannot name a result: use an identifier")
+        if name in self._taken_names:
+            raise UnsupportedValueError(
+                f"the result {name!r} has the name of a key or of a column that every output has; "
+                "give it another name"
+            )
+
+
+@lru_cache(1024)  # asked for every value of every task
+@lru_cache(maxsize=4096)
+def value_name(text: str, key_names: tuple[str, ...] = ()) -> str:
+    """The name in a result for what another program calls `text`."""
+    name = "".join(c if f"_{c}".isidentifier() else "_" for c in text) or "value"
+    name = name if name.isidentifier() else f"_{name}"
+    return f"{name}_" if name in RESERVED_NAMES or name in key_names else name
+
+
+def free_name(text: str, taken: Container[str], key_names: tuple[str, ...] = ()) -> str:
+    """The same; if another value has that name already, with a number behind it."""
+    name = wanted = value_name(text, key_names)
+    number = 2
+    while name in taken:
+        name, number = f"{wanted}_{number}", number + 1
+    return name
+
+
+@lru_cache(maxsize=4096)
+def naming_order(text: str) -> tuple[bool, str]:
+    """Sorts those first that keep their names, so that all readers give the others the same."""
+    is_kept = value_name(text) == text
+    return not is_kept, "" if is_kept else text
+
+
+def schema_bytes(cells: Iterable[tuple[str, str, tuple[int, ...]]]) -> bytes:
+    """Names, dtypes and shapes as they stand in the header of a record."""
+    return json.dumps(tuple(cells), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def result_header(schema: bytes, key: bytes) -> bytes:
+    """Join the JSON of a result's schema and of its task's key into the header of a record."""
+    return b'{"data":' + schema + b',"key":' + key + b"}"
+
+
+def schema_from_header(header: Mapping[str, Any]) -> Schema:
+    """Read the schema back from the parsed header of a record."""
+    return tuple(Cell(name, dtype, tuple(shape)) for name, dtype, shape in header["data"])
+
+
+def least_bytes(schema: Schema) -> int:
+    """How many bytes the data of such a record have, texts apart; ValueError if there are none."""
+    size_bytes = 0
+    for cell in schema:
+        dtype = np.dtype("<u4" if cell.is_text else cell.dtype)  # a text has its length before it
+        if dtype.hasobject or min(cell.shape, default=0) < 0:
+            raise ValueError(f"{cell.name} is {cell.dtype} of shape {list(cell.shape)}")
+        size_bytes += dtype.itemsize * math.prod(cell.shape)
+    if size_bytes >= 1 << 63:
+        raise ValueError("it is said to be far too large")
+    return size_bytes
+
+
+def decode_result(schema: Schema, data: bytes | memoryview) -> dict[str, Array]:
+    """Read the arrays of one result back from the data of its record."""
+    result = {}
+    position = 0
+    for cell in schema:
+        if cell.is_text:
+            array, position = decode_text(data, position, cell.shape)
+        else:
+            dtype = np.dtype(cell.dtype)
+            count = int(np.prod(cell.shape, dtype=np.int64))
+            array = np.frombuffer(data, dtype, count, position).reshape(cell.shape)
+            position += array.nbytes
+        result[cell.name] = array
+    return result
+
+
+def encode_text(strings: Iterable[str], name: str) -> bytes:
+    """Lay strings out one after the other, each behind its length."""
+    parts = []
+    for string in strings:
+        encoded = _utf8(string, name)
+        parts += [_LENGTH.pack(len(encoded)), encoded]
+    return b"".join(parts)
+
+
+def decode_text(
+    data: bytes | memoryview, position: int, shape: tuple[int, ...]
+) -> tuple[Array, int]:
+    """Read strings back; return them as an object array, and where they end."""
+    array = np.empty(shape, object)
+    for index in np.ndindex(*shape):
+        (length,) = _LENGTH.unpack_from(data, position)
+        position += _LENGTH.size
+        array[index] = str(data[position : position + length], "utf-8")
+        position += length
+    return array, position
+
+
+def _encode_value(name: object, value: object) -> tuple[str, tuple[int, ...], bytes]:
+    """Return dtype, shape and bytes; the commonest types first, because every task passes here."""
+    kind = type(value)
+    if kind is float:
+        return "<f8", (), _FLOAT.pack(value)
+    if kind is np.ndarray:
+        return _encode_array(name, value)  # type: ignore[arg-type]  # kind is its exact type
+    if kind is bool:
+        return "|b1", (), b"\1" if value else b"\0"
+    if kind is int:
+        return _encode_int(name, value)  # type: ignore[arg-type]  # kind is its exact type
+    if isinstance(value, str):
+        return STR, (), encode_text([value], str(name))
+    if isinstance(value, datetime.datetime):
+        return _encode_datetime(name, value)
+    return _encode_array(name, _as_array(name, value))
+
+
+def _encode_int(name: object, value: int) -> tuple[str, tuple[int, ...], bytes]:
+    if not -(2**63) <= value < 2**63:
+        # Not its digits: Python refuses to print more than 4,300 of them.
+        raise UnsupportedValueError(
+            f"{name} is an int of {value.bit_length()} bits: the most is 63"
+        )
+    return "<i8", (), _INT.pack(value)
+
+
+def _encode_datetime(name: object, value: datetime.datetime) -> tuple[str, tuple[int, ...], bytes]:
+    if hasattr(value, "to_datetime64"):
+        # Of pandas: it has nanoseconds, and NaT.
+        return _encode_array(name, np.asarray(value.to_datetime64()))
+    if value.tzinfo is not None:
+        try:
+            value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+        except OverflowError as error:
+            raise UnsupportedValueError(f"{name} is {value}: in UTC it has no year") from error
+    return "<M8[us]", (), np.datetime64(value, "us").tobytes()
+
+
+def _as_array(name: object, value: object) -> Array:
+    if value is None:
+        raise UnsupportedValueError(f"{name} is None: leave it out, or return a number such as nan")
+    if isinstance(value, np.ma.MaskedArray):
+        raise UnsupportedValueError(f"{name} is a masked array: fill it, as {name}.filled(nan)")
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise UnsupportedValueError(
+            f"{name} is {_describe(value)} and cannot become an array ({error}); return parts of "
+            "different lengths under different names"
+        ) from error
+    if array.dtype == object:
+        raise UnsupportedValueError(f"{name} is {_describe(value)}: {_ADVICE}")
+    if array.dtype.kind == "U" and not _is_all_text(value):
+        # NumPy has turned numbers into text, which is never what was meant.
+        raise UnsupportedValueError(f"{name} is {_describe(value)}: numbers and text in one list")
+    return array
+
+
+def _is_all_text(value: object) -> bool:
+    return all(isinstance(item, str) for item in np.asarray(value, object).ravel())
+
+
+def _encode_array(name: object, array: Array) -> tuple[str, tuple[int, ...], bytes]:
+    dtype = array.dtype
+    known = _KNOWN_DTYPES.get(dtype)
+    if known is None:
+        if dtype.kind == "U":
+            return STR, array.shape, encode_text(array.ravel().tolist(), str(name))
+        text = _dtype_text(name, array)
+        known = _KNOWN_DTYPES[dtype] = (text, text == dtype.str)
+    text, is_stored_as_is = known
+    return text, array.shape, (array if is_stored_as_is else array.astype(text)).tobytes()
+
+
+def _dtype_text(name: object, array: Array) -> str:
+    """The little-endian dtype to store, or an error for what no other program could read."""
+    dtype = array.dtype
+    if dtype.kind in "biufcmM" and dtype.char not in "gG":
+        text = dtype.newbyteorder("<").str
+        if dtype.kind in "mM" and "[" not in text:
+            raise UnsupportedValueError(f"{name} has no time unit: give it one, such as 'us'")
+        return text
+    raise UnsupportedValueError(f"{name} is an array of {dtype}: {_ADVICE}")
+
+
+def _utf8(string: str, name: str) -> bytes:
+    if "\0" in string:
+        raise UnsupportedValueError(f"{name} holds a NUL character, which HDF5 text cannot hold")
+    try:
+        return string.encode()
+    except UnicodeEncodeError as error:
+        raise UnsupportedValueError(f"{name} is not valid Unicode: {error}") from error
+
+
+def _describe(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # the repr of somebody else's class, or an int of too many digits
+        return type(value).__name__
+    if len(text) > 80:
+        text = text[:77] + "..."
+    return f"{type(value).__name__} {text}"
+
+
+_ADVICE = "return numbers, bools, strings, a datetime, or NumPy arrays of such"
+_LENGTH = struct.Struct("<I")
+_FLOAT = struct.Struct("<d")
+_INT = struct.Struct("<q")
+_KNOWN_DTYPES: dict[np.dtype[Any], tuple[str, bool]] = {}
+
+
+def cast(values: Array, dtype: npt.DTypeLike) -> Array:
+    """The values in another dtype; of complex ones as real ones, without a warning, these parts.
+
+    Whoever asks compares what comes back from there.
+    """
+    is_halved = values.dtype.kind == "c" and np.dtype(dtype).kind != "c"
+    return (values.real if is_halved else values).astype(dtype)
+
+
+def value_text(values: Array | None) -> str:
+    """A value of any kind for people, with all its digits."""
+    if values is None:
+        return "nothing"
+    found = values.tolist()
+    if isinstance(found, bytes):
+        return found.decode("utf-8", "backslashreplace")
+    return str(found)

@@ -1,0 +1,153 @@
+"""What is safe to remove, shown as text or JSON. Prints nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base.safe_text import json_text, printable
+from ..base.units import command_text, count_text, size_text
+from .clean import CleanReport
+from .quarantine import Item, Quarantine, Stage
+
+SCHEMA = "h5sweep.clean/1"
+MOST_LINES = 8  # files shown of one kind, unless all are wanted
+
+
+def clean_text(report: CleanReport, *, show_all: bool = False) -> str:
+    """What `h5sweep clean` shows: what may go, what may go if it is named, what stays and why."""
+    most = None if show_all else MOST_LINES
+    lines = [f"note: {note}" for note in report.notes]
+    if report.removable:
+        count, size = _count_and_size(report.removable)
+        lines.append(f"{count} safe to remove, {size}: all results were read back from the output")
+        lines += _shown([_item_text(item) for item in report.removable], most)
+    else:
+        lines.append("nothing is safe to remove")
+    if report.refused:
+        count, _ = _count_and_size(report.refused)
+        lines.append(f"{count} damaged or not merged: moved only by name (--also)")
+        lines += _shown([_refused_text(item) for item in report.refused], most)
+    if report.kept:
+        lines.append(f"{count_text(len(report.kept), 'file')} kept")
+        lines += _shown([f"{_shortest(kept.path)}  {kept.why}" for kept in report.kept], most)
+    if report.gone:
+        lines.append(f"{count_text(report.gone, 'file')} of the audit trail no longer there")
+    lines += [quarantine_text(one) for one in report.quarantines]
+    return "\n".join(lines) + "\n"
+
+
+def quarantine_text(one: Quarantine) -> str:
+    """A quarantine in one line."""
+    inside = one.items_inside()
+    ends = {Stage.MOVING: "; not finished", Stage.PURGING: "; being deleted"}
+    count, size = count_text(len(inside), "file"), size_text(one.size_bytes)
+    return f"in quarantine {one.name}: {count}, {size}{ends.get(one.stage, '')}"
+
+
+def next_text(report: CleanReport) -> str:
+    """The command that comes next."""
+    output = report.output
+    if report.removable or report.is_unfinished:
+        them = "it" if len(report.removable) == 1 else "them"
+        move = command_text("clean", output, "--yes")
+        return f"nothing was changed; next: {move} moves {them} to quarantine"
+    if report.quarantines:
+        name = report.quarantines[0].name
+        delete = command_text("clean", output, "--purge", name)
+        return f"next: {delete} deletes that for good; --restore {name} puts it back"
+    if report.refused:
+        move = command_text("clean", output, "--also", _shortest(report.refused[0].path), "--yes")
+        return f"next: {move}, if you want that out of the way"
+    return "nothing was changed" if report.kept else "nothing to do"
+
+
+def held_texts(paths: Iterable[Path], where: str = "there") -> list[str]:
+    """What to do about files in folders that may not be written, one line a folder."""
+    counts = Counter(path.parent for path in paths)
+    return [
+        f"{_shortest(folder)} may not be written: {count_text(count, 'file')} left {where}; "
+        "next: make it writable and give the same command again"
+        for folder, count in counts.items()
+    ]
+
+
+def outside_texts(output: Path, name: str | None, paths: Iterable[Path]) -> list[str]:
+    """What to do about files that go back only to a folder that somebody names, a line for each."""
+    counts = Counter(path.parent for path in paths)
+    names = [] if name is None else [name]
+    return [
+        f"{count_text(count, 'file')} left in quarantine: only you can say that {folder} may be "
+        f"written; next: {command_text('clean', output, '--restore', *names, '--to', folder)}"
+        for folder, count in counts.items()
+    ]
+
+
+def report_json(
+    report: CleanReport, moved: Quarantine | None = None, held: Iterable[Path] = ()
+) -> str:
+    """One JSON object: every file in full."""
+    about = {
+        "schema": SCHEMA,
+        "output": str(report.output),
+        "removable": [_item_json(item) for item in report.removable],
+        "removable_bytes": report.removable_bytes,
+        "refused": [_item_json(item) for item in report.refused],
+        "kept": [{"path": str(kept.path), "why": kept.why} for kept in report.kept],
+        "gone": report.gone,
+        "quarantines": [_quarantine_json(one) for one in report.quarantines],
+        "moved_to": None if moved is None else _quarantine_json(moved),
+        "held": [str(path) for path in held],
+        "notes": list(report.notes),
+    }
+    return json_text(about, indent=1)
+
+
+def _item_json(item: Item) -> dict[str, Any]:
+    return {
+        "path": str(item.path),
+        "kind": item.reason.value,
+        "bytes": item.size_bytes,
+        "xxh3": item.xxh3,
+        "why": item.why,
+    }
+
+
+def _quarantine_json(one: Quarantine) -> dict[str, Any]:
+    inside = one.items_inside()
+    return {
+        "name": one.name,
+        "path": str(one.path),
+        "stage": one.stage.value,
+        "files": len(inside),
+        "bytes": one.size_bytes,
+    }
+
+
+def _count_and_size(items: Sequence[Item]) -> tuple[str, str]:
+    size_bytes = sum(item.size_bytes for item in items)
+    return count_text(len(items), "file"), size_text(size_bytes)
+
+
+def _item_text(item: Item) -> str:
+    return f"{_shortest(item.path)}  {size_text(item.size_bytes)}, {item.reason}"
+
+
+def _refused_text(item: Item) -> str:
+    return f"{_shortest(item.path)}  {size_text(item.size_bytes)}, {item.why}"
+
+
+def _shortest(path: Path) -> Path:
+    """The path as somebody here would type it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _shown(texts: Iterable[str], most: int | None) -> Iterator[str]:
+    texts = list(texts)
+    shown = texts if most is None or len(texts) <= most else texts[: most - 1]
+    yield from (f"  {printable(text, breaks='')}" for text in shown)
+    if len(shown) < len(texts):
+        yield f"  … and {len(texts) - len(shown):,} more (--all shows them)"

@@ -1,0 +1,1 @@
+"""What is left of a damaged HDF5 file: objects found by scanning, names, gzip streams, zeros."""

@@ -1,0 +1,170 @@
+"""Tasks out of files that h5sweep wrote itself: outputs, and record files of other run folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...base.attributes import Attributes, united_with_units
+from ...base.key_rule import KeyRow, KeyRule
+from ...base.plan import Plan, key_text
+from ...base.values import STR, Array, least_bytes, schema_bytes, schema_from_header
+from ...errors import DamagedError, SweepError
+from ...output.reader import OutputReader, OutputSource, damaged_rows
+from ...runfolder.layout import RunFolder
+from ...runfolder.records import Kind, RecordFile, Scan, record_of
+from ...worker_files import findings
+from ...worker_files.read_file import DamagedFileError
+from .attributes import Described
+from .number_keys import require_same_names
+from .tasks import About, Result
+
+ROWS_AT_ONCE = 4096
+
+Cells = dict[str, tuple[str, tuple[int, ...], bytes]]  # name → dtype, shape and bytes of a value
+
+
+class OutputTasks:
+    """The rows of an output of ours; DamagedError if the checksum of one does not hold."""
+
+    def __init__(self, reader: OutputReader, rule: KeyRule) -> None:
+        self._reader, self.about = reader, About()
+        keys = reader.keys()
+        require_same_names(rule.names, keys.columns, reader.path)
+        self.keys: list[KeyRow] = [rule.row(key) for key in keys.rows()]
+        if len(damaged := damaged_rows(reader)):
+            first = key_text(rule.key(self.keys[int(damaged[0])]))
+            found = findings.OUTPUT_ROWS.finding(count=len(damaged), task=first)
+            raise DamagedFileError(str(reader.path), found)
+        self.about.datasets = dict.fromkeys(c.source_name for c in reader.columns())
+        self.about.skipped = reader.strangers()
+        describe(self.about, reader.described())
+        if len(reader.whole("failures/task")):
+            self.about.note("failures are not taken over, only results")
+
+    def place(self, number: int) -> str:
+        return f"row {number}"
+
+    def results(self, *, backwards: bool = False) -> Iterator[Result]:
+        finished_at, duration_s = (
+            self._reader.whole("finished_at"),
+            self._reader.whole("duration_s"),
+        )
+        for first in range(0, len(self.keys), ROWS_AT_ONCE):
+            rows = np.arange(first, min(first + ROWS_AT_ONCE, len(self.keys)))
+            for row, cells in zip(rows.tolist(), read_cells(self._reader, rows), strict=True):
+                schema = schema_bytes((name, *cell[:2]) for name, cell in cells.items())
+                data = b"".join(data for _, _, data in cells.values())
+                yield Result(row, schema, data, float(finished_at[row]), float(duration_s[row]))
+
+
+def describe(about: About, attributes: Attributes) -> None:
+    """Note what is said of parameters and results."""
+    about.described.tasks.update(attributes)
+    for column, values in attributes.items():
+        for name, value in values.items():
+            about.described.add(Described(column, f"/{column}", name), value, [0])
+
+
+def read_cells(reader: OutputReader, rows: Array) -> list[Cells]:
+    """The values in these rows of an output, each as it was recorded."""
+    found: list[Cells] = [{} for _ in rows]
+    for part in OutputSource(reader).parts(np.arange(len(rows)), rows):
+        values, ends = part.load(), np.cumsum(part.counts).tolist()
+        start = 0
+        for row, axes, end in zip(part.rows.tolist(), part.axes.tolist(), ends, strict=True):
+            chosen = values[start:end]
+            data = _text_bytes(chosen) if part.dtype == STR else chosen.tobytes()
+            found[row][part.name] = part.dtype, tuple(axes), data
+            start = end
+    return found
+
+
+def _text_bytes(texts: Array) -> bytes:
+    return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+
+
+class RecordTasks:
+    """The results of a record file; of several for one key the last, as in a merge."""
+
+    def __init__(self, path: Path, rule: KeyRule) -> None:
+        self._path, self.about = path, About()
+        plan = _plan_beside(path)
+        describe(self.about, _attributes_beside(path))
+        last: dict[KeyRow, int] = {}
+        found = Scan()
+        with RecordFile(path) as file:
+            for offset, frame in file.scan(found):
+                if frame[3] != Kind.DONE:
+                    continue
+                key = _parsed(file.header(offset, frame)["key"], plan)
+                require_same_names(rule.names, key, path)
+                last[rule.row(key)] = offset
+        self.keys, self._offsets = list(last), list(last.values())
+        for damage in found.damages:
+            self.about.note(
+                f"{path}: {damage.size_bytes:,} bytes at {damage.offset:,} are damaged: a result "
+                "that was there is lost, and its task has to be run again"
+            )
+
+    def place(self, number: int) -> str:
+        return f"the record at {self._offsets[number]:,}"
+
+    def results(self, *, backwards: bool = False) -> Iterator[Result]:
+        with RecordFile(self._path) as file:
+            for number, offset in enumerate(self._offsets):
+                yield Result(number, *read_result(file, offset))
+
+
+def read_result(file: RecordFile, offset: int) -> tuple[bytes, bytes, float, float]:
+    """Schema, data, time and duration of the result whose record lies at `offset`."""
+    frame = file.frame(offset)
+    record = record_of(offset, frame)
+    header = file.header(offset, frame)
+    try:
+        is_whole = least_bytes(schema_from_header(header)) <= record.data_bytes
+    except (ValueError, TypeError):
+        is_whole = False
+    if not is_whole:
+        raise DamagedError(
+            f"{file.path} holds a record, at byte {offset:,}, whose data are not what its header "
+            "says: move the file away"
+        )
+    schema = schema_bytes(tuple(cell) for cell in header["data"])
+    data = file.read(record.data_offset, record.data_bytes)
+    return schema, data, record.finished_at, record.duration_s
+
+
+def first_key_names(path: Path) -> tuple[str, ...] | None:
+    """The names in the key of the first result of a record file; None if it has none."""
+    with RecordFile(path) as file:
+        for offset, frame in file.scan(Scan()):
+            if frame[3] == Kind.DONE:
+                return tuple(file.header(offset, frame)["key"])
+    return None
+
+
+def _plan_beside(path: Path) -> Plan | None:
+    """The plan of the run folder that a record file lies in: it knows the types of its keys."""
+    try:
+        return RunFolder.of(path.absolute().parent.parent).load_plan()
+    except (SweepError, OSError):
+        return None
+
+
+def _attributes_beside(path: Path) -> Attributes:
+    """What that run folder knows of its parameters and results."""
+    try:
+        sweep = RunFolder.of(path.absolute().parent.parent).load_sweep()
+    except (SweepError, OSError):
+        return {}
+    return united_with_units(sweep.get("attributes") or {}, sweep.get("units") or {})
+
+
+def _parsed(key: dict[str, Any], plan: Plan | None) -> dict[str, Any]:
+    if plan is None or set(plan.names) != key.keys():
+        return key
+    return {column.name: column.parsed(key[column.name]) for column in plan.columns}

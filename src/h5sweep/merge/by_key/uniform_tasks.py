@@ -1,0 +1,217 @@
+"""Tasks in groups that are alike, of which thousands are read at once.
+
+They are the same tasks, with the same values, as `foreign_tasks` would find one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from ...base.key_rule import KeyRow, KeyRule
+from ...base.values import Array, naming_order
+from ...hdf5.errors import Damaged, Unsupported
+from ...hdf5.messages import Attribute
+from ...hdf5.tree import Dataset, Object
+from ...hdf5.uniform_groups import AlikeFile, AlikeGroups
+from ...worker_files.decode import points_simply
+from ...worker_files.keyed_tasks import nearest
+from ...worker_files.layouts import Layout
+from ...worker_files.survey import Input
+from .attributes import Described
+from .tasks import (
+    ForeignFile,
+    GroupTasks,
+    Result,
+    TasksOfFile,
+    encode_rows,
+    leave_out,
+)
+
+TASKS_AT_ONCE = 4096
+BLOCK_BYTES = 32 << 20
+
+
+def find_alike_tasks(
+    layout: Layout, alike: AlikeFile, one: Input, rule: KeyRule, *, skip_unmatched: bool
+) -> TasksOfFile | None:
+    """The tasks of a file of groups that are alike; None if these groups are not the tasks.
+
+    `layout` is of the objects that are in no such group.
+    """
+    file = ForeignFile(layout, one, rule)
+    rest = file.task_groups()
+    sets = [_SetOfTasks(file, groups) for groups in alike.sets]
+    keys: list[KeyRow] = []
+    for found in sets:
+        if (own := found.keys()) is None:
+            return None
+        keys += own
+    if rest and any(nearest(p, rest) is not None for s in alike.sets for p in s.paths):
+        return None
+    file.require_all_matched(rest, skip=skip_unmatched)
+    others = GroupTasks(file, rest, skip_unmatched=skip_unmatched)
+    if others.has_datasets or any(found.has_datasets for found in sets):
+        others.leave_out_empty()
+        empty = [path for s in sets if not s.has_datasets for path in s.groups.paths]
+        if empty:
+            leave_out(file.about, empty)
+            sets = [found for found in sets if found.has_datasets]
+            keys = [key for found in sets for key in found.keys() or ()]
+    file.about.content = alike.content
+    return _AlikeTasks(others, sets, keys)
+
+
+class _SetOfTasks:
+    """Groups that are alike, each a task."""
+
+    def __init__(self, file: ForeignFile, groups: AlikeGroups) -> None:
+        self._file, self.groups, self.example = file, groups, groups.example
+
+    @property
+    def has_datasets(self) -> bool:
+        return any(found.dataset is not None for found in self.example.objects)
+
+    def keys(self) -> list[KeyRow] | None:
+        """The key of each group; None if they are not where the first one's is."""
+        rule = self._file.rule
+        if rule.pattern is not None:
+            found = [key for p in self.groups.paths if (key := rule.row_of_path(p)) is not None]
+            return found if len(found) == len(self.groups) else None
+        lists = []
+        for name in rule.names:
+            values = self._single_values(name)
+            if values is None:
+                return None
+            lists.append(values.tolist())
+        return [rule.checked_row(row) for row in zip(*lists, strict=True)]
+
+    def _single_values(self, name: str) -> Array | None:
+        """One value of each group, out of its attributes or of its datasets."""
+        attribute = self.example.group.attributes.get(name)
+        dataset = next((o.dataset for o in self.example.objects if o.path == f"/{name}"), None)
+        every = np.arange(len(self.groups))
+        try:
+            if attribute is not None and attribute.space.count == 1:
+                values = self._attribute(attribute, every)
+            elif attribute is None and dataset is not None and dataset.space.count == 1:
+                values = self._dataset(f"/{name}", dataset, every)
+            else:
+                return None
+        except (Damaged, Unsupported):
+            return None
+        found = values.get("")
+        return found.reshape(-1) if found is not None and found.size == len(every) else None
+
+    def _attribute(self, attribute: Attribute, chosen: Array) -> dict[str, Array]:
+        if attribute.space.dims is None:
+            return {}
+        data = self.groups.value_rows(("", attribute.name), chosen).tobytes()
+        shape = (len(chosen), *attribute.space.dims)
+        return self._file.values.decoded(data, attribute.type, shape)
+
+    def _dataset(self, path: str, dataset: Dataset, chosen: Array) -> dict[str, Array]:
+        data = self.groups.data_rows(path, chosen).tobytes()
+        shape = (len(chosen), *(dataset.space.dims or ()))
+        return self._file.values.decoded(data, dataset.type, shape)
+
+    def encoded(self, chosen: Array, numbers: Array) -> tuple[bytes, list[bytes]]:
+        """The schema that all groups have, and the data of some of them, the tasks `numbers`."""
+        file, found = self._file, dict[str, Array]()
+        first = self.groups.paths[0]
+        for holder in sorted(self.example.objects, key=lambda it: naming_order(it.path[1:])):
+            if holder.dataset is not None:
+                try:
+                    values = self._dataset(holder.path, holder.dataset, chosen)
+                except (Damaged, Unsupported) as error:
+                    raise file.failure(first + holder.path, error) from error
+                columns = file.take(found, holder.path[1:], values, first + holder.path)
+                self._describe(columns, holder, chosen, numbers)
+        read = partial(self._attribute, chosen=chosen)
+        leave_out = partial(self._leave_out, chosen=chosen)
+        file.take_attributes(found, self.example.group, read, leave_out)
+        if not found:
+            raise file.no_values(first)
+        return encode_rows(file.encoder, found, len(chosen), str(file.one.path))
+
+    def _leave_out(self, attribute: Attribute, chosen: Array) -> None:
+        values = self.groups.value_rows(("", attribute.name), chosen)
+        for number, value in zip(chosen.tolist(), values, strict=True):
+            own = replace(attribute, value=value.tobytes())
+            self._file.leave_out_attribute(self.groups.paths[number], own)
+
+    def _describe(self, columns: list[str], holder: Object, chosen: Array, numbers: Array) -> None:
+        """Note the attributes of a dataset in some groups; most have the same value in all."""
+        file, dataset = self._file, holder.path[1:]
+        file.about.described.tasks.update(dict.fromkeys(columns or [dataset], len(chosen)))
+        for name, attribute in file.attributes_of(dataset, holder):
+            raw = self.groups.value_rows((holder.path, name), chosen)
+            for places in self._equal_rows(attribute, raw):
+                own = replace(attribute, value=raw[places[0]].tobytes())
+                value, tasks = file.json_of(own), numbers[places].tolist()
+                for column in columns or [dataset]:
+                    file.about.described.add(Described(column, dataset, name), value, tasks)
+
+    def _equal_rows(self, attribute: Attribute, raw: Array) -> Iterable[list[int]]:
+        """Which rows have the same value: mostly all, and then it is decoded once."""
+        if (raw == raw[:1]).all():
+            return [list(range(len(raw)))]
+        rows: Iterable[object] = (row.tobytes() for row in raw)
+        if points_simply(attribute.type) and attribute.space.count == 1:
+            with suppress(Damaged):
+                rows = list(self._file.values.lists(raw.tobytes(), attribute.type))
+        found: dict[object, list[int]] = {}
+        for place, row in enumerate(rows):
+            found.setdefault(row, []).append(place)
+        return found.values()
+
+
+class _AlikeTasks:
+    """Tasks in groups that are alike, and behind them those in other groups."""
+
+    def __init__(self, rest: GroupTasks, sets: list[_SetOfTasks], keys: list[KeyRow]) -> None:
+        self._rest, self.about = rest, rest.about
+        self._sets = sets
+        self._places = [path for found in sets for path in found.groups.paths]
+        try:
+            self._order = sorted(range(len(keys)), key=keys.__getitem__)
+        except TypeError:  # a parameter with numbers and texts
+            self._order = list(range(len(keys)))
+        self._count = rest.tasks_before = len(keys)
+        self.keys = [keys[number] for number in self._order] + rest.keys
+
+    def place(self, number: int) -> str:
+        if number >= self._count:
+            return self._rest.place(number - self._count)
+        return self._places[self._order[number]]
+
+    def results(self, *, backwards: bool = False) -> Iterator[Result]:
+        if backwards:
+            yield from self._rest.results(backwards=True)
+        largest = max((tasks.example.data_bytes for tasks in self._sets), default=0)
+        step = min(max(BLOCK_BYTES // max(largest, 1), 1), TASKS_AT_ONCE)
+        blocks = range(0, self._count, step)
+        for first in reversed(blocks) if backwards else blocks:
+            found = self._block(self._order[first : first + step], first)
+            yield from reversed(found) if backwards else found
+        if not backwards:
+            yield from self._rest.results()
+
+    def _block(self, places: list[int], first: int) -> list[Result]:
+        """The results at some places among the groups of all sets, numbered from `first` on."""
+        wanted, finished_at = np.array(places, np.int64), self._rest.finished_at
+        results: list[Result | None] = [None] * len(places)
+        start = 0
+        for tasks in self._sets:
+            end = start + len(tasks.groups)
+            chosen = np.flatnonzero((wanted >= start) & (wanted < end))
+            if len(chosen):
+                schema, rows = tasks.encoded(wanted[chosen] - start, first + chosen)
+                for place, data in zip(chosen.tolist(), rows, strict=True):
+                    results[place] = Result(first + place, schema, data, finished_at)
+            start = end
+        return [result for result in results if result is not None]

@@ -1,0 +1,1 @@
+"""Records of a run folder, and rows of an earlier output, become one output."""

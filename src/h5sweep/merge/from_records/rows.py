@@ -1,0 +1,234 @@
+"""The rows of a new output, block by block, from record files and from the old output alike."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ...base.values import Array, cast
+from ...output.columns import DataColumn, Layout, Variant
+from ...output.output_tasks import tasks_of_output
+from ...output.reader import OutputReader, OutputSource, damaged_rows
+from ...output.record_rows import OLD_OUTPUT, Cells, Part, RecordSource, Rows, spans
+from ...runfolder.record_runs import Stretch
+from ...runfolder.records import Kind
+from ...state.state import IN_OUTPUT, FolderState
+
+THREADS = min(4, len(os.sched_getaffinity(0)))
+
+
+class Sources:
+    """All finished tasks of a run folder, in ascending order, and where their results are."""
+
+    def __init__(self, state: FolderState, old: OutputReader | None) -> None:
+        self._records = RecordSource(state.paths)
+        self._old = OutputSource(old) if old is not None else None
+        kinds = np.frombuffer(state.kinds, np.uint8)
+        is_kept = kinds == IN_OUTPUT
+        self.damaged_tasks: Array = np.empty(0, np.int64)  # of which the old output has a bad row
+        if old is not None:
+            tasks_of_rows = tasks_of_output(old, state.plan)
+            is_bad = ~_are_held(state)[tasks_of_rows]
+            if is_kept.any():
+                is_bad[damaged_rows(old)] = True
+            self.damaged_tasks = tasks_of_rows[is_bad]
+            is_kept[self.damaged_tasks] = False
+        tasks = np.flatnonzero((kinds == Kind.DONE) | is_kept)
+        self.rows = Rows.empty(tasks)
+        self.lost_tasks = np.setdiff1d(self.damaged_tasks, tasks)
+        self._take_stretches(state)
+        self._locate_records(state)
+        if old is not None and is_kept.any():
+            self._locate_kept(old, np.flatnonzero(is_kept[tasks]), tasks_of_rows)
+
+    def _take_stretches(self, state: FolderState) -> None:
+        """Fill in the rows whose records were taken many at a time."""
+        kinds, files, offsets = _arrays(state)
+        row_of_task = np.full(len(kinds), -1)
+        row_of_task[self.rows.tasks] = np.arange(len(self.rows))
+        for file, stretch in state.stretches:
+            if not isinstance(stretch, Stretch) or stretch.head is None:
+                continue
+            places = np.flatnonzero((stretch.tasks >= 0) & (stretch.tasks < len(kinds)))
+            tasks = stretch.tasks[places]
+            is_newest = (files[tasks] == file) & (offsets[tasks] == stretch.offsets[places])
+            is_newest &= kinds[tasks] == Kind.DONE
+            selected = row_of_task[tasks[is_newest]]
+            self._records.take(self.rows, selected, file, stretch, places[is_newest])
+
+    def _locate_records(self, state: FolderState) -> None:
+        """Fill in the rows of all other records, from their files."""
+        kinds, files, offsets = _arrays(state)
+        is_left = (kinds[self.rows.tasks] == Kind.DONE) & (self.rows.source == OLD_OUTPUT)
+        recorded = np.flatnonzero(is_left)
+        files, offsets = files[self.rows.tasks[recorded]], offsets[self.rows.tasks[recorded]]
+        order = np.argsort(files, kind="stable")
+        by_file = np.split(order, np.flatnonzero(np.diff(files[order])) + 1)
+
+        def locate(chosen: Array) -> None:
+            if len(chosen):
+                file = int(files[chosen[0]])
+                self._records.locate(self.rows, recorded[chosen], file, offsets[chosen])
+
+        with ThreadPoolExecutor(THREADS) as executor:
+            # list: an error of a thread is raised here.
+            list(executor.map(locate, by_file))
+
+    def _locate_kept(self, old: OutputReader, kept: Array, tasks_of_rows: Array) -> None:
+        order = np.argsort(tasks_of_rows)
+        places = order[np.searchsorted(tasks_of_rows, self.rows.tasks[kept], sorter=order)]
+        self.rows.position[kept] = places
+        self.rows.size_bytes[kept] = old.path.stat().st_size // len(tasks_of_rows)
+        self.rows.finished_at[kept] = old.whole("finished_at")[places]
+        self.rows.duration_s[kept] = old.whole("duration_s")[places]
+
+    def parts(self, block: slice) -> Iterator[Part]:
+        """All cells in the rows of a block."""
+        yield from self._records.parts(self.rows, block)
+        yield from self._kept_parts(block)
+
+    def _kept_parts(self, block: slice) -> Iterator[Part]:
+        kept = np.flatnonzero(self.rows.source[block] == OLD_OUTPUT)
+        if self._old is not None and len(kept):
+            yield from self._old.parts(kept, self.rows.position[block][kept])
+
+    def variants(self) -> list[Variant]:
+        """Every name and dtype that occurs, in the order of the tasks that first returned it."""
+        found: dict[tuple[str, str], Variant] = {}
+        # Structures have numbers by the turns that threads took, which must not show.
+        recorded = sorted(self._records.cells(self.rows), key=_first_row)
+        for cells in heapq.merge(recorded, self._kept_cells(), key=_first_row):
+            variant = (cells.name, cells.dtype)
+            found.setdefault(variant, Variant(*variant)).add(cells.rows, cells.axes)
+        return list(found.values())
+
+    def _kept_cells(self) -> Iterator[Cells]:
+        for block in self.rows.blocks() if self._old is not None else ():
+            for part in self._kept_parts(block):
+                first_row = block.start + int(part.rows[0])
+                yield Cells(part.name, part.dtype, first_row, len(part.rows), part.axes)
+
+    def counts(self, columns: Sequence[DataColumn]) -> dict[str, Array]:
+        """For each of these columns, how many elements along its first axis each row has."""
+        counts = {column.name: np.zeros(len(self.rows), np.int64) for column in columns}
+        for block in self.rows.blocks() if columns else ():
+            parts = list(self.parts(block))
+            for column in columns:
+                for part in _parts_of(column, parts):
+                    is_ragged = column.layout is Layout.RAGGED
+                    sizes = part.axes[:, 0] if is_ragged else part.counts
+                    counts[column.name][block][part.rows] = sizes
+        return counts
+
+    def survives(self, variant: Variant, dtype: str) -> bool:
+        """Whether every value of a variant is the same after a conversion to `dtype` and back."""
+        return all(_survives(values, dtype) for values in self._values([variant]))
+
+    def values_among(self, variants: Sequence[Variant], candidates: Array) -> set[int]:
+        """Those of the candidates that occur as values."""
+        found: set[int] = set()
+        for values in self._values(variants):
+            found.update(values[np.isin(values, candidates)].tolist())
+        return found
+
+    def hold(self, block: slice) -> bool:
+        """Whether the data of all rows of a block have the checksums that their records state."""
+        return self._records.hold(self.rows, block)
+
+    def are_verbatim(self, columns: Sequence[DataColumn]) -> Array:
+        """Which rows were recorded with exactly these columns, in the dtypes stored."""
+        cells = [(column.source_name, column.dtype) for column in columns]
+        is_recorded: Array = self.rows.source != OLD_OUTPUT
+        is_recorded[is_recorded] = self._records.have_cells(self.rows.form[is_recorded], cells)
+        return is_recorded
+
+    def _values(self, variants: Sequence[Variant]) -> Iterator[Array]:
+        wanted = {(variant.name, variant.dtype) for variant in variants}
+        for block in self.rows.blocks():
+            for part in self.parts(block):
+                if (part.name, part.dtype) in wanted:
+                    yield part.load()
+
+
+def _first_row(cells: Cells) -> int:
+    return cells.first_row
+
+
+def _are_held(state: FolderState) -> Array:
+    """Which tasks have a row in the old output that was found to be sound when it was noted."""
+    are_held = np.zeros(len(state.plan), bool)
+    for first, last in state.held.ranges:
+        are_held[first : last + 1] = True
+    return are_held
+
+
+def _arrays(state: FolderState) -> tuple[Array, Array, Array]:
+    """The kind of outcome of each task, the number of its record file, the offset there."""
+    return (
+        np.frombuffer(state.kinds, np.uint8),
+        np.frombuffer(state.files, np.int32),
+        np.frombuffer(state.offsets, np.int64),
+    )
+
+
+def assemble(column: DataColumn, parts: Sequence[Part], rows: int) -> tuple[Array, Array]:
+    """The elements of one column for a block, as stored, and how many belong to each row."""
+    mine = _parts_of(column, parts)
+    if column.layout is Layout.FIXED:
+        counts = np.full(rows, column.row_elements)
+    else:
+        counts = np.zeros(rows, np.int64)
+        for part in mine:
+            counts[part.rows] = part.counts
+    if len(mine) == 1 and len(mine[0].rows) == rows:
+        return column.to_stored(mine[0].load()), counts
+    if column.layout is Layout.FIXED:
+        return _assemble_fixed(column, mine, rows), counts
+    return _assemble_ragged(column, mine, counts), counts
+
+
+def assemble_shapes(column: DataColumn, parts: Sequence[Part], rows: int) -> Array:
+    """The shape of each cell of a SHAPED column; -1 for axes that a cell does not have."""
+    shapes = np.full((rows, column.ndim), -1, np.int64)
+    for part in _parts_of(column, parts):
+        shapes[part.rows, : part.axes.shape[1]] = part.axes
+    return shapes
+
+
+def _assemble_fixed(column: DataColumn, parts: Sequence[Part], rows: int) -> Array:
+    width = column.row_elements
+    if sum(len(part.rows) for part in parts) == rows:
+        stored = np.empty((rows, width), column.stored)
+    else:
+        stored = np.full((rows, width), column.fill, column.stored)
+    for part in parts:
+        values = column.to_stored(part.load())
+        stored[part.rows] = values.reshape(len(part.rows), width)
+    return stored.reshape(-1)
+
+
+def _assemble_ragged(column: DataColumn, parts: Sequence[Part], counts: Array) -> Array:
+    starts = np.cumsum(counts) - counts
+    stored = np.empty(int(counts.sum()), column.stored)
+    for part in parts:
+        places = spans(starts[part.rows], part.counts)
+        stored[places] = column.to_stored(part.load())
+    return stored
+
+
+def _parts_of(column: DataColumn, parts: Sequence[Part]) -> list[Part]:
+    name, dtypes = column.source_name, column.source_dtypes
+    return [part for part in parts if part.name == name and part.dtype in dtypes]
+
+
+def _survives(values: Array, dtype: str) -> bool:
+    with np.errstate(invalid="ignore", over="ignore"):
+        try:
+            back = cast(cast(values, dtype), values.dtype)
+        except OverflowError:
+            return False
+    return back.tobytes() == values.tobytes()

@@ -1,0 +1,1 @@
+"""Groups of many files become groups of one file, each taken once."""

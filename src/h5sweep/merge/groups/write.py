@@ -1,0 +1,302 @@
+"""A new HDF5 file of groups that are alike, written as bytes.
+
+A group is moved by copying its structures and its data one behind the other and putting the new
+addresses into them, which NumPy does for thousands of groups at once. What leads to them are groups
+of the oldest kind, which every reader knows: a tree, nodes with the links, a heap with the names.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import struct
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from ...hdf5.datatypes import Datatype
+from ...hdf5.superblock import SIGNATURE, Superblock
+from ...hdf5.uniform_groups import AlikeGroups, Bytes, Example, Places, lookup3_rows
+from ...worker_files.decode import points_simply
+from ...worker_files.read_values import Values
+
+LEAF_K, NODE_K = 4, 16  # how many links half a node has, and how many children half a tree node
+BLOCK_BYTES = 8 << 20
+_NOWHERE = b"\xff" * 8
+_SUPERBLOCK_BYTES = 96
+_NODE_BYTES = 24 + 2 * NODE_K * 16 + 8
+_LEAST_HEAP_BYTES = 4096
+_MOST_IN_HEAP = 60_000
+_LINKS = 2 * LEAF_K
+_CHILDREN = 2 * NODE_K
+_LINK = np.dtype(
+    {
+        "names": ["name", "address"],
+        "formats": ["<u8", "<u8"],
+        "offsets": [0, 8],
+        "itemsize": 40,
+    }
+)
+
+
+def can_be_moved(groups: AlikeGroups, superblock: Superblock) -> bool:
+    """Whether all of these groups but texts lies in them, and their nodes have the usual size."""
+    sizes = struct.unpack("<2H", groups.source.read(16, 4))
+    if superblock.version < 2 and sizes != (LEAF_K, NODE_K):
+        return False
+    types: list[Datatype] = []
+    for found in groups.example.objects:
+        types += [attribute.type for attribute in found.attributes.values()]
+        types += [found.dataset.type] if found.dataset is not None else []
+    return all(not datatype.points_elsewhere or points_simply(datatype) for datatype in types)
+
+
+class GroupWriter:
+    """Writes one file; it is an HDF5 file once it was closed, and nothing of it is durable."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: IO[bytes] = path.open("xb")
+        self._file.write(bytes(_SUPERBLOCK_BYTES))
+        self._end = _SUPERBLOCK_BYTES
+        self._links: dict[str, dict[bytes, int]] = {"/": {}}  # group → name → address
+
+    def __enter__(self) -> GroupWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, groups: AlikeGroups, chosen: Places, values: Values) -> None:
+        """Write some of the groups, under the paths that they have; `values` are their file's."""
+        moved = _Moved(groups)
+        step = max(BLOCK_BYTES // moved.size, 1)
+        for first in range(0, len(chosen), step):
+            some = chosen[first : first + step]
+            pointers = self._write_heaps(moved.lists(some, values))
+            starts = self._end + moved.size * np.arange(len(some))
+            blocks = moved.blocks(some, starts)
+            moved.put_pointers(blocks, pointers)
+            self._append(blocks.tobytes())
+            for number, start in zip(some.tolist(), starts.tolist(), strict=True):
+                parent, name = posixpath.split(groups.paths[number])
+                self._group(parent)[name.encode()] = start
+
+    def _write_heaps(self, lists: list[tuple[int, bytes]]) -> bytes:
+        """Write texts and lists into global heaps; return what points to each."""
+        found: list[bytes] = []
+        waiting: list[tuple[int, bytes]] = []
+        size = 0
+        for length, data in lists:
+            if waiting and (len(waiting) == _MOST_IN_HEAP or size > BLOCK_BYTES):
+                found += self._write_heap(waiting)
+                waiting, size = [], 0
+            waiting.append((length, data))
+            size += len(data) + 24
+        found += self._write_heap(waiting) if waiting else []
+        return b"".join(found)
+
+    def _write_heap(self, lists: list[tuple[int, bytes]]) -> list[bytes]:
+        parts, found = [], []
+        for number, (length, data) in enumerate(lists, 1):
+            if not length:
+                found.append(bytes(16))
+                continue
+            parts.append(struct.pack("<HHIQ", number, 0, 0, len(data)) + data)
+            parts.append(bytes(-len(data) % 8))
+            found.append(struct.pack("<IQI", length, self._end, number))
+        size = 16 + sum(map(len, parts))
+        left = max(_LEAST_HEAP_BYTES - size, 16)
+        parts.append(struct.pack("<HHIQ", 0, 0, 0, left).ljust(left, b"\0"))
+        self._append(struct.pack("<4sB3xQ", b"GCOL", 1, size + left) + b"".join(parts))
+        return found
+
+    def _group(self, path: str) -> dict[bytes, int]:
+        """The links of a group, which is linked from the group above it when all is written."""
+        if path not in self._links:
+            self._links[path] = {}
+            self._group(posixpath.dirname(path))
+        return self._links[path]
+
+    def finish(self) -> None:
+        """Write the groups that lead to the others, and the superblock."""
+        root = (0, 0, 0)
+        for path in sorted(self._links, key=lambda it: -len(it)):  # from the deepest up
+            root = self._write_group(self._links[path])
+            if path != "/":
+                parent, name = posixpath.split(path)
+                self._group(parent)[name.encode()] = root[0]
+        self._file.seek(0)
+        self._file.write(_superblock(self._end, *root))
+        self._file.flush()
+
+    def _append(self, data: bytes) -> int:
+        """Write at the end; return where."""
+        start = self._end
+        self._file.write(data)
+        self._end += len(data)
+        return start
+
+    def _write_group(self, links: dict[bytes, int]) -> tuple[int, int, int]:
+        """Write a group; return the addresses of its header, its tree and its heap."""
+        names = sorted(links)
+        heap_data, offsets = _heap_data(names)
+        data_start = self._append(heap_data)
+        head = struct.pack("<4s4xQQQ", b"HEAP", len(heap_data), 1, data_start)
+        heap = self._append(head)
+        tree = self._write_tree(offsets, np.array([links[name] for name in names], np.uint64))
+        message = struct.pack("<HHB3xQQ", 0x11, 16, 0, tree, heap)
+        header = struct.pack("<BxHII4x", 1, 1, 1, len(message)) + message
+        return self._append(header), tree, heap
+
+    def _write_tree(self, offsets: Places, addresses: npt.NDArray[np.uint64]) -> int:
+        """Write the nodes with the links, and the tree above them; return where its top is."""
+        count = -(-len(offsets) // _LINKS)
+        nodes = np.zeros((count, 8 + _LINKS * _LINK.itemsize), np.uint8)
+        for node in range(count):
+            some = slice(node * _LINKS, (node + 1) * _LINKS)
+            head = struct.pack("<4sBxH", b"SNOD", 1, len(offsets[some]))
+            nodes[node, :8] = np.frombuffer(head, np.uint8)
+        links = np.zeros(count * _LINKS, _LINK)
+        links["name"][: len(offsets)], links["address"][: len(offsets)] = offsets, addresses
+        nodes[:, 8:] = links.view(np.uint8).reshape(count, _LINKS * _LINK.itemsize)
+        start = self._append(nodes.tobytes())
+        children = [start + nodes.shape[1] * node for node in range(count)]
+        # The key behind a child is the last name in it.
+        keys = [int(offsets[min((n + 1) * _LINKS, len(offsets)) - 1]) for n in range(count)]
+        level = 0
+        while True:
+            children, keys = self._write_level(level, children, keys)
+            if len(children) == 1:
+                return children[0]
+            level += 1
+
+    def _write_level(
+        self, level: int, children: list[int], keys: list[int]
+    ) -> tuple[list[int], list[int]]:
+        """Write the nodes of one level of a tree; return them as children of the next."""
+        count = max(-(-len(children) // _CHILDREN), 1)
+        starts = [self._end + _NODE_BYTES * node for node in range(count)]
+        last_keys, before = [], 0
+        for node in range(count):
+            some = slice(node * _CHILDREN, (node + 1) * _CHILDREN)
+            mine = list(zip(children[some], keys[some], strict=True))
+            left = starts[node - 1].to_bytes(8, "little") if node else _NOWHERE
+            right = starts[node + 1].to_bytes(8, "little") if node + 1 < count else _NOWHERE
+            parts = [struct.pack("<4sBBH", b"TREE", 0, level, len(mine)), left, right]
+            parts.append(before.to_bytes(8, "little"))
+            for child, key in mine:
+                parts.append(struct.pack("<QQ", child, key))
+                before = key
+            self._append(b"".join(parts).ljust(_NODE_BYTES, b"\0"))
+            last_keys.append(before)
+        return starts, last_keys
+
+
+def _superblock(end: int, root: int, tree: int, heap: int) -> bytes:
+    """A superblock of version 0, as the library writes it unless told otherwise."""
+    head = SIGNATURE + bytes([0, 0, 0, 0, 0, 8, 8, 0]) + struct.pack("<HHI", LEAF_K, NODE_K, 0)
+    places = struct.pack("<Q", 0) + _NOWHERE + struct.pack("<Q", end) + _NOWHERE
+    return head + places + struct.pack("<QQI4xQQ", 0, root, 1, tree, heap)
+
+
+def _heap_data(names: list[bytes]) -> tuple[bytes, Places]:
+    """Names one behind the other, behind an empty one; and where each begins."""
+    padded = [name + bytes(8 - len(name) % 8) for name in names]
+    sizes = np.array([0, *map(len, padded)], np.int64)
+    return bytes(8) + b"".join(padded), 8 + np.cumsum(sizes)[:-1]
+
+
+class _Moved:
+    """Where the pieces and the data of one group go, counted from its beginning."""
+
+    def __init__(self, groups: AlikeGroups) -> None:
+        self._groups = groups
+        example = groups.example
+        self._pieces: list[int] = []
+        end = 0
+        for piece in example.pieces:
+            self._pieces.append(end)
+            is_tree = piece.data[:4].tobytes() == b"TREE"
+            end += _rounded(_NODE_BYTES if is_tree else len(piece.data))
+        self._data: dict[str, int] = {}
+        for path in groups.addresses:
+            self._data[path] = end
+            end += _rounded(example.dataset(path).size_bytes)
+        self.size = end
+
+    def blocks(self, chosen: Places, starts: Places) -> Bytes:
+        """The bytes of these groups, which will lie at `starts`; `put_pointers` has to follow."""
+        groups, example = self._groups, self._groups.example
+        found = np.zeros((len(chosen), self.size), np.uint8)
+        for number, piece in enumerate(example.pieces):
+            at = self._pieces[number]
+            found[:, at : at + len(piece.data)] = groups.piece_rows(number, chosen)
+            for offset, target in piece.links:
+                _put(found, at + offset, starts + self._pieces[target])
+            _forget_cached(found, at, piece.data)
+        for path, at in self._data.items():
+            rows = groups.data_rows(path, chosen)
+            found[:, at : at + rows.shape[1]] = rows
+            spot = example.data[path]
+            _put(found, self._pieces[spot.piece] + spot.offset, starts + at)
+        return found
+
+    def _pointing(self) -> Iterator[tuple[int, int, Datatype, Callable[[Places], Bytes]]]:
+        """What points into a heap: where in a block, how many bytes, of what, how to read it."""
+        groups, example = self._groups, self._groups.example
+        for found in example.objects:
+            for name, attribute in found.attributes.items():
+                if attribute.type.points_elsewhere:
+                    spot = example.values[found.path, name]
+                    read = partial(groups.value_rows, (found.path, name))
+                    yield self._pieces[spot.piece] + spot.offset, spot.size, attribute.type, read
+            if (dataset := found.dataset) is not None and dataset.type.points_elsewhere:
+                at = self._data.get(found.path)
+                if at is None:
+                    spot = example.data[found.path]
+                    at = self._pieces[spot.piece] + spot.offset
+                read = partial(groups.data_rows, found.path)
+                yield at, dataset.size_bytes, dataset.type, read
+
+    def lists(self, chosen: Places, values: Values) -> list[tuple[int, bytes]]:
+        """All texts and lists that these groups point to, place by place."""
+        found: list[tuple[int, bytes]] = []
+        for _, _, datatype, read in self._pointing():
+            found += values.lists(read(chosen).tobytes(), datatype)
+        return found
+
+    def put_pointers(self, blocks: Bytes, pointers: bytes) -> None:
+        """Let what points into a heap point into the new one; in the order of `lists`."""
+        start = 0
+        for at, size, _, _ in self._pointing():
+            end = start + size * len(blocks)
+            rows = np.frombuffer(pointers[start:end], np.uint8).reshape(len(blocks), size)
+            blocks[:, at : at + size] = rows
+            start = end
+        self._put_checksums(self._groups.example, blocks)
+
+    def _put_checksums(self, example: Example, found: Bytes) -> None:
+        for number, piece in enumerate(example.pieces):
+            if piece.is_checked:
+                at, end = self._pieces[number], self._pieces[number] + len(piece.data) - 4
+                checksums = lookup3_rows(found[:, at:end]).astype("<u4")
+                found[:, end : end + 4] = checksums.view(np.uint8).reshape(-1, 4)
+
+
+def _put(rows: Bytes, offset: int, addresses: Places) -> None:
+    rows[:, offset : offset + 8] = addresses.astype("<i8").view(np.uint8).reshape(-1, 8)
+
+
+def _forget_cached(rows: Bytes, at: int, data: Bytes) -> None:
+    """Links to groups may repeat addresses of the group, which need not be there."""
+    if data[:4].tobytes() == b"SNOD":
+        for link in range(int(data[6])):
+            start = at + 8 + link * _LINK.itemsize + 16
+            rows[:, start : start + 24] = 0
+
+
+def _rounded(size: int) -> int:
+    return size + -size % 8

@@ -1,0 +1,84 @@
+"""What is said of files that cannot be joined, or of which one thing must be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..errors import ConflictError, UsageError
+from ..hdf5.errors import Unsupported
+from ..hdf5.messages import Storage
+from ..hdf5.tree import Dataset
+from ..worker_files.survey import Input
+from .tables.rows import is_too_large
+from .tables.types import TypeID, may_be_copied, type_of, type_text
+
+MOST_NAMED = 3
+
+
+def differing_text(name: str, path: str, first: Input, others: Sequence[Input]) -> str:
+    """What to say of an attribute that can be in the output only once."""
+    have = "has another value" if len(others) == 1 else "have other values"
+    return (
+        f"the attribute {name} of {path} differs between files: that of {first.path} is kept, "
+        f"{some_names(others)} {have} (in the audit trail)"
+    )
+
+
+def some_names(inputs: Iterable[Input]) -> str:
+    """The first few, and how many more."""
+    names = [one.name for one in inputs]
+    rest = len(names) - MOST_NAMED
+    more = f" and {rest:,} more" if rest > 0 else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def require_joinable(one: Input, path: str, dataset: Dataset) -> None:
+    """Raise UsageError if a dataset cannot be a column of another file."""
+    where = f"{path} in {one.path}"
+    if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
+        raise UsageError(f"{where} has its data in other files: merge those, and leave this out")
+    if not may_be_copied(dataset.type):
+        raise UsageError(
+            f"{where} refers to places in its file, which mean nothing in another: say with --key "
+            f"what tells the tasks, or leave it out with --skip {path.rpartition('/')[2]}"
+        )
+    if dataset.filters and is_too_large(dataset):
+        raise UsageError(f"{where} has chunks of more than 64 MB: h5repack makes smaller ones")
+    try:
+        type_of(dataset.type)
+    except Unsupported as error:
+        raise UsageError(f"{where}: {error}") from error
+    if not dataset.space.dims:
+        raise UsageError(f"{where} is a single value, and a column in other files")
+
+
+def differing_axis(path: str, first: Input, second: Input) -> ConflictError:
+    return ConflictError(
+        f"{path} is an axis of other datasets and differs between {first.path} and {second.path}; "
+        f"nothing was merged. Leave it out with --skip {path.rpartition('/')[2]}, or merge these "
+        "files apart"
+    )
+
+
+def ragged(path: str, first: Input, dataset: Dataset, second: Input, other: Dataset) -> UsageError:
+    return UsageError(
+        f"the rows of {path} are of shape {(dataset.space.dims or ())[1:]} in {first.path} and of "
+        f"{(other.space.dims or ())[1:]} in {second.path}: nothing was padded. With --key every "
+        "row becomes a task of a sweep's output, which holds rows of any shape"
+    )
+
+
+def not_united(path: str, first: Input, united: TypeID, second: Input, other: TypeID) -> UsageError:
+    return UsageError(
+        f"{path} is {type_text(united)} in {first.path} and {type_text(other)} in "
+        f"{second.path}: no type holds both; merge these files apart"
+    )
+
+
+def values_lost(
+    path: str, one: Input, old: TypeID, united: TypeID, first: tuple[Input, TypeID]
+) -> UsageError:
+    return UsageError(
+        f"{path} is {type_text(old)} in {one.path}, with values that {type_text(united)} does not "
+        f"hold, and {type_text(first[1])} in {first[0].path}: merge these files apart"
+    )

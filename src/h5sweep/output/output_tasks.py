@@ -1,0 +1,99 @@
+"""Which tasks the rows of an output are, and which of the rows are sound."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base.attributes import Attributes
+from ..base.plan import Plan, plan_list
+from ..base.values import Array
+from ..errors import DamagedError, SweepError, UsageError, WrongFolderError
+from .reader import OutputReader, damaged_rows
+
+Held = tuple[Plan, list[list[int]], frozenset[int], Attributes, dict[str, list[str]]]
+
+
+def read_rows(output: Path, plan: Plan) -> Held:
+    """What `HeldTasks` says of the output.
+
+    A row counts if its checksum holds and if its key is that of its number.
+    """
+    with OutputReader(output) as reader:
+        try:
+            extended = _plan_with_output(plan, reader)
+            tasks, is_sound = tasks_of_output(reader, extended), _has_own_keys(reader, plan)
+            is_sound[damaged_rows(reader)] = False
+            ranges = ranges_of(np.unique(tasks[is_sound]))
+            unsound = frozenset(tasks[~is_sound].tolist())
+            return extended, ranges, unsound, reader.described(), _dims(reader)
+        except SweepError:
+            raise
+        except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
+            # What h5py and NumPy may raise for a file that somebody has edited.
+            raise DamagedError(
+                f"{output} cannot be read as an output ({error}). Move it away and give the same "
+                "command again: the records in the run folder are not touched by this"
+            ) from error
+
+
+def _dims(reader: OutputReader) -> dict[str, list[str]]:
+    """The names of axes that the sweep has declared, by result."""
+    try:
+        return dict(json.loads(bytes(reader.whole("provenance/dims"))))
+    except KeyError:
+        return {}
+
+
+def tasks_of_output(reader: OutputReader, plan: Plan) -> Array:
+    """The number in `plan` of the task in each row of the output."""
+    if _has_same_numbers(reader, plan):
+        return reader.tasks
+    return np.array([plan.number(key) for key in reader.keys().rows()], np.int64)
+
+
+def ranges_of(tasks: npt.ArrayLike) -> list[list[int]]:
+    """Ascending numbers as [first, last] pairs."""
+    numbers = np.asarray(tasks, np.int64)
+    if not len(numbers):
+        return []
+    gaps = np.flatnonzero(np.diff(numbers) != 1)
+    firsts, lasts = numbers[np.append(0, gaps + 1)], numbers[np.append(gaps, len(numbers) - 1)]
+    return [list(pair) for pair in zip(firsts.tolist(), lasts.tolist(), strict=True)]
+
+
+def _plan_with_output(plan: Plan, reader: OutputReader) -> Plan:
+    if not len(reader.tasks) or _has_same_numbers(reader, plan):
+        return plan
+    return extended_plan(plan, plan_list(reader.keys()), reader.path)
+
+
+def extended_plan(plan: Plan, wanted: Plan, where: Path) -> Plan:
+    """The plan and, behind it, the tasks that were found at `where`."""
+    if not len(plan):
+        return wanted
+    try:
+        return plan.extended(wanted)[0]
+    except UsageError as error:
+        raise WrongFolderError(f"{where} holds results of another sweep: {error}") from error
+
+
+def _has_same_numbers(reader: OutputReader, plan: Plan) -> bool:
+    tasks = reader.tasks
+    is_known = int(tasks.max(initial=-1)) < plan.tasks_shared_with(reader.plan_id)
+    return is_known and int(tasks.min(initial=0)) >= 0
+
+
+def _has_own_keys(reader: OutputReader, plan: Plan) -> Array:
+    """Which rows have the key that the plan has under their number."""
+    is_own = np.ones(len(reader.tasks), bool)
+    if not _has_same_numbers(reader, plan):
+        return is_own  # they are found by their keys
+    keys = reader.keys()
+    for column in plan.columns:
+        values = np.array(column.values, object if column.type == "str" else None)
+        is_own &= values[np.frombuffer(column.codes, np.uint32)[reader.tasks]] == keys[column.name]
+    return is_own

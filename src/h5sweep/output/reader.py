@@ -1,0 +1,524 @@
+"""What the output looks like: read, and verify by itself. `output_writer` writes it.
+
+One row a task, one dataset a column; `h5sweep_columns` names the data columns in the order in which
+each row's checksum takes them in.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from ..base.attributes import attribute_json, has_place
+from ..base.linear_crc32 import Words, of_concatenation
+from ..base.values import STR, Array
+from ..disk.h5py_loader import h5py, is_elsewhere
+from ..errors import DamagedError, WrongFolderError, naming, system_error
+from ..hdf5.tree import most_claimed
+from .columns import stored_dtype
+from .record_rows import BLOCK_BYTES, Part, spans
+from .text_heap import ELEMENT_DTYPE, RepeatedTexts
+
+FORMAT = "h5sweep.output/1"
+CHECK_BYTES = 1 << 20  # of rows at a time: what a core has in its own cache is read faster
+TEXTS_READ = 100  # at either end of a column that we laid out ourselves
+BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
+OWN_GROUPS = ("failures", "provenance")
+OWN_ATTRIBUTES = (
+    "Conventions",
+    "title",
+    "summary",
+    "history",
+    "source",
+    "creator_name",
+    "date_created",
+    "date_modified",
+    "h5sweep_format",
+    "h5sweep_key",
+    "h5sweep_plan",
+    "h5sweep_columns",
+    "h5sweep_audit",
+    "tasks_done",
+    "tasks_planned",
+    "_NCProperties",  # netCDF's own
+)
+TIME_ATTRIBUTES = {"units", "calendar"}
+BOOKKEEPING: dict[str, tuple[str, dict[str, str]]] = {
+    "duration_s": ("<f8", {"units": "s", "long_name": "how long the task took"}),
+    "finished_at": (
+        "<f8",
+        {"units": "seconds since 1970-01-01T00:00:00Z", "calendar": "proleptic_gregorian"},
+    ),
+    "row_crc32": ("<u4", {"long_name": "CRC-32 of the row's data, columns as in h5sweep_columns"}),
+}
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where the elements of a dataset lie in one piece; threads read there without HDF5's lock."""
+
+    descriptor: int
+    offset: int
+
+    def read(self, first: int, count: int, dtype: np.dtype[Any]) -> Array:
+        """`count` elements, from the element `first` on."""
+        values: Array = np.empty(count, dtype)
+        data, offset = values.view(np.uint8).data, self.offset + first * dtype.itemsize
+        while data:
+            with naming(self.descriptor):
+                size_bytes = os.preadv(self.descriptor, [data], offset)
+            if not size_bytes:
+                raise DamagedError(f"the output ends at {offset:,}, in the middle of a column")
+            data, offset = data[size_bytes:], offset + size_bytes
+        return values
+
+
+@dataclass(frozen=True)
+class StoredColumn:
+    """A data column as it lies in an output."""
+
+    name: str
+    source_name: str
+    dtype: str
+    dataset: Any
+    extent: Extent | None  # None if the dataset is in chunks or holds text
+    starts: Array | None  # where each row starts and, behind the last, ends; None if FIXED
+    shapes: Any  # the dataset of shapes, if SHAPED
+    gap: Any  # stands where a task has no value; None if every row counts as one
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.dataset.shape[1:]
+        return shape
+
+    @property
+    def itemsize(self) -> int:
+        return stored_dtype(self.dtype).itemsize
+
+    def read(self, first: int, last: int) -> Array:
+        """The stored elements of the rows from `first` to before `last`, one after the other."""
+        if self.starts is not None:
+            first, last = int(self.starts[first]), int(self.starts[last])
+        if last == first or not self.dataset.size:
+            return np.empty(0, stored_dtype(self.dtype))
+        if self.extent is not None:
+            width = math.prod(self.inner)
+            return self.extent.read(first * width, (last - first) * width, self.dataset.dtype)
+        values: Array = self.dataset[first:last]
+        return values.reshape(-1)
+
+    def axes(self, first: int, last: int) -> Array:
+        """The shapes of these rows; -1 for axes that a row does not have."""
+        count = last - first
+        if self.shapes is not None:
+            shapes: Array = self.shapes[first:last]
+            return shapes
+        if self.starts is None:
+            return np.tile(np.array(self.inner, np.int64), (count, 1))
+        counts = np.diff(self.starts[first : last + 1])
+        inner = np.tile(np.array(self.inner, np.int64), (count, 1))
+        return np.column_stack([counts, inner]).astype(np.int64)
+
+    def counts(self, first: int, last: int) -> Array:
+        """The number of stored elements of each of these rows."""
+        if self.starts is None:
+            return np.full(last - first, math.prod(self.inner))
+        counts: Array = np.diff(self.starts[first : last + 1]) * math.prod(self.inner)
+        return counts
+
+
+class OutputReader:
+    """An output opened for reading."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = h5py.File(path, "r", locking=False)
+        except OSError as error:
+            if (refused := system_error(error)) is not None:
+                raise refused from error
+            raise self._damaged(f"cannot be opened as HDF5 ({error})") from error
+        self._raw = os.open(path, os.O_RDONLY)
+        self.attributes = {name: _plain(value) for name, value in self._file.attrs.items()}
+        if self.attributes.get("h5sweep_format") != FORMAT:
+            self.close()
+            raise WrongFolderError(
+                f"{path} was not written by h5sweep and is not replaced: "
+                "choose another output with -o"
+            )
+
+    def __enter__(self) -> OutputReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+        os.close(self._raw)
+
+    def _damaged(self, what: str) -> DamagedError:
+        return DamagedError(
+            f"{self.path} {what}. Move it away and give the same command again: the records in "
+            "the run folder are not touched by this"
+        )
+
+    def _object(self, path: str) -> Any:
+        """A dataset or group; DamagedError if it is in another file, or larger than it can be."""
+        found = self._file
+        for name in path.strip("/").split("/"):
+            link = found.get(name, getlink=True)
+            if link is not None and not isinstance(link, h5py.HardLink):
+                raise self._damaged(f"has a link in the place of {path}, which is not followed")
+            found = found[name]
+        if isinstance(found, h5py.Dataset):
+            if is_elsewhere(found):
+                raise self._damaged(f"has the data of {path} in another file, which is not read")
+            if found.nbytes > most_claimed(os.fstat(self._raw).st_size):
+                raise self._damaged(f"claims {found.nbytes:,} bytes of {path}, and has not as many")
+        return found
+
+    @property
+    def plan_id(self) -> str:
+        return str(self.attributes["h5sweep_plan"])
+
+    @property
+    def tasks(self) -> Array:
+        """The task number of every row."""
+        return self.whole("task")
+
+    def whole(self, name: str) -> Array:
+        """All of a dataset; the bytes of a single text."""
+        values: Array = self._object(name)[()]
+        return values
+
+    def holds_texts(self, name: str, texts: RepeatedTexts) -> bool:
+        """Whether a column is laid out as these texts are; its ends are read by the library too."""
+        dataset = self._object(name)
+        elements = np.empty(len(dataset), ELEMENT_DTYPE)
+        if dataset.shape != (len(texts),) or not self._fill(elements, dataset.id.get_offset()):
+            return False
+        address = int(elements["heap"].min())
+        expected, heaps = texts.lay_out(address)
+        return (
+            same_bits(elements, expected)
+            and self._are_at(address, heaps)
+            and all(
+                dataset[rows].tolist() == [texts.texts[code] for code in texts.codes[rows]]
+                for rows in (slice(0, TEXTS_READ), slice(len(texts) - TEXTS_READ, None))
+            )
+        )
+
+    def _are_at(self, offset: int, pieces: Iterable[bytes]) -> bool:
+        """Whether these lie in the file from `offset` on, one behind the other."""
+        for piece in pieces:
+            with naming(self.path):
+                is_equal = os.pread(self._raw, len(piece), offset) == piece
+            if not is_equal:
+                return False
+            offset += len(piece)
+        return True
+
+    def _fill(self, target: Array, offset: int | None) -> bool:
+        """Read what lies at `offset` of the file into `target`; False if there is not as much."""
+        size_bytes = target.nbytes
+        with naming(self.path):
+            return offset is not None and os.preadv(self._raw, [target.data], offset) == size_bytes
+
+    def slab(self, name: str, first: int, last: int) -> Array:
+        """A stretch of any dataset along its first axis."""
+        values: Array = self._object(name)[first:last]
+        return values
+
+    def keys(self) -> KeyTable:
+        """The key columns of all rows."""
+        names = str(self.attributes["h5sweep_key"]).split()
+        return KeyTable({name: self._key_column(name) for name in names})
+
+    def _key_column(self, name: str) -> Array:
+        dataset = self._object(name)
+        if h5py.check_string_dtype(dataset.dtype):
+            strings: Array = dataset.asstr()[...]
+            return strings
+        values: Array = dataset[...]
+        return values.astype(bool) if _plain(dataset.attrs.get("dtype")) == "bool" else values
+
+    def columns(self) -> list[StoredColumn]:
+        """The data columns, in the order in which rows are checksummed."""
+        return [self._column(name) for name in str(self.attributes["h5sweep_columns"]).split()]
+
+    def _column(self, name: str) -> StoredColumn:
+        dataset = self._object(name)
+        about = {key: _plain(value) for key, value in dataset.attrs.items()}
+        count_name, shape_name = about.get("h5sweep_count"), about.get("h5sweep_shape")
+        starts = None
+        if count_name:
+            starts = np.concatenate([[0], np.cumsum(self.whole(count_name), dtype=np.int64)])
+        is_text = h5py.check_string_dtype(dataset.dtype)
+        return StoredColumn(
+            name,
+            about.get("h5sweep_name", name),
+            about.get("h5sweep_dtype", STR if is_text else dataset.dtype.str),
+            dataset,
+            self._extent(dataset),
+            starts,
+            self._object(shape_name) if shape_name else None,
+            about.get("_FillValue") if dataset.dtype.kind in "iu" else None,
+        )
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """What the attributes of parameters and results say of them, by their names, in JSON.
+
+        Those that every output has are not among them.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for name in str(self.attributes["h5sweep_key"]).split():
+            found[name] = self._about(name, ())
+        for column in self.columns():
+            kind = "" if column.dtype == STR else np.dtype(column.dtype).kind
+            ours = TIME_ATTRIBUTES if kind and kind in "mM" else ()
+            found.setdefault(column.source_name, self._about(column.name, ours))
+        return {name: about for name, about in found.items() if about}
+
+    def _about(self, name: str, ours: Container[str]) -> dict[str, Any]:
+        attributes, found = self._object(name).attrs, {}
+        for attribute in attributes:
+            if attribute not in ours and has_place(attribute, ""):
+                values = _attribute_array(attributes[attribute])
+                value = None if values is None else attribute_json(values)
+                if value is not None and has_place(attribute, value):
+                    found[attribute] = value
+        return found
+
+    def strangers(self) -> list[str]:
+        """The names of what somebody else has added to the file."""
+        columns = [self._object(name) for name in str(self.attributes["h5sweep_columns"]).split()]
+        helpers = {
+            _plain(dataset.attrs.get(f"h5sweep_{kind}"))
+            for dataset in columns
+            for kind in ("count", "shape")
+        }
+        keys = str(self.attributes["h5sweep_key"]).split()
+        ours = {"task", *BOOKKEEPING, *OWN_GROUPS, *keys, *helpers, *(c.name[1:] for c in columns)}
+        others = [name for name in self._file if name not in ours and not self._is_bare(name)]
+        return others + [name for name in self.attributes if name not in OWN_ATTRIBUTES]
+
+    def _is_bare(self, name: str) -> bool:
+        """Whether it stands for a dimension and holds nothing."""
+        if not isinstance(self._file.get(name, getlink=True), h5py.HardLink):
+            return False
+        about = _plain(self._file[name].attrs.get("NAME", ""))
+        return str(about).startswith(BARE_DIMENSION.partition("{")[0])
+
+    def _extent(self, dataset: Any) -> Extent | None:
+        offset = dataset.id.get_offset()
+        if offset is None or h5py.check_string_dtype(dataset.dtype):
+            return None
+        return Extent(self._raw, offset)
+
+
+class KeyTable:
+    """The key columns of an output; looks enough like a data frame for `plan_list`."""
+
+    def __init__(self, values: Mapping[str, Array]) -> None:
+        self._values = values
+        self.columns = list(values)
+
+    def __getitem__(self, name: str) -> Array:
+        return self._values[name]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The key of each row."""
+        lists = [values.tolist() for values in self._values.values()]
+        return (dict(zip(self.columns, row, strict=True)) for row in zip(*lists, strict=True))
+
+
+class OutputSource:
+    """Reads rows back from an output, to keep those whose records are gone."""
+
+    def __init__(self, reader: OutputReader) -> None:
+        columns = reader.columns()
+        uses = Counter(column.source_name for column in columns)
+        # A name with two columns has its value in one of them: gaps in the other are known.
+        self._columns = [
+            replace(column, gap=_usual_gap(column)) if uses[column.source_name] > 1 else column
+            for column in columns
+        ]
+
+    def parts(self, block_rows: Array, output_rows: Array) -> Iterator[Part]:
+        """The cells of `output_rows`, which stand at `block_rows` of a block."""
+        for column in self._columns:
+            for first, last, chosen in _stretches(output_rows):
+                yield from _stored_parts(
+                    column, first, last, output_rows[chosen], block_rows[chosen]
+                )
+
+
+def verify_rows(path: Path) -> list[int]:
+    """Recompute the checksum of every row; return the numbers of the tasks where it fails.
+
+    Needs nothing but the output. Only compares: nothing on disk changes.
+    """
+    with OutputReader(path) as reader:
+        failed: list[int] = reader.tasks[damaged_rows(reader)].tolist()
+        return failed
+
+
+def damaged_rows(reader: OutputReader) -> Array:
+    """Where the checksum of a row does not hold, as positions of rows."""
+    expected, columns = reader.whole("row_crc32"), reader.columns()
+    holds = np.ones(len(expected), bool)
+    row_bytes = reader.path.stat().st_size // max(len(expected), 1)
+    step = max(BLOCK_BYTES // row_bytes, 1)
+    for first in range(0, len(expected), step):
+        last = min(first + step, len(expected))
+        checksums = RowChecksums(last - first)
+        for column in columns:
+            checksums.add(column.read(first, last), column.counts(first, last))
+        holds[first:last] = checksums.values() == expected[first:last]
+    return np.flatnonzero(~holds)
+
+
+def rows_hold(columns: Sequence[StoredColumn], first: int, checksums: Words) -> bool:
+    """Whether the rows from `first` on have these checksums; for columns of numbers, all FIXED.
+
+    The rows are read and laid out as their checksums take them in, so that one checksum over many
+    of them proves each.
+    """
+    layout = np.dtype([(c.name, f"V{math.prod(c.inner) * c.itemsize}") for c in columns])
+    step = max(CHECK_BYTES // layout.itemsize, 1)
+    checksum = 0
+    for start in range(0, len(checksums), step):
+        count = min(step, len(checksums) - start)
+        rows: Array = np.empty(count, layout)
+        for column in columns:
+            stored = column.read(first + start, first + start + count)
+            rows[column.name] = stored.view(layout[column.name])
+        checksum = crc32(rows.view(np.uint8).data, checksum)
+    return checksum == of_concatenation(checksums, layout.itemsize)
+
+
+def same_bits(found: Array, expected: Array) -> bool:
+    """Whether two arrays are the same, bit by bit."""
+    if found.dtype != expected.dtype or found.size != expected.size:
+        return False
+    if found.dtype == object or not found.size:
+        return np.array_equal(found, expected)
+    # Long words, because the comparison makes an array of one byte for each of them.
+    word = np.uint8 if found.nbytes % 8 else np.uint64
+    first, second = (np.ascontiguousarray(a).reshape(-1).view(word) for a in (found, expected))
+    return np.array_equal(first, second)
+
+
+class RowChecksums:
+    """The CRC-32 of each row of a block, built up column by column."""
+
+    def __init__(self, rows: int) -> None:
+        self._values = [0] * rows
+
+    def add(self, stored: Array, counts: Array) -> None:
+        """Take in the elements of one column; `counts` says how many belong to each row."""
+        ends = np.cumsum(counts)
+        if stored.dtype == object:
+            self._add_text(stored, ends.tolist())
+            return
+        data = np.ascontiguousarray(stored).view(np.uint8).data
+        start = 0
+        for row, end in enumerate((ends * stored.itemsize).tolist()):
+            self._values[row] = crc32(data[start:end], self._values[row])
+            start = end
+
+    def _add_text(self, texts: Array, ends: list[int]) -> None:
+        start = 0
+        for row, end in enumerate(ends):
+            for text in texts[start:end]:
+                prefixed = len(text).to_bytes(4, "little") + text
+                self._values[row] = crc32(prefixed, self._values[row])
+            start = end
+
+    def values(self) -> Array:
+        return np.array(self._values, np.uint32)
+
+
+def _plain(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _attribute_array(value: Any) -> Array | None:
+    """The value of an attribute; None if it is neither numbers nor texts."""
+    values = np.asarray(_plain(value))
+    if values.dtype == object and all(isinstance(text, str) for text in values.reshape(-1)):
+        values = values.astype(str)
+    return values if values.dtype.kind in "biufcU" else None
+
+
+def _stretches(rows: Array) -> Iterable[tuple[int, int, Array]]:
+    """Cut rows of an output into ranges worth reading whole, each with the rows wanted of it."""
+    if not len(rows):
+        return
+    first, last = int(rows.min()), int(rows.max()) + 1
+    if last - first <= 4 * len(rows):
+        yield first, last, np.arange(len(rows))
+        return
+    cuts = np.flatnonzero(np.diff(rows) != 1) + 1
+    for chosen in np.split(np.arange(len(rows)), cuts):
+        yield int(rows[chosen[0]]), int(rows[chosen[-1]]) + 1, chosen
+
+
+def _stored_parts(
+    column: StoredColumn, first: int, last: int, output_rows: Array, block_rows: Array
+) -> Iterator[Part]:
+    """The cells of `output_rows`, all between `first` and `last`, that have a value."""
+    axes = column.axes(first, last)[output_rows - first]
+    is_there = _has_value(column, first, last)[output_rows - first]
+    ndims = (axes >= 0).sum(axis=1)
+    for ndim in np.unique(ndims[is_there]).tolist():
+        chosen = np.flatnonzero(is_there & (ndims == ndim))
+        load = _StoredLoader(column, first, last, output_rows[chosen] - first)
+        yield Part(column.source_name, column.dtype, block_rows[chosen], axes[chosen, :ndim], load)
+
+
+def _usual_gap(column: StoredColumn) -> Any:
+    if column.gap is not None:
+        return column.gap
+    return b"" if column.dtype == STR else np.nan
+
+
+def _has_value(column: StoredColumn, first: int, last: int) -> Array:
+    """Which rows hold a value; where gaps cannot be told from values, all do."""
+    if column.shapes is not None:
+        # A shape without axes is that of a number, if there is an element, or of a gap.
+        has_axes = (column.axes(first, last) >= 0).any(axis=1)
+        return np.asarray(has_axes | (column.counts(first, last) > 0))
+    if column.gap is None or not column.dataset.size:
+        return np.ones(last - first, bool)
+    if column.starts is not None:
+        return np.diff(column.starts[first : last + 1]) > 0
+    stored = column.read(first, last).reshape(last - first, -1)
+    is_gap: Array = np.isnan(stored) if column.gap is np.nan else stored == column.gap
+    return np.logical_not(is_gap.all(axis=1))
+
+
+@dataclass(frozen=True)
+class _StoredLoader:
+    """Reads cells from an output, in the dtype that their values had in the results."""
+
+    column: StoredColumn
+    first: int
+    last: int
+    chosen: Array
+
+    def __call__(self) -> Array:
+        stored = self.column.read(self.first, self.last)
+        counts = self.column.counts(self.first, self.last)
+        starts = np.cumsum(counts) - counts
+        values = stored[spans(starts[self.chosen], counts[self.chosen])]
+        return values if self.column.dtype == STR else values.view(self.column.dtype)

@@ -1,0 +1,306 @@
+"""How an output is written: netCDF-4 and CF, so that every reader of HDF5 opens it.
+
+Bulk numbers are written by `os.pwrite` into space that HDF5 allocated, which is faster than through
+the library; whatever is written is read back before it counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..base.attributes import Attributes, attribute_value
+from ..base.plan import Plan
+from ..base.values import STR, Array
+from ..disk import durable
+from ..disk.h5py_loader import h5py, writing
+from ..hdf5.source import FileSource
+from ..hdf5.superblock import mended, read_superblock
+from .columns import NAT, TIME_WORDS, DataColumn, Layout, stored_dtype
+from .dimensions import Dimensions
+from .reader import BARE_DIMENSION, BOOKKEEPING
+from .text_heap import RepeatedTexts
+
+CHUNK_BYTES = 512 << 10
+ATTRIBUTE_BYTES = 60_000
+_KEY_DTYPES = {"int": "<i8", "float": "<f8", "bool": "|b1", "str": STR}
+
+
+class OutputWriter:
+    """A new output being written; it counts for nothing before it was synced and read back."""
+
+    def __init__(
+        self,
+        path: Path,
+        columns: Sequence[DataColumn],
+        dimensions: Dimensions,
+        *,
+        compress: bool,
+    ) -> None:
+        self.compress = compress
+        self._opened = writing(path, libver=("earliest", "v110"), track_order=True)
+        self._written = self._opened.__enter__()
+        self._file = self._written.file
+        # One of our own, because what is repeated follows when the library has let go.
+        self._raw = os.dup(self._written.descriptor)
+        self._repeated: dict[str, tuple[Array, list[bytes]]] = {}
+        self._dimensions = dimensions
+        self._raw_offsets: dict[str, int] = {}
+        self._text_offsets: dict[str, int] = {}
+        self._datasets: dict[str, Any] = {}
+        self._scales: dict[str, Any] = {}
+        self._columns = columns
+        self._coordinates = ""
+
+    def __enter__(self) -> OutputWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: Any) -> None:
+        try:
+            self._opened.__exit__(kind, *raised)
+            if kind is None and self._repeated:
+                self._append_repeated()
+        finally:
+            os.close(self._raw)
+
+    def write_attributes(self, attributes: Mapping[str, str | int]) -> None:
+        """Describe the whole output."""
+        _set_attributes(self._file, attributes)
+
+    def create_columns(self, plan: Plan, attributes: Attributes | None = None) -> None:
+        """Lay out all columns: space is allocated, nothing is in it yet.
+
+        `attributes` are what is said of parameters and of results, by their names.
+        """
+        given = attributes or {}
+        self._coordinates = " ".join(plan.names)
+        self._create("task", "<i8", ("task",), {"long_name": "number of the task in the plan"})
+        for dimension, size in self._dimensions.sizes.items():
+            if dimension != "task":
+                self._create_dimension(dimension, size)
+        for key in plan.columns:
+            about = {"dtype": "bool"} if key.type == "bool" else {}
+            about = {**_values_of(given.get(key.name, {})), **about}
+            self._create(key.name, _KEY_DTYPES[key.type], ("task",), about)
+        for column in self._columns:
+            self._create_column(column, given.get(column.source_name, {}))
+        for name, (dtype, about) in BOOKKEEPING.items():
+            self._create(name, dtype, ("task",), {**about, "coordinates": self._coordinates})
+
+    def allocate(self) -> None:
+        """Reserve the disk space of all columns, so that a full disk shows now."""
+        self._file.flush()
+        self._written.require_written()
+        os.posix_fallocate(self._raw, 0, max(self._file.id.get_filesize(), 1))
+        for name, dataset in self._datasets.items():
+            offset = dataset.id.get_offset()
+            if offset is None:
+                continue
+            is_text = h5py.check_string_dtype(dataset.dtype)
+            (self._text_offsets if is_text else self._raw_offsets)[name] = offset
+
+    def write_column(self, column: DataColumn, first: int, stored: Array) -> None:
+        """Write elements of a data column, from the position `first` along its first axis on."""
+        if stored.size:
+            self.write(column.name, first, stored.reshape(-1, *column.inner))
+
+    def write(self, name: str, first: int, values: Array) -> None:
+        """Write `values` into a dataset, from the position `first` along its first axis on."""
+        if not values.size:
+            return
+        if name not in self._raw_offsets:
+            self._datasets[name][first : first + len(values)] = values
+            self._written.require_written()
+            return
+        row_bytes = values.nbytes // len(values)
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+        durable.write_all(self._raw, data, self._raw_offsets[name] + first * row_bytes)
+
+    def write_repeated(self, name: str, texts: RepeatedTexts) -> None:
+        """Write a whole column of texts; its heaps follow when all else is written."""
+        self._repeated[name] = texts.lay_out(0)
+
+    def _append_repeated(self) -> None:
+        """Put the heaps of texts behind all that the library wrote; it has closed the file."""
+        end = os.fstat(self._raw).st_size
+        for name, (elements, heaps) in self._repeated.items():
+            end += -end % 8
+            elements["heap"] += end
+            durable.write_all(self._raw, elements.view(np.uint8).data, self._text_offsets[name])
+            for heap in heaps:
+                durable.write_all(self._raw, memoryview(heap), end)
+                end += len(heap)
+        source = FileSource(self._raw, end)
+        durable.write_all(self._raw, memoryview(mended(source, read_superblock(source, 0))), 0)
+
+    def write_failures(self, table: Mapping[str, Array]) -> None:
+        """Write the group /failures, one row a failed task."""
+        group = self._file.create_group("failures", track_order=True)
+        count = len(table["task"])
+        scale = group.create_dataset("failure", (count,), ">f4")
+        scale.make_scale(BARE_DIMENSION.format(count))
+        for name, values in table.items():
+            dtype = h5py.string_dtype() if values.dtype == object else values.dtype
+            dataset = group.create_dataset(name, data=values, dtype=dtype)
+            dataset.dims[0].attach_scale(scale)
+            if values.dtype == np.int8:
+                _set_attributes(dataset, {"dtype": "bool"})
+        _set_attributes(group["finished_at"], BOOKKEEPING["finished_at"][1])
+        _set_attributes(group["duration_s"], BOOKKEEPING["duration_s"][1])
+
+    def write_provenance(self, texts: Mapping[str, bytes]) -> None:
+        """Write the group /provenance, one text for each thing known about the sweep."""
+        group = self._file.create_group("provenance", track_order=True)
+        for name, text in texts.items():
+            group.create_dataset(name, data=text, dtype=h5py.string_dtype())
+
+    def _create_dimension(self, name: str, size: int) -> None:
+        scale = self._file.create_dataset(name, (size,), ">f4")
+        scale.make_scale(BARE_DIMENSION.format(size))
+        self._scales[name] = scale
+
+    def _create_column(self, column: DataColumn, given: Mapping[str, Any]) -> None:
+        attributes = {**_values_of(given), **_column_attributes(column)}
+        if column.layout is Layout.FIXED:
+            attributes["coordinates"] = self._coordinates
+            dims = ("task", *column.dims)
+        else:
+            dims = column.dims
+            self._create_counts(column)
+        self._create(column.name, column.dtype, dims, attributes)
+
+    def _create_counts(self, column: DataColumn) -> None:
+        if column.count_name not in self._file:
+            about = {"sample_dimension": column.dims[0], "coordinates": self._coordinates}
+            self._create(column.count_name, "<i8", ("task",), about)
+        if column.shape_name:
+            about = {"coordinates": self._coordinates}
+            self._create(column.shape_name, "<i8", ("task", column.axis_dim), about)
+
+    def _create(
+        self, name: str, dtype: str, dims: Sequence[str], attributes: Mapping[str, Any]
+    ) -> None:
+        shape = tuple(self._dimensions.sizes[dimension] for dimension in dims)
+        dataset = _create_dataset(self._file, name, dtype, shape, compress=self.compress)
+        self._datasets[name] = dataset
+        _set_attributes(dataset, attributes)
+        if name == "task":
+            dataset.make_scale("task")
+            self._scales[name] = dataset
+            return
+        for axis, dimension in enumerate(dims):
+            dataset.dims[axis].attach_scale(self._scales[dimension])
+
+
+def key_column(plan: Plan, name: str, tasks: Array) -> Array:
+    """The stored values of one key column for these tasks; text as bytes objects."""
+    distinct, codes = _key_codes(plan, name, tasks)
+    return distinct.take(codes)
+
+
+def compact_key_column(plan: Plan, name: str, tasks: Array) -> Array | RepeatedTexts:
+    """The values of a key column as `key_column` gives them; RepeatedTexts where these pay."""
+    distinct, codes = _key_codes(plan, name, tasks)
+    if distinct.dtype == object:
+        texts = RepeatedTexts(distinct.tolist(), codes)
+        if texts.is_worth_it:
+            return texts
+    return distinct.take(codes)
+
+
+def _key_codes(plan: Plan, name: str, tasks: Array) -> tuple[Array, Array]:
+    """The different stored values of a key column, and which of them each task has."""
+    column = next(column for column in plan.columns if column.name == name)
+    dtype = stored_dtype(_KEY_DTYPES[column.type])
+    distinct = np.empty(len(column.values), dtype)
+    distinct[:] = [v.encode() if isinstance(v, str) else v for v in column.values]
+    codes = np.frombuffer(column.codes, np.uint32) if len(column.codes) else np.empty(0, np.uint32)
+    return distinct, codes.take(tasks)
+
+
+def _create_dataset(
+    group: Any, name: str, dtype: str, shape: tuple[int, ...], *, compress: bool
+) -> Any:
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    if dtype == STR:
+        return group.create_dataset(name, shape, h5py.string_dtype(), dcpl=properties)
+    stored = stored_dtype(dtype)
+    fill = stored.type(np.nan) if stored.kind in "fc" else None
+    if compress and np.prod(shape):
+        return group.create_dataset(
+            name,
+            shape,
+            stored,
+            chunks=_chunks(shape, stored.itemsize),
+            compression="gzip",
+            compression_opts=4,
+            shuffle=True,
+            fletcher32=True,
+            fillvalue=fill,
+        )
+    # Every byte is written by us: filling the space first would write it twice.
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    return group.create_dataset(name, shape, stored, dcpl=properties, fillvalue=fill)
+
+
+def _chunks(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """About CHUNK_BYTES: as many whole rows as fit, or a piece of one."""
+    chunks = list(shape)
+    for axis in range(len(shape)):
+        rest_bytes = int(np.prod(chunks[axis + 1 :])) * itemsize
+        chunks[axis] = max(1, min(shape[axis], CHUNK_BYTES // rest_bytes))
+        if chunks[axis] > 1:
+            break
+    return tuple(chunks)
+
+
+def _column_attributes(column: DataColumn) -> dict[str, Any]:
+    """What readers need, and what a later merge needs to read the column back."""
+    attributes: dict[str, Any] = {}
+    kind = "" if column.is_text else np.dtype(column.dtype).kind
+    if kind and kind in "mM":
+        attributes |= _time_attributes(np.dtype(column.dtype))
+        attributes["_FillValue"] = np.int64(NAT)
+    elif column.has_gaps and column.layout is Layout.FIXED and column.stored.kind in "iu":
+        attributes["_FillValue"] = column.stored.type(column.fill)
+    elif kind == "b":
+        attributes["dtype"] = "bool"
+    if column.source_name != column.name:
+        attributes["h5sweep_name"] = column.source_name
+    if column.stored != column.dtype and not column.is_text:
+        attributes["h5sweep_dtype"] = column.dtype
+    if column.count_name:
+        attributes["h5sweep_count"] = column.count_name
+    if column.shape_name:
+        attributes["h5sweep_shape"] = column.shape_name
+    return attributes
+
+
+def _values_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes out of JSON."""
+    return {name: attribute_value(value) for name, value in given.items()}
+
+
+def _time_attributes(dtype: np.dtype[Any]) -> dict[str, str]:
+    """How CF writes dates and durations; a unit that CF lacks stands as NumPy names it."""
+    unit, _ = np.datetime_data(dtype)
+    words = TIME_WORDS.get(unit, unit)
+    if dtype.kind == "m":
+        # xarray decodes durations for certain only if it is told the dtype.
+        return {"units": words} | ({"dtype": dtype.name} if unit in TIME_WORDS else {})
+    return {"units": f"{words} since 1970-01-01", "calendar": "proleptic_gregorian"}
+
+
+def _set_attributes(target: Any, attributes: Mapping[str, Any]) -> None:
+    """Text as fixed-length ASCII wherever it can be: netCDF-Fortran, NCO and MATLAB need that."""
+    for name, value in attributes.items():
+        if isinstance(value, str):
+            is_short = 0 < len(value) < ATTRIBUTE_BYTES
+            value = np.bytes_(value.encode()) if value.isascii() and is_short else value
+        is_texts = isinstance(value, np.ndarray) and value.dtype.kind == "U"
+        target.attrs[name] = value.astype(h5py.string_dtype()) if is_texts else value

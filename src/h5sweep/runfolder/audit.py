@@ -1,0 +1,329 @@
+"""The audit trail: what each merge took from where, `layouts.h5.audit.jsonl` beside the output.
+
+One merge is one line of JSON, appended durably. A line ends with a checksum of itself, so that one
+that a kill or a full disk has torn, or that rotted, is told from a whole one; all other lines are
+read all the same. Lines are never changed and never removed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from ..base import provenance
+from ..base.units import count_text, size_text
+from ..disk import durable
+from ..disk.confined import open_file, parse_json
+from ..errors import DamagedError, naming
+
+SCHEMA = "h5sweep.audit/1"
+REMOVAL_SCHEMA = "h5sweep.removal/1"
+SUFFIX = ".audit.jsonl"
+_CHECKSUM = re.compile(rb'(.*),"line_crc32":"([0-9a-f]{8})"}', re.S)
+
+
+class AuditInput(NamedTuple):
+    """What of one file went where; a tuple, because a merge may have many thousands."""
+
+    path: str  # absolute
+    size_bytes: int
+    modified_ns: int
+    xxh3: str | None  # of the whole file, 16 hexadecimal digits; None if it was not taken
+    state: str
+    findings: tuple[str, ...]  # their codes
+    style: str
+    tasks: int
+    duplicates: int = 0
+    datasets: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    rows: Mapping[str, Sequence[int]] = {}  # table → first row, count; again, if not in one run
+    left_out: Mapping[str, str] = {}  # attributes that the output lacks → their values
+
+
+class Refused(NamedTuple):
+    """A file that was not merged."""
+
+    path: str
+    size_bytes: int
+    modified_ns: int
+    state: str
+    findings: Sequence[str]
+    why: str
+
+
+class Conflict(NamedTuple):
+    """Two different results for one task, and which was taken."""
+
+    task: str
+    taken: str  # the file and, unless `task` says that, the place in it
+    left_out: Sequence[str]  # the same of every other
+    by: str  # first, last or newest
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """One merge."""
+
+    output: str
+    output_size_bytes: int
+    output_identity: Sequence[int] | None  # as held.output_identity tells it
+    way: str  # columns, groups, both, sweep
+    time: str
+    duration_s: float
+    key: str | None = None
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)  # command, folder, host, user, versions
+    inputs: Sequence[AuditInput] = ()
+    refused: Sequence[Refused] = ()
+    conflicts: Sequence[Conflict] = ()
+    notes: Sequence[str] = ()
+
+    @classmethod
+    def now(cls, output: Path, *, way: str, **fields: Any) -> AuditEntry:
+        """An entry about the output as it is now, by the command that runs now."""
+        status = output.stat()
+        identity = [status.st_size, status.st_mtime_ns]
+        return cls(
+            str(output.absolute()),
+            status.st_size,
+            identity,
+            way,
+            now_text(),
+            about=provenance.describe_command(),
+            **fields,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "time": self.time,
+            **self.about,
+            "duration_s": round(self.duration_s, 6),
+            "output": {
+                "path": self.output,
+                "bytes": self.output_size_bytes,
+                "identity": self.output_identity,
+            },
+            "way": self.way,
+            "key": self.key,
+            "policy": dict(self.policy),
+            "refused": [one._asdict() for one in self.refused],
+            "conflicts": [one._asdict() for one in self.conflicts],
+            "notes": list(self.notes),
+            "inputs": [one._asdict() for one in self.inputs],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> AuditEntry:
+        """The entry in a parsed line; KeyError, TypeError or ValueError if it is none."""
+        if value["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {value['schema']!r}")
+        output = value["output"]
+        return cls(
+            output["path"],
+            output["bytes"],
+            output["identity"],
+            value["way"],
+            value["time"],
+            value["duration_s"],
+            value["key"],
+            value["policy"],
+            {name: value[name] for name in _ABOUT if name in value},
+            tuple(AuditInput(**one) for one in value["inputs"]),
+            tuple(Refused(**one) for one in value["refused"]),
+            tuple(Conflict(**one) for one in value["conflicts"]),
+            tuple(value["notes"]),
+        )
+
+
+class Unread(NamedTuple):
+    """A line of the trail that could not be read; the others are not touched by this."""
+
+    line: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Trail:
+    """All that the audit trail of an output says."""
+
+    entries: tuple[AuditEntry, ...]
+    unread: tuple[Unread, ...]
+
+
+def audit_path(output: Path) -> Path:
+    """Where the audit trail of `output` lies."""
+    return output.with_name(output.name + SUFFIX)
+
+
+def append_entry(output: Path, entry: AuditEntry, *, inputs: str = "") -> None:
+    """Add a merge to the audit trail of `output`, durably.
+
+    `inputs` are more than the entry has, as JSON, before these. Killed at any moment, the trail has
+    the entry, or not, or a torn line that readers pass over.
+    """
+    head = compact_json(replace(entry, inputs=()).as_json())[:-2]  # inside the list of inputs
+    others = ",".join([compact_json(one._asdict()) for one in entry.inputs])
+    _append(output, head, inputs, "," if inputs and others else "", others, "]")
+
+
+def append_removal(output: Path, event: str, files: Sequence[Mapping[str, Any]]) -> None:
+    """Note in the trail that `clean` moved, put back or removed files, before it does."""
+    about = {"schema": REMOVAL_SCHEMA, "time": now_text(), **provenance.describe_command()}
+    _append(output, compact_json({**about, "event": event, "files": list(files)})[:-1])
+
+
+def _append(output: Path, *members: str) -> None:
+    """Append a JSON object that lacks its closing brace, with its checksum.
+
+    It comes in pieces, because it may be megabytes, which are copied as rarely as can be.
+    """
+    texts, checksum = [text.encode() for text in members], 0
+    for text in texts:
+        checksum = crc32(text, checksum)
+    durable.append_line(audit_path(output), *texts, b',"line_crc32":"%08x"}' % checksum)
+
+
+def compact_json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def read_entries(output: Path) -> list[AuditEntry]:
+    """Every merge in the audit trail of `output`, the oldest first; torn lines are passed over."""
+    return list(read_trail(output).entries)
+
+
+def read_trail(output: Path) -> Trail:
+    """The same, and what could not be read."""
+    entries, unread = [], []
+    for number, line in enumerate(_lines(audit_path(output)), 1):
+        try:
+            value = _parse(line)
+            if value["schema"] != REMOVAL_SCHEMA:
+                entries.append(AuditEntry.from_json(value))
+        except _TornError:
+            unread.append(Unread(number, "torn: its merge was killed, or the disk was full"))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            unread.append(Unread(number, f"damaged ({error})"))
+    return Trail(tuple(entries), tuple(unread))
+
+
+class _TornError(Exception):
+    """A line that was not written to its end."""
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        file = open_file(path)
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        raise DamagedError(f"{path} is no audit trail ({error}): move it away") from error
+    with naming(path), file:
+        yield from (line.rstrip(b"\n") for line in file)
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    match = _CHECKSUM.fullmatch(line)
+    if match is None:
+        raise _TornError
+    if crc32(match[1]) != int(match[2], 16):
+        raise ValueError("its checksum does not hold")
+    value: dict[str, Any] = parse_json(line)
+    return value
+
+
+def now_text() -> str:
+    """The time as it stands in the trail: ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def entry_of_run(
+    output: Path,
+    paths: Sequence[Path],
+    tasks: Sequence[int],
+    *,
+    duration_s: float,
+    notes: Sequence[str] = (),
+) -> AuditEntry:
+    """The entry of a merge of a run folder: its record files, and how many rows came from each.
+
+    There is no checksum of a whole record file: each record has its own, and was compared with it.
+    """
+    inputs = []
+    for path, count in zip(paths, tasks, strict=True):
+        size, time = _size_and_time(path)
+        inputs.append(
+            AuditInput(str(path.absolute()), size, time, None, "sound", (), "records", count)
+        )
+    return AuditEntry.now(
+        output, way="sweep", duration_s=duration_s, inputs=inputs, notes=tuple(notes)
+    )
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except FileNotFoundError:  # taken away since it was merged
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
+def audit_text(entry: AuditEntry) -> str:
+    """One merge as a page for people."""
+    about, tasks = entry.about, sum(one.tasks for one in entry.inputs)
+    versions = ", ".join(f"{name} {it}" for name, it in about.get("versions", {}).items())
+    policy = ", ".join(f"{name} {it}" for name, it in entry.policy.items() if it is not None)
+    facts = {
+        "output": f"{entry.output} ({size_text(entry.output_size_bytes)})",
+        "merged": f"{entry.time}, in {entry.duration_s:.3g} s",
+        "by": f"{about.get('user') or 'somebody'} on {about.get('host', 'some machine')}",
+        "command": about.get("command", ""),
+        "in": about.get("folder", ""),
+        "with": versions,
+        "way": entry.way + (f", key {entry.key}" if entry.key else ""),
+        "policy": policy,
+    }
+    lines = [f"{name:8} {it}" for name, it in facts.items() if it]
+    lines += ["", f"{count_text(len(entry.inputs), 'file')} merged, {count_text(tasks, 'task')}"]
+    lines += [_input_text(one) for one in entry.inputs]
+    if entry.refused:
+        lines += ["", f"{count_text(len(entry.refused), 'file')} not merged"]
+        lines += [f"  {one.path}  {one.state}: {one.why}" for one in entry.refused]
+    if entry.conflicts:
+        lines += ["", f"{count_text(len(entry.conflicts), 'conflict')}"]
+        lines += [f"  {conflict_text(one)}" for one in entry.conflicts]
+    if entry.notes:
+        lines += ["", "notes", *(f"  {note}" for note in entry.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _input_text(one: AuditInput) -> str:
+    facts = [count_text(one.tasks, "task"), size_text(one.size_bytes)]
+    facts += [f"xxh3 {one.xxh3}"] if one.xxh3 else []
+    facts += [f"{one.duplicates:,} of them duplicates"] if one.duplicates else []
+    facts += [
+        f"{table} rows {first:,} to {first + count - 1:,}"
+        for table, runs in one.rows.items()
+        for first, count in zip(runs[::2], runs[1::2], strict=True)
+        if count
+    ]
+    facts += [f"without {', '.join(one.skipped)}"] if one.skipped else []
+    facts += [f"{name} was {value}" for name, value in one.left_out.items()]
+    facts += [" ".join(one.findings)] if one.findings else []
+    return f"  {one.path}  {'; '.join(facts)}"
+
+
+def conflict_text(one: Conflict) -> str:
+    """`farm_id=3, seed=42: a.h5, /s42 taken (first), not b.h5, /s42`."""
+    return f"{one.task}: {one.taken} taken ({one.by}), not {', '.join(one.left_out)}"
+
+
+_ABOUT = ("command", "folder", "host", "user", "versions")

@@ -1,0 +1,273 @@
+"""What lies where in a run folder, `layouts.h5.run/` beside `layouts.h5`.
+
+    README.txt      what this folder is, for whoever finds it
+    plan.jsonl      every task's key, by number; only ever grows
+    sweep.json      the sweep: who declared which tasks, dims, units, where its code lies
+    merged.json     which tasks the output held after the last merge
+    records/        one record file per process that ever worked here
+    logs/           what the tasks printed, one file per worker
+
+Beside it lie `.layouts.h5.lock` (`lock`: who is at work), `layouts.h5.audit.jsonl` (`audit`: what
+each merge took from where) and `layouts.h5.quarantine/` (`quarantine`: what `clean` moved aside).
+Any process that sees the folder can say what is done, failed, running and missing: there is no
+other state.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..base.plan import Plan
+from ..disk import durable
+from ..disk.confined import parse_json, read_file
+from ..disk.find_files import RECORDS_SUFFIX
+from ..errors import DamagedError, UsageError, naming
+
+SUFFIX = ".run"
+_README_NAME = "README.txt"
+
+README = """\
+This folder belongs to {output}, the output beside it. It was made by h5sweep.
+
+Here every finished result is kept until it has been merged into the output, and after that until
+you remove it. Do not edit or delete anything here while a run is going on.
+
+  h5sweep status {name}     what is done, failed, running
+  h5sweep missing {name}    what is missing, and why
+  h5sweep merge {name}      make the output from what is here
+  h5sweep clean {name}      what of it is safe to remove
+
+plan.jsonl    every task's key, by number        records/   the results, one file a process
+sweep.json    what is run, by whom, with what    logs/      what the tasks printed
+merged.json   which tasks the output holds
+"""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """That somebody has said which tasks there should be: all of a plan but those in `without`."""
+
+    by: str  # the sweep, or what --expect named
+    plan: str
+    without: list[list[int]]  # [first, last] pairs of task numbers
+
+    def as_json(self) -> dict[str, Any]:
+        return {"by": self.by, "plan": self.plan, "without": self.without}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Declared:
+        if not isinstance(value["by"], str) or not _are_ranges(value["without"]):
+            raise ValueError("it says no tasks")
+        return cls(value["by"], value["plan"], value["without"])
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The run folder of one output; every path in it comes from here."""
+
+    output: Path
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """The run folder meant by `path`: an output, whether it exists or not, or the folder."""
+        path = Path(path)
+        if path.name.endswith(SUFFIX) and path.is_dir():
+            return cls(path.with_name(path.name.removesuffix(SUFFIX)))
+        if path.is_symlink():
+            # The output is replaced by rename: that must not cut a link to another disk.
+            path = resolved(path)
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder: name an output, such as {path / 'layouts.h5'}")
+        _require_file(path)
+        return cls(path)
+
+    @property
+    def path(self) -> Path:
+        return self.output.with_name(self.output.name + SUFFIX)
+
+    @property
+    def plan_path(self) -> Path:
+        return self.path / "plan.jsonl"
+
+    @property
+    def sweep_path(self) -> Path:
+        return self.path / "sweep.json"
+
+    @property
+    def lock_path(self) -> Path:
+        """Beside the output, because it is for those too that need no run folder."""
+        return self.output.with_name(f".{self.output.name}.lock")
+
+    @property
+    def merged_path(self) -> Path:
+        return self.path / "merged.json"
+
+    @property
+    def records_path(self) -> Path:
+        return self.path / "records"
+
+    @property
+    def logs_path(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def _readme_path(self) -> Path:
+        return self.path / _README_NAME
+
+    def exists(self) -> bool:
+        return self.path.is_dir()
+
+    def remove_unused(self) -> None:
+        """Remove the folder if no process has recorded anything in it; the lock must be held."""
+        with suppress(OSError):  # such as that a recorder has, just now
+            self.logs_path.rmdir()
+            self.records_path.rmdir()
+            notes = (self.plan_path, self.sweep_path, self.merged_path)
+            for path in (*notes, self._readme_path):
+                path.unlink(missing_ok=True)
+            self.path.rmdir()
+
+    def create(self) -> None:
+        """Make the folder and what belongs in it, durably; harmless if it is there."""
+        self.require_place()
+        for path in (self.path, self.records_path, self.logs_path):
+            durable.make_folder(path)
+        # Many processes may come here at once, and this file is for people only: the first writes.
+        # A refused one may be removing it all.
+        with (
+            suppress(FileExistsError, FileNotFoundError),
+            naming(self._readme_path),
+            self._readme_path.open("x") as readme,
+        ):
+            readme.write(README.format(output=self.output.name, name=shlex.quote(self.output.name)))
+
+    def require_place(self) -> None:
+        """Raise UsageError if the output cannot be there: its name may be misspelt."""
+        if self.output.suffix == ".py":
+            raise UsageError(f"{self.output} is a study: name an output, such as layouts.h5")
+        _require_file(self.output)
+        place = self.output.parent
+        if not place.is_dir():
+            raise UsageError(
+                f"there is no folder {place} for {self.output.name}: correct the name, "
+                f"or make it first: mkdir -p {shlex.quote(str(place))}"
+            )
+
+    def new_record_path(self, role: str) -> Path:
+        """A name no record file has had, for `role`: worker, run, recorder."""
+        return self.records_path / f"{role}_{os.getpid()}_{os.urandom(4).hex()}{RECORDS_SUFFIX}"
+
+    def log_path(self, record_path: Path) -> Path:
+        """The log of the worker that writes the record file `record_path`."""
+        return self.logs_path / f"{record_path.stem}.log"
+
+    def log_pattern(self, role: str, pid: int) -> Path:
+        """Where the log of a process lies that has not said which record file is its own."""
+        return self.logs_path / f"{role}_{pid}_*.log"
+
+    def record_paths(self) -> list[Path]:
+        """Every record file, in a fixed order; a folder or pipe of such a name is none."""
+        # A listing, not a test for each name: network file systems cache "no such file".
+        if not self.records_path.is_dir():
+            return []
+        with os.scandir(self.records_path) as entries:
+            names = [e.name for e in entries if e.name.endswith(RECORDS_SUFFIX) and e.is_file()]
+        return [self.records_path / name for name in sorted(names)]
+
+    def load_plan(self) -> Plan | None:
+        """The plan, or None if none was made yet."""
+        try:
+            content = read_file(self.plan_path)
+            return None if content is None else Plan.from_json(content.decode())
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DamagedError(
+                f"{self.plan_path} is damaged ({error}); the records are not touched by this. "
+                "Move the plan away and give the same command again: keys are in the records too"
+            ) from error
+
+    def save_plan(self, plan: Plan) -> None:
+        """Replace the plan, durably. Whoever calls holds the lock and only ever appends tasks."""
+        durable.replace_text(self.plan_path, plan.to_json())
+
+    def load_sweep(self) -> dict[str, Any]:
+        """What is known about the sweep; empty before its first run."""
+        about = _load_json(self.sweep_path)
+        for name in ("declared", "dims", "units", "attributes"):
+            if not isinstance(about.get(name) or {}, dict):
+                raise DamagedError(f"{self.sweep_path} is damaged (its {name}): move it away")
+        return about
+
+    def load_declared(self) -> Declared | None:
+        """Which tasks there should be; None if no run has said so."""
+        about = self.load_sweep().get("declared")
+        try:
+            return None if about is None else Declared.from_json(about)
+        except (ValueError, KeyError, TypeError) as error:
+            why = f"{self.sweep_path} is damaged (what it declares: {error}): move it away"
+            raise DamagedError(why) from error
+
+    def save_sweep(self, about: dict[str, Any]) -> None:
+        durable.replace_text(self.sweep_path, json.dumps(about, indent=1) + "\n")
+
+    def load_merged(self) -> dict[str, Any]:
+        """What the last merge noted about the output it wrote; empty if there was none.
+
+        Empty as well if the note is damaged: the output and the records say all that it says.
+        """
+        try:
+            merged = _load_json(self.merged_path)
+        except DamagedError:
+            return {}
+        return merged if _is_note(merged) else {}
+
+    def save_merged(self, about: dict[str, Any]) -> None:
+        durable.replace_text(self.merged_path, json.dumps(about) + "\n")
+
+
+def resolved(path: Path) -> Path:
+    """Where a path leads; UsageError if that is nowhere."""
+    try:
+        return path.resolve()
+    except (RuntimeError, OSError) as error:
+        raise UsageError(f"{path} is a link that leads in a circle: move it away") from error
+
+
+def _require_file(path: Path) -> None:
+    """Raise UsageError for what would never answer, such as a pipe; a folder is told elsewhere."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UsageError(f"{path} is no file: name an output, such as layouts.h5")
+
+
+_ANEW = "move it away and give the run command again, which writes it anew"
+
+
+def _load_json(path: Path) -> dict[str, Any]:
+    try:
+        content = read_file(path)
+        loaded = {} if content is None else parse_json(content)
+    except ValueError as error:
+        raise DamagedError(f"{path} is damaged ({error}): {_ANEW}") from error
+    if not isinstance(loaded, dict):
+        raise DamagedError(f"{path} is damaged (it is no JSON object): {_ANEW}")
+    return loaded
+
+
+def _is_note(merged: dict[str, Any]) -> bool:
+    """Whether this is what `save_merged` was given."""
+    has_plan = isinstance(merged.get("plan"), str) and "output" in merged
+    return has_plan and _are_ranges(merged.get("tasks"))
+
+
+def _are_ranges(value: object) -> bool:
+    """Whether these are [first, last] pairs of task numbers."""
+    return (
+        isinstance(value, list)
+        and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
+        and all(type(number) is int and number >= 0 for pair in value for number in pair)
+    )

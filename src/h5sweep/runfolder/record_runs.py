@@ -1,0 +1,256 @@
+"""Records of one size taken many at a time, with NumPy: the fast way through a record file.
+
+A CRC-32 is linear: from the checksums of pieces follows the checksum of their concatenation. So a
+stretch of thousands of records is proven sound by one checksum over all its bytes, or over all but
+the data, compared with the one that its records' own checksums imply. Where they differ, halves are
+tried, and what remains goes through `RecordFile.scan`, record by record.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, Protocol
+from zlib import crc32
+
+import numpy as np
+
+from ..base.linear_crc32 import LinearMap, Words, after, of_concatenation, shift_by
+from ..base.values import Array
+from .records import FRAME, FRAME_BYTES, MAGIC, WINDOW_BYTES, Kind, RecordFile, Scan
+
+LEAST_RECORDS = 32
+LARGEST_RECORD_BYTES = 1 << 16
+MOST_BYTES = WINDOW_BYTES
+MOST_SINGLY_BYTES = 1 << 16
+CHECKED_START = 8  # where in a frame the bytes begin that the checksum of a record is of
+KEY_FOLLOWS = b',"key":'  # behind the schema, which is the same for many records
+
+# The fields of records.FRAME that are needed here and by a merge; a test compares the two.
+FRAME_DTYPE = np.dtype(
+    {
+        "names": [
+            "magic",
+            "crc32",
+            "task",
+            "kind",
+            "header_bytes",
+            "data_bytes",
+            "finished_at",
+            "duration_s",
+            "mark",
+            "data_crc32",
+        ],
+        "formats": ["S4", "<u4", "<u8", "u1", "<u4", "<u8", "<f8", "<f8", "<u4", "<u4"],
+        "offsets": [0, 4, 8, 16, 20, 24, 32, 40, 48, 52],
+        "itemsize": FRAME_BYTES,
+    }
+)
+
+
+class ByTask(Protocol):
+    """What is known of each task, by its number: its state, and where its record is."""
+
+    kinds: bytearray
+    files: array[int]
+    offsets: array[int]
+    finished_at: array[float]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Results of one size, one behind the other; arrays have one element a record.
+
+    `head` is what all their headers begin with, up to the key; None if they differ there.
+    """
+
+    file: RecordFile
+    offset: int
+    record_bytes: int
+    data_start: int  # from the beginning of a record
+    data_bytes: int
+    head: bytes | None
+    tasks: Array
+    finished_at: Array
+    duration_s: Array
+    data_crc32: Array
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def offsets(self) -> Array:
+        return self.offset + self.record_bytes * np.arange(len(self))
+
+    def take_new(self, state: ByTask, file_number: int, size: int) -> Iterator[tuple[Any, ...]]:
+        """Take over results of tasks that had none; yield the others, and the last, singly."""
+        tasks, offsets = self.tasks, self.offsets
+        kinds = np.frombuffer(state.kinds, np.uint8)
+        is_new = (tasks >= 0) & (tasks < size)
+        is_new[is_new] = kinds[tasks[is_new]] != Kind.DONE
+        is_ascending = bool((tasks[1:] > tasks[:-1]).all())
+        if not is_ascending and len(np.unique(tasks)) < len(tasks):
+            is_new[:] = False
+        is_new[-1] = False
+        new = tasks[is_new]
+        kinds[new] = Kind.DONE
+        np.frombuffer(state.files, np.int32)[new] = file_number
+        np.frombuffer(state.offsets, np.int64)[new] = offsets[is_new]
+        np.frombuffer(state.finished_at, np.float64)[new] = self.finished_at[is_new]
+        for offset in offsets[~is_new].tolist():
+            yield offset, self.file.frame(offset)
+
+
+def scan_stretches(file: RecordFile, found: Scan) -> Iterator[Stretch | tuple[Any, ...]]:
+    """Yield every sound record of a file, as `RecordFile.scan` does, or in stretches."""
+    return _scan(file, found, partial(_stretch_at, file, reads_data=True))
+
+
+def scan_heads(file: RecordFile, found: Scan) -> Iterator[Stretch | tuple[Any, ...]]:
+    """The same, but leave it to the caller to compare data with the checksum that frames state.
+
+    Together with that one the checksum of a record proves its frame and header, so that data need
+    not be read twice by somebody who reads them anyway.
+    """
+    return _scan(file, found, partial(_stretch_at, file, reads_data=False))
+
+
+def _scan(
+    file: RecordFile, found: Scan, stretch_at: Callable[[int], Stretch | None]
+) -> Iterator[Stretch | tuple[Any, ...]]:
+    position = 0
+    singly_bytes = 1
+    while position < file.size_bytes:
+        stretch = stretch_at(position)
+        if stretch is not None:
+            yield stretch
+            position += stretch.record_bytes * len(stretch)
+            singly_bytes = 1
+        else:
+            yield from file.scan(found, start=position, stop=position + singly_bytes)
+            if found.end == position:
+                break
+            position = found.end
+            # The longer there was no stretch, the rarer one is looked for.
+            singly_bytes = min(2 * singly_bytes, MOST_SINGLY_BYTES)
+    found.end, found.torn_bytes = position, file.size_bytes - position
+
+
+def _stretch_at(file: RecordFile, offset: int, *, reads_data: bool) -> Stretch | None:
+    """The longest sound stretch of results that begins at `offset`, if it is worth it."""
+    if offset + FRAME_BYTES > file.size_bytes:
+        return None
+    first = FRAME.unpack_from(file.view(offset, FRAME_BYTES))
+    sizes = _Sizes.of(first)
+    is_result = first[0] == MAGIC and first[8] == file.mark and first[3] == Kind.DONE
+    if not is_result or sizes.record > LARGEST_RECORD_BYTES:
+        return None
+    count = min(file.size_bytes - offset, MOST_BYTES) // sizes.record
+    if count < LEAST_RECORDS or not _are_alike(file, offset, offset + sizes.record):
+        return None
+    records = _records(file, offset, sizes, count)
+    frames = np.ascontiguousarray(records[:, :FRAME_BYTES]).view(FRAME_DTYPE)[:, 0]
+    frames = frames[: _count_alike(frames, first)]
+    heads = np.ascontiguousarray(records[: len(frames), CHECKED_START : sizes.head])
+    head = _common_head(heads) if len(frames) else None
+    # Texts are found by sizes among the data, which therefore have to be right from the start.
+    if reads_data or head is None or b'"str"' in head:
+        are_sound, checked = _records_are_sound, records
+    else:
+        are_sound, checked = _heads_are_sound, heads
+    while len(frames) and not are_sound(frames, sizes, checked[: len(frames)]):
+        frames = frames[: len(frames) // 2]
+    if len(frames) < LEAST_RECORDS:
+        return None
+    return Stretch(
+        file,
+        offset,
+        sizes.record,
+        sizes.head,
+        sizes.data,
+        head,
+        frames["task"].astype(np.int64),
+        frames["finished_at"].copy(),
+        frames["duration_s"].copy(),
+        frames["data_crc32"].copy(),
+    )
+
+
+class _Sizes(NamedTuple):
+    """Of what a record consists, in bytes: frame and header, data, zeros up to its end."""
+
+    head: int
+    data: int
+    record: int
+
+    @classmethod
+    def of(cls, frame: tuple[Any, ...]) -> _Sizes:
+        head, data = FRAME_BYTES + frame[4] + 7 & -8, frame[5]
+        return cls(head, data, head + data + 7 & -8)
+
+
+def _are_alike(file: RecordFile, offset: int, following: int) -> bool:
+    """Whether a record is of the size of the one behind it: a cheap look before a dear one."""
+    sizes = slice(20, 32)  # header bytes and data bytes
+    view = file.view(offset, following + FRAME_BYTES - offset)
+    return view[sizes] == view[following - offset :][sizes]
+
+
+def _records(file: RecordFile, offset: int, sizes: _Sizes, count: int) -> Array:
+    """Records of one size as they lie in the file, one row a record."""
+    size_bytes = sizes.record * count
+    view = file.view(offset, size_bytes)
+    return np.frombuffer(view, np.uint8, size_bytes).reshape(count, sizes.record)
+
+
+def _count_alike(frames: Array, like: tuple[Any, ...]) -> int:
+    """How many frames, from the first on, are of the kind, sizes and file of one."""
+    alike = frames["magic"].view("<u4") == int.from_bytes(MAGIC, "little")
+    alike &= frames["mark"] == int.from_bytes(like[8], "little")
+    for name, value in zip(("kind", "header_bytes", "data_bytes"), like[3:6], strict=True):
+        alike &= frames[name] == value
+    return len(frames) if alike.all() else int(np.argmin(alike))
+
+
+def _common_head(heads: Array) -> bytes | None:
+    """What all headers begin with up to the key, if they do."""
+    headers = heads[:, FRAME_BYTES - CHECKED_START :]
+    head, key, _ = headers[0].tobytes().partition(KEY_FOLLOWS)
+    both = head + key
+    is_common = key and headers[:, : len(both)].tobytes() == both * len(heads)
+    return head if is_common else None
+
+
+def _records_are_sound(frames: Array, sizes: _Sizes, checked: Array) -> bool:
+    """Whether the checksum of all bytes of the records is what their own imply."""
+    zeros = sizes.record - sizes.head - sizes.data
+    contents = _of_contents(sizes.head + sizes.data)(frames["crc32"])
+    whole = shift_by(zeros)(contents) ^ np.uint32(crc32(bytes(zeros)))
+    return crc32(checked.data) == of_concatenation(whole, sizes.record)
+
+
+def _heads_are_sound(frames: Array, sizes: _Sizes, checked: Array) -> bool:
+    """Whether the checksum of all frames and headers is what the records' own imply.
+
+    The part of the data in these is known from `data_crc32`. What is left is the checksum of a head
+    after which as many bytes follow, so that of all heads is shifted likewise.
+    """
+    shifted = frames["crc32"] ^ frames["data_crc32"]
+    return after(crc32(checked.data), sizes.data) == of_concatenation(shifted, checked.shape[1])
+
+
+@lru_cache(64)
+def _of_contents(size_bytes: int) -> Callable[[Words], Words]:
+    """The checksums of records without the zeros at their ends, from those that they state.
+
+    Such a record is its magic and checksum, and the content that the checksum is of.
+    """
+
+    def checksum(stated: int) -> int:
+        return after(crc32(MAGIC + stated.to_bytes(4, "little")), size_bytes - 8) ^ stated
+
+    constant = checksum(0)
+    linear = LinearMap.of(lambda stated: checksum(stated) ^ constant)
+    return lambda stated: linear(stated) ^ np.uint32(constant)

@@ -1,0 +1,504 @@
+"""What a record looks like: write, read, scan. `docs/format.md` says every byte.
+
+A record file belongs to one process and is only ever appended to. It is a sequence of records, the
+first of which describes the file. A record is a 64-byte frame, a JSON header and raw data; the
+frame has a checksum of its own, so a reader that met damage finds the next record by itself.
+
+Nothing here needs NumPy or h5py: `status` reads a million frames with the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from ..base.process_id import ProcessId, this_process
+from ..disk import durable
+from ..disk.confined import parse_json
+from ..errors import DamagedError, UnreadableError
+
+MAGIC = b"\xabh5r"
+FORMAT = "h5sweep.records/1"
+NO_TASK = 2**64 - 1
+
+FRAME = struct.Struct("<4sIQB3xIQdd4sI4xI")
+FRAME_BYTES = FRAME.size
+TASK, KIND, FINISHED_AT, DURATION_S = 2, 3, 6, 7  # places in the tuple that FRAME unpacks
+_FIELDS = struct.Struct("<QB3xIQdd4sI4x")  # a frame between its two checksums
+_FIELDS_START = 8
+_FIELDS_END = _FIELDS_START + _FIELDS.size
+_CHECKSUM = struct.Struct("<I")
+_HEADER_STEP = 64
+WINDOW_BYTES = 2 << 20  # of a file, at most, that are kept in memory while it is scanned
+
+
+class Kind(IntEnum):
+    """What a record is about: a file, a start, or one of the five outcomes of a task."""
+
+    FILE = 0
+    STARTED = 1
+    DONE = 2
+    RAISED = 3
+    DIED = 4
+    TIMED_OUT = 5
+    OVER_MEMORY = 6
+
+    @property
+    def words(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+
+_LAST_KIND = max(Kind)
+FAILURES = frozenset({Kind.RAISED, Kind.DIED, Kind.TIMED_OUT, Kind.OVER_MEMORY})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One sound record and where it lies in its file; header and data are read on demand."""
+
+    offset: int
+    kind: Kind
+    task: int
+    header_bytes: int
+    data_bytes: int
+    finished_at: float
+    duration_s: float
+    data_crc32: int
+
+    @property
+    def data_offset(self) -> int:
+        return self.offset + FRAME_BYTES + _padded(self.header_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A stretch of a record file that is not what was written, and the task that it cost."""
+
+    path: Path
+    offset: int
+    size_bytes: int
+    task: int | None
+    what: str
+    refusal: str = ""  # what the system said, if it was that the bytes cannot be read
+
+
+@dataclass
+class Scan:
+    """What `RecordFile.scan` met besides sound records."""
+
+    damages: list[Damage] = field(default_factory=list)
+    torn_bytes: int = 0
+    end: int = 0  # where the torn tail begins, and where to go on once the file has grown
+
+
+_WRITE_BYTES = 1 << 20  # at least, of many results
+
+
+class RecordWriter:
+    """Appends records to a new record file of this process.
+
+    A record is on disk as far as SIGKILL is concerned when `append` returns, and durable with the
+    next sync. `append` writes once, so a kill leaves whole records and at most one torn tail.
+    """
+
+    def __init__(self, path: Path, *, about: dict[str, Any] | None = None) -> None:
+        self.path = path
+        self._mark = os.urandom(4)
+        self._file = durable.Appender(path)
+        header = {"format": FORMAT, "process": this_process().as_json(), **(about or {})}
+        header["is_locked"] = self._file.has_lock
+        self.append(Kind.FILE, NO_TASK, json_bytes(header), finished_at=time.time())
+
+    def append(
+        self,
+        kind: Kind,
+        task: int,
+        header: bytes,
+        data: bytes = b"",
+        *,
+        finished_at: float,
+        duration_s: float = 0.0,
+    ) -> None:
+        """Add one record by one write."""
+        self._file.append(
+            pack_record(self._mark, kind, task, header, data, finished_at, duration_s)
+        )
+
+    def append_results(self, results: Iterable[tuple[bytes, bytes]], *, finished_at: float) -> None:
+        """Add results, each a header and data, by as few writes as may be."""
+        waiting, size = [], 0
+        for header, data in results:
+            packed = pack_record(self._mark, Kind.DONE, NO_TASK, header, data, finished_at, 0.0)
+            waiting.append(packed)
+            size += len(packed)
+            if size >= _WRITE_BYTES:
+                self._file.append(b"".join(waiting))
+                waiting, size = [], 0
+        if waiting:
+            self._file.append(b"".join(waiting))
+
+    def append_started(self, tasks: list[int]) -> None:
+        """Say that this process now works through `tasks`, in that order."""
+        self.append(Kind.STARTED, tasks[0], json_bytes({"tasks": tasks}), finished_at=time.time())
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def abandon(self) -> None:
+        self._file.abandon()
+
+
+def pack_record(
+    mark: bytes,
+    kind: int,
+    task: int,
+    header: bytes,
+    data: bytes,
+    finished_at: float,
+    duration_s: float,
+) -> bytes:
+    """Lay one record out as bytes."""
+    # Spaces: records of one kind then have one size, and a reader can take many at a time.
+    header = header.ljust(len(header) + -len(header) % _HEADER_STEP)
+    fields = _FIELDS.pack(
+        task, kind, len(header), len(data), finished_at, duration_s, mark, crc32(data)
+    )
+    checked = b"".join((fields, _CHECKSUM.pack(crc32(fields)), header, data))
+    return b"".join((MAGIC, _CHECKSUM.pack(crc32(checked)), checked, _PADDING[-len(data) % 8]))
+
+
+class RecordFile:
+    """A record file open for reading; it may be growing, damaged, unreadable in places, or garbage.
+
+    Read with `pread`, and not mapped: a bad sector, or a file that is cut short, gives an error
+    where a mapping would kill the process. `scan` takes what cannot be read for damage and goes
+    on; all else raises UnreadableError. Only `read_into` and `checksum` are for several threads.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size_bytes = os.fstat(self._descriptor).st_size
+        self._window, self._window_start = b"", 0
+        self._next_window_bytes = _FIRST_WINDOW_BYTES
+        self._refused: dict[int, str] = {}  # pages that cannot be read, and why
+
+    def __enter__(self) -> RecordFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        self._window = b""  # whoever still refers to the file needs no bytes of it
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):  # or it could not be opened
+            self.close()
+
+    def scan(
+        self, found: Scan, *, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield `(offset, frame)` of every sound record that begins from `start` to `stop`.
+
+        `frame` is the tuple that FRAME unpacks: magic, checksum of the record, task, kind, header
+        bytes, data bytes, finished_at, duration_s, mark, checksum of the data, checksum of the
+        frame. Damage and a torn tail go into `found`; the records behind damage are yielded all
+        the same. Tuples, not objects, because `status` passes a million of them.
+        """
+        unpack, mark = FRAME.unpack_from, self.mark
+        magic, last_kind, check, fields_start = MAGIC, _LAST_KIND, crc32, _FIELDS_START
+        position, end = start, self.size_bytes
+        stop = min(end - FRAME_BYTES + 1, end if stop is None else stop)
+        header_bytes = data_bytes = -1
+        needed_bytes = FRAME_BYTES
+        while position < stop:
+            base, window = position, self.view(position, needed_bytes)
+            window_bytes = len(window)
+            within, needed_bytes = min(stop, base + window_bytes - FRAME_BYTES + 1), FRAME_BYTES
+            while position < within:
+                place = position - base
+                frame = unpack(window, place)
+                if frame[4] != header_bytes or frame[5] != data_bytes:
+                    # Data, and the next record, begin at multiples of 8: rounding up skips padding.
+                    header_bytes, data_bytes = frame[4], frame[5]
+                    content_bytes = (FRAME_BYTES + header_bytes + 7 & -8) + data_bytes
+                    record_bytes = content_bytes + 7 & -8
+                is_sound = frame[0] == magic and frame[8] == mark and frame[3] <= last_kind
+                if is_sound and place + record_bytes <= window_bytes:
+                    content = window[place + fields_start : place + content_bytes]
+                    is_sound = check(content) == frame[1]
+                elif is_sound and record_bytes <= min(WINDOW_BYTES, end - position):
+                    needed_bytes = record_bytes
+                    break
+                elif is_sound and record_bytes <= end - position:
+                    is_sound = self._is_sound_large(position, content_bytes, frame[1])
+                else:
+                    is_sound = False
+                if is_sound:
+                    yield position, frame
+                    position += record_bytes
+                elif (following := self._skip_damage(position, found)) is not None:
+                    position = following
+                else:
+                    stop = position
+                    break
+        found.torn_bytes = max(end - position, 0)
+        found.end = min(position, end)
+
+    def header(self, offset: int, frame: tuple[Any, ...]) -> dict[str, Any]:
+        """Parse the JSON header of a record that `scan` yielded; DamagedError if it is none."""
+        try:
+            header: dict[str, Any] = parse_json(self.read(offset + FRAME_BYTES, frame[4]))
+            _check_header(frame[KIND], header)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamagedError(
+                f"{self.path} holds a record, at byte {offset:,}, that no h5sweep wrote "
+                f"({error}): move the file away"
+            ) from error
+        return header
+
+    def frame(self, offset: int) -> tuple[Any, ...]:
+        """The frame of a record that `scan` yielded, once more."""
+        return FRAME.unpack(self.read(offset, FRAME_BYTES))
+
+    def about(self) -> dict[str, Any] | None:
+        """What the file says of itself in its first record, or None if that is unreadable."""
+        for offset, frame in self.scan(Scan()):
+            with suppress(DamagedError):
+                return self.header(offset, frame) if frame[3] == Kind.FILE else None
+            break
+        return None
+
+    def owner(self) -> ProcessId | None:
+        """The process that writes, or wrote, this file."""
+        about = self.about()
+        return ProcessId.from_json(about["process"]) if about else None
+
+    def read(self, start: int, size: int) -> bytes:
+        """Exactly these bytes."""
+        place = start - self._window_start
+        is_there = place >= 0 and place + size <= len(self._window)
+        if is_there and not self._refusal(start, start + size):
+            return self._window[place : place + size]
+        return self._read(start, size)
+
+    def _read(self, start: int, size: int) -> bytes:
+        try:
+            content = os.pread(self._descriptor, size, start)
+        except OSError as error:
+            raise UnreadableError(self.path, start, error.strerror or str(error)) from error
+        if len(content) == size:
+            return content
+        rest = bytearray(size - len(content))  # of over 2 GiB, or of a file that was cut
+        self.read_into(memoryview(rest), start + len(content))
+        return content + rest
+
+    def read_into(self, target: memoryview, start: int) -> None:
+        """Fill `target` with the bytes at `start`."""
+        while target:
+            try:
+                size = os.preadv(self._descriptor, [target], start)
+            except OSError as error:
+                raise UnreadableError(self.path, start, error.strerror or str(error)) from error
+            if not size:
+                raise UnreadableError(self.path, start, "the file is shorter than it was")
+            target, start = target[size:], start + size
+
+    def checksum(self, start: int, size: int) -> int:
+        """The CRC-32 of these bytes, of which there may be more than memory has room for."""
+        checksum = 0
+        for piece in range(start, start + size, WINDOW_BYTES):
+            content = self._read(piece, min(WINDOW_BYTES, start + size - piece))
+            checksum = crc32(content, checksum)
+        return checksum
+
+    def view(self, start: int, size: int) -> memoryview:
+        """What lies from `start` on: `size` bytes if the file has them, or more.
+
+        There are zeros for what cannot be read; `scan` takes it for damage.
+        """
+        place = start - self._window_start
+        if place < 0 or place + size > len(self._window):
+            wanted = max(size, self._next_window_bytes)
+            self._window = self._read_what_can_be(start, min(wanted, self.size_bytes - start))
+            self._window_start, place = start, 0
+            self._next_window_bytes = min(2 * self._next_window_bytes, WINDOW_BYTES)
+        return memoryview(self._window)[place:]
+
+    def _read_what_can_be(self, start: int, size: int) -> bytes:
+        try:
+            return self._read(start, size)
+        except UnreadableError:
+            end = start + size
+            cuts = [start, *range(start - start % _PAGE_BYTES + _PAGE_BYTES, end, _PAGE_BYTES), end]
+            return b"".join(self._read_page(*extent) for extent in pairwise(cuts))
+
+    def _read_page(self, start: int, end: int) -> bytes:
+        """A page or part of it; zeros if it cannot be read, or if too many could not."""
+        number = start // _PAGE_BYTES
+        # Each refusal may take a failing disk seconds.
+        if number not in self._refused and len(self._refused) < _MOST_REFUSED:
+            try:
+                return self._read(start, end - start)
+            except UnreadableError as error:
+                self._refused[number] = error.refusal
+        self._refused.setdefault(number, next(reversed(self._refused.values()), ""))
+        return bytes(end - start)
+
+    def _refusal(self, start: int, end: int) -> str:
+        """Why some of these bytes cannot be read; empty if all can."""
+        first, last = start // _PAGE_BYTES, (end - 1) // _PAGE_BYTES
+        return next((why for page, why in self._refused.items() if first <= page <= last), "")
+
+    @cached_property
+    def mark(self) -> bytes:
+        """The four random bytes in every frame of this file, taken from its first sound frame.
+
+        They keep a record that somebody stored as data inside a record from being taken for one.
+        """
+        position = self._find_frame(0, None)
+        return b"" if position is None else bytes(self.frame(position)[8])
+
+    def _find_frame(self, start: int, mark: bytes | None) -> int | None:
+        """The offset of the first sound frame at or after `start`."""
+        while start + FRAME_BYTES <= self.size_bytes:
+            self.view(start, FRAME_BYTES)
+            place = self._window.find(MAGIC, start - self._window_start)
+            if place < 0:
+                start = self._window_start + len(self._window) - len(MAGIC) + 1
+            elif self._is_sound_frame(start := self._window_start + place, mark):
+                return start
+            else:
+                start += 1
+        return None
+
+    def _is_sound_frame(self, position: int, mark: bytes | None) -> bool:
+        if position + FRAME_BYTES > self.size_bytes:
+            return False
+        view = self.view(position, FRAME_BYTES)
+        frame = FRAME.unpack_from(view)
+        if frame[0] != MAGIC or (mark and frame[8] != mark) or frame[3] > _LAST_KIND:
+            return False
+        return crc32(view[_FIELDS_START:_FIELDS_END]) == int(frame[10])
+
+    def _is_sound_large(self, position: int, content_bytes: int, checksum: int) -> bool:
+        """Whether a record that is larger than the window has its checksum."""
+        try:
+            size = content_bytes - _FIELDS_START
+            return self.checksum(position + _FIELDS_START, size) == checksum
+        except UnreadableError:
+            return False
+
+    def _skip_damage(self, position: int, found: Scan) -> int | None:
+        """Note what is wrong at `position`; return where to go on, None at a torn tail."""
+        if not self._is_sound_frame(position, self.mark):
+            return self._skip_to_frame(position, found)
+        frame = FRAME.unpack_from(self.view(position, FRAME_BYTES))
+        following = self._find_frame(position + FRAME_BYTES, self.mark)
+        end = position + ((FRAME_BYTES + frame[4] + 7 & -8) + frame[5] + 7 & -8)
+        if end > self.size_bytes and following is None:
+            return None
+        # A record that was torn in the middle of the file claims part of the next one.
+        end = min(int(end), following or end)
+        task = frame[2] if frame[2] != NO_TASK and frame[3] != Kind.STARTED else None
+        self._note(found, position, end, task, "content")
+        return end
+
+    def _skip_to_frame(self, position: int, found: Scan) -> int | None:
+        following = self._find_frame(position + 1, self.mark)
+        if following is None and self._is_zero_from(position):
+            # A power cut, or a refused append, can leave zeros behind what was written.
+            return None
+        end = self.size_bytes if following is None else following
+        self._note(found, position, end, None, "frame")
+        return end
+
+    def _is_zero_from(self, start: int) -> bool:
+        """Whether there are zeros up to the end of the file, and not for want of a sound disk."""
+        place = start
+        while place < self.size_bytes:
+            view = self.view(place, 1)
+            if bytes(view).strip(b"\0"):
+                return False
+            place += len(view)
+        return not self._refusal(start, self.size_bytes)
+
+    def _note(self, found: Scan, start: int, end: int, task: int | None, what: str) -> None:
+        refusal = self._refusal(start, end)
+        found.damages.append(Damage(self.path, start, end - start, task, what, refusal))
+
+
+def _check_header(kind: int, header: dict[str, Any]) -> None:
+    """Raise an error if a header lacks what readers take from it; checksums do not tell that."""
+    if kind == Kind.FILE:
+        ProcessId.from_json(header["process"])
+        _require(isinstance(header.get("plan", ""), str), "plan")
+    elif kind == Kind.STARTED:
+        _require(all(type(task) is int and task >= 0 for task in header["tasks"]), "tasks")
+    else:
+        values = (header.get("key") or {}).values()
+        _require(all(isinstance(value, str | int | float) for value in values), "key")
+    if kind == Kind.DONE:
+        for name, dtype, shape in header["data"]:
+            is_array = all(type(size) is int and 0 <= size < 1 << 48 for size in shape)
+            _require(isinstance(name, str) and isinstance(dtype, str) and is_array, "data")
+    elif kind in FAILURES:
+        _require(all(isinstance(text, str) for text in header["error"].values()), "error")
+
+
+def _require(is_so: bool, what: str) -> None:
+    if not is_so:
+        raise ValueError(f"its {what}")
+
+
+def read_records(path: Path) -> tuple[list[Record], Scan]:
+    """Read every sound record of a file, and what else is in it."""
+    found = Scan()
+    with RecordFile(path) as file:
+        return [record_of(offset, frame) for offset, frame in file.scan(found)], found
+
+
+def record_of(offset: int, frame: tuple[Any, ...]) -> Record:
+    """Name the fields of one frame that `scan` yielded."""
+    _, _, task, kind, header_bytes, data_bytes, finished_at, duration_s, _, data_crc, _ = frame
+    return Record(
+        offset, Kind(kind), task, header_bytes, data_bytes, finished_at, duration_s, data_crc
+    )
+
+
+def read_data(file: RecordFile, offset: int, frame: tuple[Any, ...]) -> bytes:
+    """The data of a record that `scan` yielded."""
+    return file.read(record_of(offset, frame).data_offset, frame[5])
+
+
+def json_bytes(value: dict[str, Any]) -> bytes:
+    """Encode a header; strict JSON, so that any reader can parse it."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _padded(size_bytes: int) -> int:
+    return size_bytes + -size_bytes % 8
+
+
+_FIRST_WINDOW_BYTES = 64 << 10
+_PAGE_BYTES = 4096
+_MOST_REFUSED = 64
+_PADDING = [b"\0" * size for size in range(8)]

@@ -1,0 +1,85 @@
+"""How a worker process comes to be: as a new interpreter, in a session of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..runfolder.layout import RunFolder
+from .channel import Channel
+from .worker import WorkerOrder
+from .worker_position import Slot
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+
+@dataclass(frozen=True)
+class LaunchOrder:
+    """What every worker of a run has in common."""
+
+    output: str
+    study: Any
+    threads: int
+
+    def worker_order(self, connection: int, slot: int) -> WorkerOrder:
+        return WorkerOrder(self.output, self.study, connection, slot, os.getpid())
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(Path(self.output))
+
+    def environment(self) -> dict[str, str]:
+        """The parent's, with each library's threads limited to this worker's share of cores."""
+        limits = dict.fromkeys(THREAD_VARIABLES, str(self.threads))
+        return {**limits, **os.environ}
+
+
+def start_worker(order: LaunchOrder) -> tuple[subprocess.Popen[bytes], Channel, Slot]:
+    """Start a worker and return it with our end of its channel and its slot."""
+    ours, theirs = Channel.make_pair()
+    with ours, theirs, Slot.create() as (slot, descriptor):
+        process = _start(order, theirs.fileno(), descriptor)
+        return process, Channel(ours.detach()), slot
+
+
+def kill_group(pid: int) -> None:
+    """End a worker and whatever its task started, at once."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def signal_name(number: int) -> str:
+    """`SIGSEGV`; real-time signals have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _start(order: LaunchOrder, connection: int, slot: int) -> subprocess.Popen[bytes]:
+    """Start a new interpreter that runs `main` of `worker`."""
+    # Not -m: it would put this folder first, and a signal.py of the user's before Python's own. The
+    # package is found where we found it, also if that is through our sys.path alone.
+    find_package = "import sys; sys.path.append(sys.argv.pop(1))"
+    package_parent = str(Path(__file__).parents[2])
+    code = f"{find_package}; from h5sweep.runner.worker import main; main()"
+    order_text = order.worker_order(connection, slot).to_json()
+    # A session of its own: Ctrl-C in the terminal reaches the coordinator alone.
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", code, package_parent, order_text],
+        pass_fds={connection, slot},
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        env=order.environment(),
+    )

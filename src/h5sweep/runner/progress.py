@@ -1,0 +1,262 @@
+"""How a run shows itself: a live view on a terminal, a line a minute anywhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+
+from ..base.safe_text import printable
+from ..base.units import cut_middle, size_text
+from .pace import Moment, Pace
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+    from rich.progress import Progress
+
+LINE_EVERY_S = 60.0
+REDRAW_EVERY_S = 0.25
+SHOW_AFTER_S = 0.5  # what ends sooner shows nothing on its way
+MOST_RUNNING = 8
+MOST_SAID = 400  # characters of one message; a task's error may be of any length
+KEYS_TYPED = 8  # columns left free for what the terminal echoes, such as ^C
+
+
+class Count:
+    """How far a run is; `kept` tasks were done before it."""
+
+    def __init__(self, tasks_total: int, tasks_done: int) -> None:
+        self.total = tasks_total
+        self.kept = tasks_done
+        self._begun = time.monotonic()
+
+    def pace(self, moment: Moment) -> Pace:
+        ended = moment.done + moment.failed
+        elapsed_s = time.monotonic() - self._begun
+        left = max(self.total - self.kept - ended, 0)
+        return Pace(ended, elapsed_s, left, moment.quiet_s, moment.usual_s, moment.running())
+
+    def describe(self, moment: Moment, pace: Pace) -> str:
+        """`2,431 of 3,000 done, 13 failed, 644/h, 51 min left`."""
+        failed = [f"{moment.failed:,} failed"] if moment.failed else []
+        done = f"{self.kept + moment.done:,} of {self.total:,} done"
+        return ", ".join([done, *failed, *pace.words()])
+
+
+class PlainDisplay:
+    """Lines on a stream that is no terminal: a log, a pipe, a notebook."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = _Forgiving(stream or sys.stderr)
+        self._count = Count(0, 0)
+        self._last_line = time.monotonic()
+
+    def say(self, text: str) -> None:
+        self._stream.write(f"h5sweep: {_one_line(text)}\n")
+        self._stream.flush()
+
+    def begin(self, *, tasks_total: int, tasks_done: int) -> None:
+        self._count = Count(tasks_total, tasks_done)
+        self._last_line = time.monotonic()
+
+    def update(self, moment: Moment) -> None:
+        if self._is_time():
+            pace = self._count.pace(moment)
+            self._say_now([self._count.describe(moment, pace), *pace.long_line()])
+
+    def merging(self, rows: int, rows_total: int) -> None:
+        if self._is_time():
+            self._say_now([_merging_text(rows, rows_total)])
+
+    def copying(self, done_bytes: int, bytes_total: int) -> None:
+        if self._is_time():
+            self._say_now([_copying_text(done_bytes, bytes_total)])
+
+    def checking(self, files: int, files_total: int) -> None:
+        if self._is_time():
+            self._say_now([_checking_text(files, files_total)])
+
+    def salvaging(self, files: int, files_total: int, results: int) -> None:
+        if self._is_time():
+            self._say_now([_salvaging_text(files, files_total, results)])
+
+    def _is_time(self) -> bool:
+        return time.monotonic() - self._last_line >= LINE_EVERY_S
+
+    def _say_now(self, lines: list[str]) -> None:
+        self._last_line = time.monotonic()
+        for line in lines:
+            self.say(f"{time.strftime('%H:%M:%S')} {line}")
+
+    def end(self) -> None:
+        """Nothing to take down."""
+
+
+class TerminalDisplay:
+    """A live view: a bar, counts, rate, time left, and the tasks that are running."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=cast("IO[str]", _Forgiving(sys.stderr)))
+        self._count = Count(0, 0)
+        self._live: Live | None = None
+        self._bar: Progress | None = None
+        self._begun = time.monotonic()
+        self._last_draw = 0.0
+
+    def say(self, text: str) -> None:
+        # Taken down and put up again below the text, so that no part of it stays above.
+        live = self._live
+        if live is not None:
+            live.stop()
+        self._console.print(_one_line(text), highlight=False, markup=False, soft_wrap=True)
+        if live is not None:
+            self._show(live.renderable)
+
+    def begin(self, *, tasks_total: int, tasks_done: int) -> None:
+        self._count = Count(tasks_total, tasks_done)
+        self._open(tasks_total, tasks_done)
+
+    def update(self, moment: Moment) -> None:
+        if self._is_early():
+            return
+        pace, width = self._count.pace(moment), self._width()
+        running = pace.longest_first
+        shown = [task.line(width) for task in running[:MOST_RUNNING]]
+        more = [f"… and {len(running) - MOST_RUNNING} more"] if len(running) > MOST_RUNNING else []
+        completed = self._count.kept + moment.done + moment.failed
+        head = [self._count.describe(moment, pace), *pace.long_line(width)]
+        self._draw(completed, [*head, *shown, *more])
+
+    def merging(self, rows: int, rows_total: int) -> None:
+        if self._live is None:
+            self._open(rows_total, 0)
+        if not self._is_early():
+            self._draw(rows, [_merging_text(rows, rows_total)])
+
+    def copying(self, done_bytes: int, bytes_total: int) -> None:
+        self._show_late(done_bytes, bytes_total, lambda: _copying_text(done_bytes, bytes_total))
+
+    def checking(self, files: int, files_total: int) -> None:
+        self._show_late(files, files_total, lambda: _checking_text(files, files_total))
+
+    def salvaging(self, files: int, files_total: int, results: int) -> None:
+        text = _salvaging_text(files, files_total, results)
+        self._show_late(files, files_total, lambda: text)
+
+    def _show_late(self, done: int, total: int, text: Callable[[], str]) -> None:
+        """Show what mostly ends at once, if it does not."""
+        if self._live is None and time.monotonic() - self._begun > SHOW_AFTER_S:
+            self._open(total, 0)
+        if self._live is not None and not self._is_early():
+            self._draw(done, [text()])
+
+    def end(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _open(self, total: int, completed: int) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        # Rounded down: 449 of 450 are not 100 %.
+        share = TextColumn("[progress.percentage]{task.fields[share]:>3} %")
+        self._bar = Progress(BarColumn(bar_width=None), share, expand=True)
+        self._bar.add_task("", total=total, completed=completed, share=_share(completed, total))
+        self._last_draw = 0.0
+        self._show(self._narrowed(self._bar))
+
+    def _show(self, content: RenderableType) -> None:
+        from rich.live import Live
+
+        self._live = Live(content, console=self._console, auto_refresh=False, transient=True)
+        self._live.start(refresh=True)
+
+    def _width(self) -> int:
+        return max(self._console.width - KEYS_TYPED, 1)
+
+    def _narrowed(self, content: RenderableType) -> RenderableType:
+        from rich.constrain import Constrain
+
+        # What is typed stands behind the last line; if that were full, it would take another one,
+        # and the view would be taken down from the wrong place.
+        return Constrain(content, self._width())
+
+    def _is_early(self) -> bool:
+        early = time.monotonic() - self._last_draw < REDRAW_EVERY_S
+        if not early:
+            self._last_draw = time.monotonic()
+        return early
+
+    def _draw(self, completed: int, lines: list[str]) -> None:
+        from rich.console import Group
+        from rich.text import Text
+
+        if self._live is None or self._bar is None:
+            return
+        task = self._bar.tasks[0]
+        share = _share(completed, task.total or 0)
+        self._bar.update(task.id, completed=completed, share=share)
+        texts = [
+            Text(printable(line, breaks=""), no_wrap=True, overflow="ellipsis") for line in lines
+        ]
+        self._live.update(self._narrowed(Group(self._bar, *texts)), refresh=True)
+
+
+class _Forgiving:
+    """A stream whose reader may go away (`| head`, a closed terminal): the run goes on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def choose_display() -> PlainDisplay | TerminalDisplay:
+    """The live view if messages go to a terminal that can show one."""
+    if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return TerminalDisplay()
+    return PlainDisplay()
+
+
+def _one_line(text: str) -> str:
+    """A message as one line of bearable length; its end, which says what to do next, stays."""
+    return printable(cut_middle(" ".join(text.split()), MOST_SAID), breaks="")
+
+
+def _merging_text(rows: int, rows_total: int) -> str:
+    # Rows count twice, when written and when read back: a share says more.
+    return f"merging: {_share(rows, rows_total)} %"
+
+
+def _copying_text(done_bytes: int, bytes_total: int) -> str:
+    # Each byte counts twice, when written and when read back.
+    percent = _share(done_bytes, bytes_total)
+    return f"merging: {percent} %, {size_text(done_bytes // 2)} of {size_text(bytes_total // 2)}"
+
+
+def _checking_text(files: int, files_total: int) -> str:
+    return f"{files:,} of {files_total:,} files checked"
+
+
+def _salvaging_text(files: int, files_total: int, results: int) -> str:
+    return f"{files:,} of {files_total:,} files searched, {results:,} results found"
+
+
+def _share(done: int, total: float) -> int:
+    return int(100 * done / max(total, 1))

@@ -1,0 +1,383 @@
+"""Run what is missing: scan the folder, run, merge. The same call again finishes the job."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from ..base.plan import Plan, key_text
+from ..base.units import count_text, duration_text
+from ..errors import InterruptedRunError, StartError, StorageError
+from ..merge.from_records.build import MergeReport, merge_run
+from ..runfolder.layout import RunFolder
+from ..runfolder.lock import holding_folder
+from ..runfolder.record_runs import scan_stretches
+from ..runfolder.records import Damage, RecordFile, RecordWriter
+from ..state.declare import declare_sweep, require_own_folder
+from ..state.numbering import is_up_to_date
+from ..state.state import FolderState, read_state, refusal_texts
+from ..state.study import Declaration
+from .launch import LaunchOrder
+from .pace import Moment, RunningTask
+from .pool import Ended, Failed, Note, Pool, Stopped
+from .settings import PoolSettings
+from .worker import failure_header
+from .worker_handle import Current
+
+ORPHANS_S = 3.0
+DEFAULT_GRACE_S = 20.0
+SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Display(Protocol):
+    """Where a run says what it does; the command line and notebooks each have one."""
+
+    def say(self, text: str) -> None: ...
+
+    def begin(self, *, tasks_total: int, tasks_done: int) -> None: ...
+
+    def update(self, moment: Moment) -> None: ...
+
+    def merging(self, rows: int, rows_total: int) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """How a run ended."""
+
+    output: Path
+    tasks_total: int
+    tasks_kept: int
+    tasks_done: int
+    tasks_failed: int
+    tasks_missing: int
+    merge: MergeReport | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every task has a result that is still declared."""
+        return self.tasks_missing == 0
+
+
+@dataclass
+class Tally:
+    """What this run has seen so far."""
+
+    done: int = 0
+    failed: set[int] = field(default_factory=set)
+    last_end: float = field(default_factory=time.monotonic)
+
+
+def run_sweep(
+    declaration: Declaration,
+    output: Path,
+    settings: PoolSettings,
+    display: Display,
+    *,
+    merge: bool = True,
+    compress: bool = False,
+    grace_s: float = DEFAULT_GRACE_S,
+) -> RunReport:
+    """Run every task that has no result yet, then merge all results into `output`.
+
+    Killed at any moment, what was finished is kept and the same call runs the rest.
+    """
+    assert declaration.plan is not None  # only workers declare without a plan
+    folder = RunFolder.of(output)
+    reference = declaration.reference()
+    require_own_folder(folder, declaration)
+    order = LaunchOrder(str(folder.output.absolute()), reference, _threads_each(settings))
+    with (
+        _naming_next_step(),
+        holding_folder(folder, tell=display.say),
+        _knowing_how_children_end(),
+        Pool(order, settings) as pool,
+    ):
+        if not folder.plan_path.exists() and not folder.output.exists():
+            pool.warm_up(len(declaration.plan))
+        _wait_for_orphans(folder)
+        state = declare_sweep(folder, declaration, display.say)
+        _say_damage(state, display)
+        wanted = list(state.missing_tasks())
+        display.say(f"{state.tasks_done:,} kept, {len(wanted):,} to do")
+        _run_tasks(pool, wanted, folder, state, display, grace_s)
+        merged = None
+        if merge and (compress or not is_up_to_date(folder, state.plan)):
+            merged = _merge(folder, compress, display)
+        return _report(folder, state, wanted, merged)
+
+
+@contextmanager
+def _naming_next_step() -> Iterator[None]:
+    """Say what to do about a disk that refuses, unless somebody has said so already."""
+    try:
+        yield
+    except StorageError as error:
+        if error.errno is None:
+            raise
+        raise StorageError(f"{error}. {error.next_step}") from error
+
+
+def _wait_for_orphans(folder: RunFolder) -> None:
+    """Let the workers of a coordinator that was killed end, so that no task runs twice."""
+    deadline = time.monotonic() + ORPHANS_S
+    for path in folder.record_paths():
+        with RecordFile(path) as file:
+            about = file.about() or {}
+            owner = file.owner() if about.get("role") == "worker" else None
+        while owner is not None and owner.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.02)  # the kernel ends them; there is nothing to wait on across processes
+
+
+def _say_damage(state: FolderState, display: Display) -> None:
+    tasks: dict[Damage, list[int]] = {}
+    for task, damage in state.lost.items():
+        tasks.setdefault(damage, []).append(task)
+    for text in refusal_texts(state):
+        display.say(text)
+    is_incomplete = state.tasks_done < state.tasks_total
+    for damage in state.damages:
+        lost = tasks.get(damage, [])
+        if lost or (damage.task is None and is_incomplete):
+            what = key_text(state.plan.key(lost[0])) if len(lost) == 1 else "what it held"
+            display.say(
+                f"damaged record in {damage.path.name} at byte {damage.offset:,}: "
+                f"{what} is run again"
+            )
+
+
+def _threads_each(settings: PoolSettings) -> int:
+    return max(1, len(os.sched_getaffinity(0)) // settings.workers)
+
+
+def _run_tasks(
+    pool: Pool,
+    wanted: list[int],
+    folder: RunFolder,
+    state: FolderState,
+    display: Display,
+    grace_s: float,
+) -> None:
+    """Run the tasks; InterruptedRunError if a signal stopped it, or why it cannot go on."""
+    tally = Tally()
+    if not wanted:
+        return
+    failures = FailureFile(folder, state.plan)
+    kept = state.tasks_done
+    display.begin(tasks_total=kept + len(wanted), tasks_done=kept)
+
+    def running() -> list[RunningTask]:
+        return [_running_task(current, state.plan) for current in pool.current()]
+
+    try:
+        with _stopping(pool, display, grace_s) as interruption:
+            for event in pool.run(wanted):
+                interruption.check()
+                _take(event, tally, failures, state.plan, display)
+                quiet_s = time.monotonic() - tally.last_end
+                moment = Moment(tally.done, len(tally.failed), quiet_s, pool.usual_s, running)
+                display.update(moment)
+    except StorageError as error:
+        done = read_state(folder, state.plan).tasks_done
+        raise StorageError(
+            f"{error}. The run has stopped; {_kept_text(done)}. {error.next_step}"
+        ) from error
+    except StartError as error:
+        done = read_state(folder, state.plan).tasks_done
+        raise StartError(
+            f"{error}. The run has stopped; {_kept_text(done)}. "
+            "Give the same command again, with fewer --workers if memory is short"
+        ) from error
+    finally:
+        failures.close()
+        display.end()
+    if interruption.signal is not None:
+        # Counted again: workers that were stopped had finished more than they could say.
+        interruption.raise_stopped(read_state(folder, state.plan).tasks_done)
+
+
+def _kept_text(results: int) -> str:
+    return f"{count_text(results, 'finished result')} {'is' if results == 1 else 'are'} kept"
+
+
+def _running_task(current: Current, plan: Plan) -> RunningTask:
+    key = key_text(plan.key(current.task))
+    return RunningTask(key, current.running_s, f"pid {current.pid}")
+
+
+def _take(event: object, tally: Tally, failures: FailureFile, plan: Plan, display: Display) -> None:
+    if isinstance(event, Ended | Failed):
+        tally.last_end = time.monotonic()
+    if isinstance(event, Ended):
+        tally.done += event.tasks_done
+    elif isinstance(event, Note):
+        display.say(event.text)
+    elif isinstance(event, Stopped):
+        where = f" at {event.where}" if event.where else ""
+        key = key_text(plan.key(event.task))
+        display.say(f"stopped after {duration_text(event.running_s)}{where}: {key}")
+    elif isinstance(event, Failed):
+        if not event.recorded:
+            failures.append(event)
+        if not event.will_retry:
+            if not tally.failed:
+                display.say(f"first failure: {_failure_text(event, plan)}")
+            tally.failed.add(event.task)
+
+
+def _failure_text(failed: Failed, plan: Plan) -> str:
+    error = failed.error
+    where = f" at {error['where']}" if error["where"] else ""
+    return f"{key_text(plan.key(failed.task))}: {error['type']}{where}: {error['message']}"
+
+
+class FailureFile:
+    """The coordinator's own record file: failures that no worker lived to record."""
+
+    def __init__(self, folder: RunFolder, plan: Plan) -> None:
+        self._folder = folder
+        self._plan = plan
+        self._records: RecordWriter | None = None
+
+    def append(self, failed: Failed) -> None:
+        if self._records is None:
+            path = self._folder.new_record_path("run")
+            self._records = RecordWriter(path, about={"role": "run", "plan": self._plan.id})
+        self._records.append(
+            failed.kind,
+            failed.task,
+            failure_header(self._plan.key(failed.task), failed.error),
+            finished_at=time.time(),
+            duration_s=failed.duration_s,
+        )
+
+    def close(self) -> None:
+        if self._records is not None:
+            self._records.close()
+
+
+class Interruption:
+    """What signals have asked of a run: once, finish what runs within the grace; twice, stop."""
+
+    def __init__(self, pool: Pool, display: Display, grace_s: float) -> None:
+        self._pool = pool
+        self._display = display
+        self._grace_s = grace_s
+        self._deadline: float | None = None
+        self._said = False
+        self.signal: int | None = None
+        self.count = 0
+
+    def handle(self, number: int, _: FrameType | None) -> None:
+        """Note the signal; everything that is not safe here is left to `check`."""
+        self.signal = number
+        self.count += 1
+        self._pool.drain()
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._grace_s
+        if self.count > 1 and number == signal.SIGINT:
+            self._pool.stop()
+
+    def check(self) -> None:
+        """Say once what happens now; stop if nothing is running any more, or for too long."""
+        if self._deadline is None:
+            return
+        running, grace = len(self._pool.current()), duration_text(self._grace_s)
+        tasks = count_text(running, "running task")
+        if not running:
+            self._pool.stop()
+        elif not self._said:
+            self._display.say(self._announcement(tasks, grace))
+        elif time.monotonic() > self._deadline:
+            self._deadline = math.inf
+            self._display.say(f"stopping {tasks} after {grace}")
+            self._pool.stop()
+        self._said = True
+
+    def _announcement(self, tasks: str, grace: str) -> str:
+        if self.signal == signal.SIGINT:
+            return f"letting {tasks} finish for {grace}; Ctrl-C again stops now"
+        return f"told to end: letting {tasks} finish for {grace}"
+
+    def raise_stopped(self, tasks_done: int) -> None:
+        assert self.signal is not None  # whoever calls has seen it
+        raise InterruptedRunError(
+            f"stopped; {_kept_text(tasks_done)}. Give the same command again to run the rest",
+            self.signal,
+        )
+
+
+@contextmanager
+def _stopping(pool: Pool, display: Display, grace_s: float) -> Iterator[Interruption]:
+    """Take the signals that end a run, while it runs."""
+    interruption = Interruption(pool, display, grace_s)
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            # Whoever started us with a signal ignored (nohup) wants it ignored.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, interruption.handle)
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _knowing_how_children_end() -> Iterator[None]:
+    """Undo what a parent may have set: with SIGCHLD ignored nobody learns how a worker ended."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGCHLD) is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+def _merge(folder: RunFolder, compress: bool, display: Display) -> MergeReport:
+    try:
+        return merge_run(folder, compress=compress, progress=display.merging)
+    finally:
+        display.end()
+
+
+def _report(
+    folder: RunFolder, before: FolderState, wanted: list[int], merged: MergeReport | None
+) -> RunReport:
+    """What there is now, counted where it lies: what workers have said may be damaged since."""
+    if merged is not None and _has_all(merged, before):
+        tasks_done, tasks_failed, tasks_missing = merged.tasks_merged, 0, 0
+    else:
+        is_as_before = not wanted and merged is None
+        after = before if is_as_before else read_state(folder, before.plan, scan=scan_stretches)
+        tasks_done, tasks_failed = after.tasks_done, after.tasks_failed
+        tasks_missing = sum(1 for _ in after.missing_tasks())
+    return RunReport(
+        folder.output,
+        tasks_total=before.tasks_total,
+        tasks_kept=before.tasks_done,
+        tasks_done=tasks_done,
+        tasks_failed=tasks_failed,
+        tasks_missing=tasks_missing,
+        merge=merged,
+    )
+
+
+def _has_all(merged: MergeReport, before: FolderState) -> bool:
+    """Whether the output has a row of every task; not if recorders have added tasks meanwhile."""
+    return merged.tasks_merged == before.tasks_total and merged.tasks_planned == len(before.plan)

@@ -1,0 +1,45 @@
+"""`--try N`: a few tasks in this process, where a debugger works, and what the whole will take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ..base.plan import key_text
+from ..base.safe_text import printable
+from ..base.units import count_text, duration_text
+from ..base.values import ResultEncoder
+from ..state.study import Declaration, user_traceback
+
+
+def try_tasks(
+    declaration: Declaration, count: int, workers: int, tell: Callable[[str], None]
+) -> int:
+    """Run `count` tasks spread over the sweep; write nothing. Return the exit code."""
+    plan = declaration.plan
+    assert plan is not None  # only workers declare without a plan
+    count = min(count, len(plan))
+    encoder = ResultEncoder(plan.names)
+    tasks = [task * (len(plan) - 1) // max(count - 1, 1) for task in range(count)]
+    durations_s = []
+    failed = 0
+    for task in tasks:
+        key = plan.key(task)
+        name = printable(key_text(key), breaks="")
+        begun = time.monotonic()
+        try:
+            _, data = encoder.encode(declaration.function(**key))
+        except Exception as error:  # shown in full, which is what a trial is for
+            failed += 1
+            tell(f"{name}: failed\n{user_traceback(error)}")
+            continue
+        durations_s.append(time.monotonic() - begun)
+        tell(f"{name}: ok, {durations_s[-1]:.3g} s, {count_text(len(data), 'byte')}")
+    if durations_s:
+        mean_s = sum(durations_s) / len(durations_s)
+        whole = duration_text(mean_s * len(plan) / workers)
+        tell(
+            f"{len(durations_s)} ok, {mean_s:.3g} s each; "
+            f"{count_text(len(plan), 'task')} ≈ {whole} on {count_text(workers, 'worker')}"
+        )
+    return 1 if failed else 0

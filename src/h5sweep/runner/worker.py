@@ -1,0 +1,335 @@
+"""The process that runs tasks, started by `launch`.
+
+It imports the user's function, then works through the batches it is sent: call, append the
+outcome to its own record file, next. It never holds an HDF5 file. It ends by itself when the
+coordinator does: the kernel kills it the moment its parent dies, also inside C code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..base.plan import Column, Key, Plan, key_json, value_json
+from ..base.values import ResultEncoder, result_header
+from ..disk.durable import storage_error
+from ..errors import (
+    DamagedError,
+    StorageError,
+    SweepError,
+    UnsupportedValueError,
+    system_error,
+)
+from ..runfolder.layout import RunFolder
+from ..runfolder.records import Kind, RecordWriter, json_bytes
+from ..state.study import Function, StudyReference, load_function, user_place, user_traceback
+from .channel import Channel
+from .task_log import TaskLog
+from .worker_position import Slot
+
+LONGEST_TRACEBACK = 20_000
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class WorkerOrder:
+    """All that a worker is told when it starts."""
+
+    output: str
+    study: StudyReference
+    connection: int
+    slot: int
+    parent: int
+
+    def to_json(self) -> str:
+        return json.dumps({**vars(self), "study": self.study.as_json()})
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkerOrder:
+        value = json.loads(text)
+        return cls(**{**value, "study": StudyReference.from_json(value["study"])})
+
+
+def main() -> None:
+    """What a worker process does from beginning to end: batches, until the channel closes."""
+    order = WorkerOrder.from_json(sys.argv[1])
+    die_with_parent(order.parent)
+    ignore_signals()
+    for descriptor in (order.connection, order.slot):
+        # Programs that tasks start must not hold them open when we are gone.
+        os.set_inheritable(descriptor, False)
+    channel = Channel(order.connection)
+    folder = RunFolder(Path(order.output))
+    record_path = folder.new_record_path("worker")
+    try:
+        log = TaskLog(folder.log_path(record_path))
+        function = load_function(order.study)
+    except BaseException as error:  # reported to the coordinator, which ends the run
+        channel.send(broken_message(error))
+        return
+    try:
+        _serve(channel, order, function, record_path, log)
+    except SweepError as error:  # of the disk or the plan: no other worker could go on
+        channel.send(broken_message(error))
+    except BaseException:  # what a task has left behind: another worker goes on without that
+        _end_with_traceback()
+
+
+def _serve(
+    channel: Channel, order: WorkerOrder, function: Function, record_path: Path, log: TaskLog
+) -> None:
+    channel.send({"ready": str(record_path)})
+    # The plan is read with the first batch: we may have been started before it was there.
+    first_batch = channel.receive()
+    if first_batch is not None:
+        folder = RunFolder(Path(order.output))
+        try:
+            worker = Worker(function, folder, record_path, Slot.open(order.slot), log)
+        except OSError as error:
+            if (refused := system_error(error)) is None:
+                raise
+            raise storage_error(None, refused) from error
+        worker.serve(channel, first_batch)
+    log.close()
+    # Nobody needs what is left: Python need not look for garbage in it on its way out.
+    gc.freeze()
+
+
+def _end_with_traceback() -> NoReturn:
+    """Leave a traceback in the log and end, also if a task's threads would go on."""
+    try:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+class Worker:
+    """One process's function, record file, and place in the plan."""
+
+    def __init__(
+        self, function: Function, folder: RunFolder, record_path: Path, slot: Slot, log: TaskLog
+    ) -> None:
+        plan = folder.load_plan()
+        if plan is None:
+            raise DamagedError(f"{folder.plan_path} is gone: give the same command again")
+        self._function = function
+        self._plan = plan
+        self._records = RecordWriter(record_path, about={"role": "worker", "plan": plan.id})
+        self._slot = slot
+        self._log = log
+        self._pid = os.getpid()
+        self._has_study_alarm = signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)
+        log.end()
+        self._encode = ResultEncoder(plan.names).encode
+        self._key_json = KeyEncoder(plan)
+
+    def serve(self, channel: Channel, tasks: list[int] | None) -> None:
+        """Answer each batch with its outcomes; a closed channel is the order to end.
+
+        StorageError if an outcome cannot be recorded: then no other one could be.
+        """
+        while tasks is not None:
+            channel.send(self._run_batch(tasks))
+            tasks = channel.receive()
+        self._records.close()
+
+    def _run_batch(self, tasks: list[int]) -> dict[str, Any]:
+        """Run tasks in order until the coordinator takes the rest back through the slot."""
+        slot, errors, ended = self._slot, {}, 0
+        self._records.append_started(tasks)
+        for index, task in enumerate(tasks):
+            slot.begin(index)
+            if index >= slot.end:
+                break
+            error = self._run_task(task)
+            if error is not None:
+                errors[index] = error
+            ended += 1
+        slot.rest()
+        return {"ended": ended, "errors": errors}
+
+    def _run_task(self, task: int) -> dict[str, Any] | None:
+        """Run one task and append its outcome; return the failure, if it is one."""
+        key = self._plan.key(task)
+        self._log.begin(key)
+        begun = time.monotonic()
+        try:
+            schema, data = self._encode(self._call(key))
+            self._end_if_forked()
+            self._records.append(
+                Kind.DONE,
+                task,
+                result_header(schema, self._key_json(task)),
+                data,
+                finished_at=time.time(),
+                duration_s=time.monotonic() - begun,
+            )
+        except StorageError:
+            raise
+        except BaseException as error:  # the task's own business, whatever it is
+            self._stop_alarm()  # again: its handler may have raised before it was stopped
+            self._end_if_forked()
+            return self._fail(task, key, error, time.monotonic() - begun)
+        self._log.end()
+        return None
+
+    def _call(self, key: Key) -> object:
+        try:
+            return self._function(**key)
+        finally:
+            self._stop_alarm()
+
+    def _stop_alarm(self) -> None:
+        """Stop an alarm that a task has set, and not the study: it must not meet the next task."""
+        if not self._has_study_alarm:
+            signal.alarm(0)
+
+    def _end_if_forked(self) -> None:
+        """A task that forks and lets the copy return must not have two workers write one file."""
+        if os.getpid() != self._pid:
+            os._exit(1)
+
+    def _fail(self, task: int, key: Key, error: BaseException, duration_s: float) -> dict[str, Any]:
+        kind = Kind.OVER_MEMORY if isinstance(error, MemoryError) else Kind.RAISED
+        described = describe_error(error)
+        self._log.end()
+        self._records.append(
+            kind,
+            task,
+            failure_header(key, described),
+            finished_at=time.time(),
+            duration_s=duration_s,
+        )
+        # The traceback stays in the record: an answer has to be small, whatever happened.
+        return {
+            "kind": kind,
+            "error": {**described, "message": described["message"][:500], "traceback": ""},
+        }
+
+
+class KeyEncoder:
+    """Keys as JSON; each value is encoded when it is first needed, and only then."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._columns = [(_ValueTexts(column), column.codes) for column in plan.columns]
+
+    def __call__(self, task: int) -> bytes:
+        parts = [texts[codes[task]] for texts, codes in self._columns]
+        return b"{" + b",".join(parts) + b"}"
+
+
+class _ValueTexts(dict[int, bytes]):
+    """The values of one parameter as `"name": value`, by their place among its values."""
+
+    def __init__(self, column: Column) -> None:
+        super().__init__()
+        self._name = json.dumps(column.name)
+        self._values = column.values
+
+    def __missing__(self, code: int) -> bytes:
+        text = self[code] = f"{self._name}: {value_json(self._values[code])}".encode()
+        return text
+
+
+def describe_error(error: BaseException) -> dict[str, str]:
+    """An exception as it stands in a record: no object, only words."""
+    is_ours = isinstance(error, UnsupportedValueError)
+    return {
+        "type": type(error).__name__,
+        "message": _message(error)[:2000],
+        "where": user_place(error),
+        "traceback": "" if is_ours else _traceback(error)[-LONGEST_TRACEBACK:],
+    }
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return user_traceback(error)
+    except Exception:  # a chain of thousands of errors is too deep for the standard library
+        return "(its traceback cannot be shown)"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # whatever the user's own __str__ may raise
+        return "(its message cannot be shown)"
+
+
+def failure_header(key: Mapping[str, Any], error: Mapping[str, Any]) -> bytes:
+    """The header of a record about a task that did not end well."""
+    return b'{"error":' + json_bytes(dict(error)) + b',"key":' + key_json(key).encode() + b"}"
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, whatever it is doing then."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        # It ended before we asked.
+        os._exit(1)
+
+
+def ignore_signals() -> None:
+    """Leave Ctrl-C and the batch system's SIGTERM to the coordinator, which lets tasks finish.
+
+    A handler, not SIG_IGN: programs that tasks start must not inherit deafness.
+    """
+    for number in _DEFAULTS:
+        signal.signal(number, _ignore)
+    os.register_at_fork(
+        before=_hold_signals, after_in_parent=_let_signals_in, after_in_child=_end_ignoring
+    )
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+_DEFAULTS: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+_masks = threading.local()
+
+
+def _hold_signals() -> None:
+    """Keep a signal that a forked process is sent at once until it may end of it."""
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEFAULTS)
+
+
+def _let_signals_in() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
+def _end_ignoring() -> None:
+    """A process that a task forks takes signals as any other: a pool ends its workers so."""
+    for number, default in _DEFAULTS.items():
+        if signal.getsignal(number) is _ignore:
+            signal.signal(number, default)
+    _let_signals_in()
+
+
+def broken_message(error: BaseException) -> dict[str, Any]:
+    """What the coordinator is told by a process that cannot go on."""
+    if (refused := system_error(error)) is not None:
+        error = storage_error(None, refused)
+    described = {
+        "type": type(error).__name__,
+        "message": str(error),
+        "errno": getattr(error, "errno", None),
+    }
+    return {"broken": described}

@@ -1,0 +1,308 @@
+"""One worker process, as its coordinator sees it: what it was given, where it is, how it ended.
+
+Its end has three words. An idle worker is *dismissed*: it is given no more and ends by itself. A
+worker is *killed*: it ends at once, wherever it is. A worker that has ended, however that came, is
+*reaped*: what its tasks left behind ends too, and nothing is held open for it any longer.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..disk.durable import storage_error
+from ..runfolder.records import FAILURES, KIND, TASK, Kind, RecordFile, Scan
+from .channel import Channel, is_readable
+from .launch import LaunchOrder, kill_group, signal_name, start_worker
+from .stacks import asked_stack, crash_stack, end_with_stack, size_bytes
+from .worker_position import NO_END, Slot
+
+EXIT_S = 5.0
+STACK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """A task that is running now; `index` is its place in the batch of its worker."""
+
+    task: int
+    index: int
+    pid: int
+    running_s: float
+
+
+class Outcome(NamedTuple):
+    """How a task ended, and what is known about that if it failed."""
+
+    kind: Kind
+    error: dict[str, str]
+
+    @classmethod
+    def failure(cls, kind: Kind, cause: str, message: str) -> Outcome:
+        return cls(kind, {"type": cause, "message": message, "where": "", "traceback": ""})
+
+
+@dataclass(eq=False)
+class Member:
+    """A worker of a pool. `sentinel` is readable once its process has ended."""
+
+    process: subprocess.Popen[bytes]
+    channel: Channel
+    slot: Slot
+    sentinel: int
+    started: float = field(default_factory=time.monotonic)
+    record_path: Path | None = None
+    batch: list[int] = field(default_factory=list)
+    batch_begun: float = 0.0
+    tasks_run: int = 0
+    killed_for: Outcome | None = None
+    ends_by: float = math.inf  # or it is killed
+    is_dismissed: bool = False
+    is_synced: bool = False
+    _scan_from: int = 0
+    _seen_position: tuple[int, int] | None = None
+    _taken_back_at: int | None = None
+    _killed_in: int | None = None
+    _stack_start: int = sys.maxsize  # of its log; it was not asked for a stack
+
+    @classmethod
+    def start(cls, order: LaunchOrder) -> Member:
+        """Start a worker process; it says when it is ready."""
+        process, channel, slot = start_worker(order)
+        return cls(process, channel, slot, os.pidfd_open(process.pid))
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has imported the study and said where its records will be."""
+        return self.record_path is not None
+
+    @property
+    def is_idle(self) -> bool:
+        return self.is_ready and not self.batch
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it was dismissed, or told to stop, and should have ended by now."""
+        return time.monotonic() > self.ends_by
+
+    # What it is given
+
+    def give(self, tasks: list[int]) -> None:
+        """Hand it a batch. If it has died, its sentinel says so next, and `batch` what it had."""
+        self.batch = tasks
+        self.batch_begun = time.monotonic()
+        self._taken_back_at = None
+        self.slot.end = NO_END
+        self.channel.send(tasks)
+
+    def hear(self) -> Any:
+        """Its next message, NOT_YET if that is not whole, None if its end is closed."""
+        return self.channel.receive_packet()
+
+    def end_batch(self, ended: int) -> list[int]:
+        """Make it idle after so many tasks of its batch; return those that it has left.
+
+        StorageError if its record file is not there any more.
+        """
+        assert self.record_path is not None  # it said so before it was given a batch
+        left = self.batch[ended : self._taken_back_at]
+        self.batch = []
+        self.tasks_run += ended
+        try:
+            self._scan_from = self.record_path.stat().st_size
+        except OSError as error:
+            removed = OSError(error.errno, "it has been removed")
+            raise storage_error(self.record_path, removed) from error
+        return left
+
+    def begin_no_more(self) -> None:
+        """Have it end its batch after the task that it is in."""
+        position = self.slot.position()
+        self.slot.end = position[0] + 1 if position else 0
+
+    def take_back_behind(self, index: int) -> list[int]:
+        """Take back the tasks behind the one at `index`, by asking twice.
+
+        The first time nothing is returned: the worker may be about to begin the next. Asked again
+        while it is in the same task, it has seen where its batch ends now.
+        """
+        end = index + 1
+        if end >= len(self.batch) or self._taken_back_at is not None:
+            return []
+        if self.slot.end != end:
+            self.slot.end = end
+            return []
+        self._taken_back_at = end
+        return self.batch[end:]
+
+    # Where it is
+
+    def current(self) -> Current | None:
+        """The task that it is in."""
+        return self._current_at(self.slot.position())
+
+    def steady_current(self) -> Current | None:
+        """The task that it is in, if it was in it at the last look too.
+
+        Only what two looks agree on counts: the two numbers in the slot are not written as one.
+        """
+        position = self.slot.position()
+        is_steady, self._seen_position = position == self._seen_position, position
+        return self._current_at(position) if is_steady else None
+
+    def _current_at(self, position: tuple[int, int] | None) -> Current | None:
+        if position is None or position[0] >= len(self.batch):
+            return None
+        index, begun_ns = position
+        running_s = (time.monotonic_ns() - begun_ns) / 1e9
+        return Current(self.batch[index], index, self.pid, running_s)
+
+    def resident_bytes(self) -> int:
+        """How much memory it uses; 0 if it has ended."""
+        try:
+            fields = Path(f"/proc/{self.pid}/statm").read_text().split()
+        except OSError:
+            return 0
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    # How it ends
+
+    def dismiss(self) -> None:
+        """Have it end by itself; it makes its record file durable on the way out.
+
+        What a task left behind, such as a thread, may keep it: then it is overdue after EXIT_S.
+        """
+        self.is_dismissed = True
+        self.ends_by = time.monotonic() + EXIT_S
+        self.channel.close()
+
+    def kill(self) -> None:
+        """End it at once, with whatever its tasks have started."""
+        kill_group(self.pid)
+
+    def kill_for(self, task: int | None, outcome: Outcome) -> None:
+        """Kill it; the task that it is in has ended so. What was said first stays said."""
+        self._blame(task, outcome)
+        self.kill()
+
+    def stop_for(self, task: int, outcome: Outcome, log: Path) -> None:
+        """The same, but have it leave its stack."""
+        self._blame(task, outcome)
+        self.end_with_stack(log)
+
+    def end_with_stack(self, log: Path) -> None:
+        """End it, having left its stack in its log; if it refuses, it is overdue after STACK_S."""
+        self._stack_start = size_bytes(log)
+        self.ends_by = time.monotonic() + STACK_S
+        end_with_stack(self.pid)
+
+    def stack(self, log: Path) -> dict[str, str]:
+        """Where it was when it was ended, if it left that: a part of what a failure says."""
+        return asked_stack(log, self._stack_start)
+
+    def _blame(self, task: int | None, outcome: Outcome) -> None:
+        if self.killed_for is None:
+            self.killed_for, self._killed_in = outcome, task
+
+    def outcome_of(
+        self, task: int, exit_code: int, oom_kills: OomKills, log: Path
+    ) -> Outcome | None:
+        """How the task has ended that it died in; None if it was killed for an earlier one."""
+        if self.killed_for is None:
+            kind, error = cause_of_death(exit_code, oom_kills)
+            return Outcome(kind, {**error, **crash_stack(log)})
+        if self._killed_in not in (task, None):
+            return None
+        kind, error = self.killed_for
+        return Outcome(kind, {**error, **self.stack(log)})
+
+    def has_ended(self, wait_s: float) -> bool:
+        return is_readable(self.sentinel, wait_s)
+
+    def reap(self) -> int:
+        """Wait for its end and leave nothing of it; return its exit code, negative for a signal."""
+        self.kill()
+        self.channel.close()
+        exit_code = self.process.wait()
+        self.slot.close()
+        os.close(self.sentinel)
+        return exit_code
+
+    def unanswered(self) -> list[int]:
+        """What it has of a batch that it has not answered."""
+        return self.batch[: self._taken_back_at]
+
+    def outcomes_on_disk(self) -> dict[int, Outcome]:
+        """How tasks of its last batch ended, from what it left in its record file."""
+        outcomes: dict[int, Outcome] = {}
+        if self.record_path is None or not self.record_path.exists():
+            return outcomes
+        with RecordFile(self.record_path) as file:
+            for offset, frame in file.scan(Scan(), start=self._scan_from):
+                if frame[KIND] == Kind.DONE:
+                    outcomes[frame[TASK]] = Outcome(Kind.DONE, {})
+                elif frame[KIND] in FAILURES:
+                    error = file.header(offset, frame)["error"]
+                    outcomes[frame[TASK]] = Outcome(Kind(frame[KIND]), error)
+        return outcomes
+
+
+class OomKills:
+    """How many processes the kernel has ended for want of memory."""
+
+    def __init__(self) -> None:
+        self._known = self._count()
+
+    def have_risen(self) -> bool:
+        """Whether there are more than when this was last asked."""
+        known, self._known = self._known, self._count()
+        return self._known > known
+
+    def _count(self) -> int:
+        try:
+            text = Path("/proc/vmstat").read_text()
+        except OSError:
+            return 0
+        return next((int(line.split()[1]) for line in text.splitlines() if "oom_kill " in line), 0)
+
+
+def is_from_outside(exit_code: int) -> bool:
+    """Whether a worker was ended by a signal that others send, not by what it did itself."""
+    return -exit_code in _SENT_BY_OTHERS
+
+
+def cause_of_death(exit_code: int, oom_kills: OomKills) -> Outcome:
+    """What is known about why a worker ended by itself, and not after its last batch."""
+    if exit_code >= 0:
+        message = f"the process ended with exit code {exit_code}"
+        return Outcome.failure(Kind.DIED, "exit", message)
+    name = signal_name(-exit_code)
+    reason = _SIGNAL_REASONS.get(name, "")
+    if name == "SIGKILL" and oom_kills.have_risen():
+        reason = "probably by the kernel, for want of memory (its OOM count rose)"
+    message = f"the process was ended by {name}" + (f": {reason}" if reason else "")
+    return Outcome.failure(Kind.DIED, name, message)
+
+
+_SENT_BY_OTHERS = frozenset(
+    {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+)
+_SIGNAL_REASONS = {
+    "SIGABRT": "it aborted itself",
+    "SIGBUS": "bus error",
+    "SIGFPE": "arithmetic error",
+    "SIGILL": "illegal instruction",
+    "SIGKILL": "by kill -9, or by the kernel for want of memory",
+    "SIGSEGV": "segmentation fault",
+}

@@ -1,0 +1,479 @@
+"""Which gzip stream is which chunk of which column, where an index may be stale.
+
+A column in gzip chunks that grows is written anew with each row, mostly in another place, before
+its index is. Killed in between, the index leads to an old version of the chunk, to nothing, or to
+what another column has put there since. But all versions of a chunk begin with the same rows, so
+the streams of a file fall into families, and a family is a chunk if it can be no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..base.key_rule import KeyRule
+from ..base.values import Array
+from ..hdf5.damage.gzip_streams import Stored, find_streams, read_stored, unpack_stream
+from ..hdf5.data import chunk_bytes, fill_bytes
+from ..hdf5.errors import Damaged, Unsupported
+from ..hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
+from ..hdf5.tree import data_extents
+from ..worker_files.tasks import columns_of, find_tables, rows_of
+from ..worker_files.view import ROWS, Group
+from .carved_datasets import CarvedVariable, Rescued
+
+MOST_FREE = 24  # chunks that are looked for at a time
+MOST_KEPT_BYTES = 64 << 20
+MOST_SOLUTIONS = 2000
+MOST_STEPS = 50_000
+_LAST_CHUNKS = 2  # of each column: only these grow
+_AMBIGUOUS = "several streams may be this chunk"
+
+
+@dataclass(eq=False)
+class Slot:
+    """A chunk of a column, and what its index leads to."""
+
+    name: str
+    variable: CarvedVariable
+    start: tuple[int, ...]
+    claim: Stored | None
+    is_claim_right: bool  # its size is as its index says, and nobody else claims its place
+
+    @property
+    def first(self) -> int:
+        return self.start[0]
+
+    @property
+    def room(self) -> int:
+        return self.variable.dataset.layout.chunk[0]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no stream is where its index leads: it is damaged, or it was moved."""
+        return self.claim is None and self.start in self.variable.chunks
+
+
+@dataclass(eq=False)
+class Family:
+    """The versions of one chunk, of which the longest is kept."""
+
+    data: bytes
+    rows: int
+
+
+def settle_streams(groups: Sequence[Group], rule: KeyRule, *, is_closed: bool) -> None:
+    """Give the columns of all tables the streams that are their chunks. Nothing on disk changes.
+
+    A writer in SWMR mode puts nothing where something is that an index leads to. Chunks that are
+    packed otherwise do not tell where they end, nor whose they are: the last are in doubt, unless
+    the file was closed.
+    """
+    every = [v for g in groups for v in g.variables.values() if isinstance(v, CarvedVariable)]
+    for group in find_tables(groups, rule):
+        columns: dict[str, CarvedVariable] = {
+            name: variable
+            for name, variable in columns_of(group, rule).items()
+            if isinstance(variable, CarvedVariable)
+            and not variable.file.superblock.is_being_written_swmr
+        }
+        packed = {name: v for name, v in columns.items() if _grows_packed(v)}
+        kinds = {_kind_of(variable) for variable in packed.values()}
+        for kind in kinds:
+            alike = {name: v for name, v in packed.items() if _kind_of(v) == kind}
+            mine = {id(variable) for variable in alike.values()}
+            others = [variable for variable in every if id(variable) not in mine]
+            _Table(columns, alike, rule, others).settle()
+        for variable in () if is_closed else columns.values():
+            if variable not in packed.values():
+                _doubt_last_chunks(variable)
+
+
+def _grows_packed(variable: CarvedVariable) -> bool:
+    dataset, dims = variable.dataset, variable.shape or ()
+    sides = dataset.layout.chunk
+    is_packed = dataset.type.size and any(step.number == DEFLATE for step in dataset.filters)
+    return bool(is_packed) and all(s >= n for s, n in zip(sides[1:], dims[1:]))  # noqa: B905 (of one length)
+
+
+def _doubt_last_chunks(variable: CarvedVariable) -> None:
+    """Doubt what may have been moved when the file was left, if its size varies as it is packed."""
+    sides = variable.dataset.layout.chunk
+    if sides and any(step.number not in (SHUFFLE, FLETCHER32) for step in variable.dataset.filters):
+        last = max((variable.shape or (1,))[0] - 1, 0) // sides[0]
+        variable.unsure_from = max(last + 1 - _LAST_CHUNKS, 0) * sides[0]
+
+
+def _kind_of(variable: CarvedVariable) -> tuple[object, ...]:
+    """Streams of chunks of another kind cannot be taken for each other."""
+    dataset = variable.dataset
+    steps = tuple((step.number, step.values) for step in dataset.filters)
+    return chunk_bytes(dataset), dataset.layout.chunk[0], steps
+
+
+class _Table:
+    """The columns of one kind, among all columns of a table."""
+
+    def __init__(
+        self,
+        columns: Mapping[str, CarvedVariable],
+        alike: Mapping[str, CarvedVariable],
+        rule: KeyRule,
+        others: list[CarvedVariable],
+    ) -> None:
+        self.columns = columns
+        self.alike = alike
+        self.rule = rule
+        self.others = others  # all else in the file, of this table or not
+        self.sample = next(iter(alike.values()))
+        self.rows = rows_of(columns)
+        self.longest = max(v.shape[0] for v in columns.values() if v.shape) + 1
+        self.safe_rows = 0  # those before any append that did not come to its end
+        self.row_bytes = chunk_bytes(self.sample.dataset) // self.sample.dataset.layout.chunk[0]
+
+    def settle(self) -> None:
+        if not self.rows:
+            return
+        fixed, free = self.slots()
+        orphans = self.orphans(fixed)
+        free, twins = self.without_twins(free)
+        explained = self.explain(orphans, [*fixed, *twins])
+        rivals = self.rivals()
+        explained += self.explain(orphans, rivals)
+        families = self.families(orphans, free)
+        lost = [slot for slot in free if slot.is_lost]
+        self.safe_rows = self.rows_before(free, families) if lost else self.longest
+        there = [slot for slot in free if slot not in lost]
+        if (claimed := self.claimed(there, families)) is not None:
+            self.take(there, [claimed])
+            self.doubt_short(there, explained)
+            return
+        self.safe_rows = self.rows_before(free, families)
+        if len(free) <= MOST_FREE:
+            # What is left over may as well belong to others whose chunks are of this size.
+            solutions = [] if rivals else self.solve(free, families)
+            self.take(free, self.fullest(solutions, families))
+
+    def without_twins(self, free: list[Slot]) -> tuple[list[Slot], list[Slot]]:
+        """Set chunks apart that are whole and begin as another does: no family tells them apart."""
+        whole = [slot for slot in free if self.is_whole(slot)]
+        twins = [slot for slot in whole if any(self.begins(slot, other) for other in whole)]
+        return [slot for slot in free if slot not in twins], twins
+
+    def begins(self, slot: Slot, other: Slot) -> bool:
+        assert slot.claim is not None and other.claim is not None  # they are right
+        own = Family(slot.claim.data, self.rows_in(slot.claim.data))
+        return slot is not other and self.is_version(own, other.claim.data)
+
+    def is_whole(self, slot: Slot) -> bool:
+        return slot.is_claim_right and not self.is_short(slot)
+
+    def is_short(self, slot: Slot) -> bool:
+        """Whether its last rows are fill values, as those are that were not written."""
+        assert slot.claim is not None
+        return self.rows_in(slot.claim.data) < min(slot.room, self.rows - slot.first)
+
+    def rivals(self) -> list[Slot]:
+        """The chunks of all others whose streams cannot be told from those of this table."""
+        size = chunk_bytes(self.sample.dataset)
+        return [
+            Slot("", variable, chunk.start, None, is_claim_right=True)
+            for variable in self.others
+            if any(step.number == DEFLATE for step in variable.dataset.filters)
+            and chunk_bytes(variable.dataset) == size
+            for chunk in variable.dataset.chunks
+        ]
+
+    def doubt_short(self, free: list[Slot], explained: list[Family]) -> None:
+        """Doubt fill values where a stream that was taken for another chunk may be a newer one."""
+        for slot in free:
+            assert slot.claim is not None  # it was taken
+            own = Family(slot.claim.data, self.rows_in(slot.claim.data))
+            newer = (f for f in explained if f.rows > own.rows and self.is_version(own, f.data))
+            if self.is_short(slot) and any(newer):
+                slot.variable.rescued[slot.first] = Rescued(own.data, slot.room, _AMBIGUOUS)
+
+    def rows_before(self, free: list[Slot], families: list[Family]) -> int:
+        """How many rows there were before the append that did not come to its end."""
+        older = []
+        for slot in free:
+            mine = self.family_of(slot, families) if slot.is_claim_right else None
+            rows = 0 if slot.claim is None else self.rows_in(slot.claim.data)
+            if mine is not None and rows < mine.rows:
+                older.append(slot.first + rows)
+        return min(self.rows - 1, max(older, default=self.rows))
+
+    def slots(self) -> tuple[list[Slot], list[Slot]]:
+        """Chunks that are surely what their index says, and those to be looked for."""
+        fixed: list[Slot] = []
+        free: list[Slot] = []
+        side = self.sample.dataset.layout.chunk[0]
+        last = (self.rows - 1) // side
+        for number in range(last + 1):
+            slots = [self.slot(name, v, number * side) for name, v in self.alike.items()]
+            # Full in all columns, and rows follow: none can have been moved to another's place.
+            is_full = number < last and all(map(self.is_whole, slots))
+            is_old = number <= last - _LAST_CHUNKS
+            for slot in slots:
+                is_done = is_full or (is_old and slot.is_claim_right)
+                (fixed if is_done else free).append(slot)
+                if is_done:
+                    slot.claim = None  # not to be kept: there may be many
+        return fixed, free
+
+    def slot(self, name: str, variable: CarvedVariable, first: int) -> Slot:
+        start = (first, *(0 for _ in variable.dataset.layout.chunk[1:]))
+        chunk = variable.chunks.get(start)
+        try:
+            stored = None if chunk is None else read_stored(variable.file, variable.dataset, chunk)
+        except (Damaged, Unsupported):
+            stored = None
+        is_right = (
+            chunk is not None
+            and stored is not None
+            and stored.size == chunk.size
+            and not variable.is_suspect(chunk.address)
+        )
+        return Slot(name, variable, start, stored, is_right)
+
+    def orphans(self, fixed: list[Slot]) -> list[Family]:
+        """Streams of this kind at which no index that is surely right points."""
+        file, dataset = self.sample.file, self.sample.dataset
+        start = file.superblock.start
+        taken = [
+            (start + at, start + at + size)
+            for variable in self.others
+            for at, size in data_extents(variable.dataset)
+        ]
+        for slot in fixed:
+            chunk = slot.variable.chunks[slot.start]
+            taken.append((start + chunk.address, start + chunk.address + chunk.size))
+        found, kept = [], 0
+        sizes = {chunk_bytes(dataset), chunk_bytes(dataset) + 4}
+        for offset, _ in find_streams(file.source, sizes, taken):
+            try:
+                data = unpack_stream(file.source, offset, list(dataset.filters), dataset).data
+            except (Damaged, Unsupported):
+                continue
+            if rows := self.rows_in(data):
+                found.append(Family(data, rows))
+                kept += len(data)
+            if kept > MOST_KEPT_BYTES:
+                return []
+        return found
+
+    def rows_in(self, data: bytes) -> int:
+        """How many rows there are before the last ones that are fill values."""
+        fill = fill_bytes(self.sample.dataset, self.row_bytes)
+        rows = len(data) // self.row_bytes
+        while rows and data[(rows - 1) * self.row_bytes : rows * self.row_bytes] == fill:
+            rows -= 1
+        return rows
+
+    def is_version(self, older: Family, newer: bytes) -> bool:
+        size = older.rows * self.row_bytes
+        return newer[:size] == older.data[:size]
+
+    def explain(self, orphans: list[Family], known: list[Slot]) -> list[Family]:
+        """Drop earlier versions of chunks that are known, and return them."""
+        dropped: list[Family] = []
+        for slot in known if orphans else ():
+            claim = slot.claim or self.slot(slot.name, slot.variable, slot.first).claim
+            if claim is not None:
+                dropped += [o for o in orphans if self.is_version(o, claim.data)]
+                orphans[:] = [o for o in orphans if not self.is_version(o, claim.data)]
+        return dropped
+
+    def families(self, orphans: list[Family], free: list[Slot]) -> list[Family]:
+        """Put versions of one chunk together, the longest standing for all."""
+        streams = {stream.data: stream for stream in orphans}
+        for slot in free:
+            if slot.claim is not None and (rows := self.rows_in(slot.claim.data)):
+                streams.setdefault(slot.claim.data, Family(slot.claim.data, rows))
+        found: list[Family] = []
+        for stream in sorted(streams.values(), key=lambda s: -s.rows):
+            if not any(self.is_version(stream, family.data) for family in found):
+                found.append(stream)
+        return found
+
+    def claimed(self, free: list[Slot], families: list[Family]) -> dict[Slot, Family] | None:
+        """What the indexes say, if none is stale: each leads to a family, and no family is left.
+
+        A chunk that was moved leaves a family: its stream, to which no index leads.
+        """
+        found: dict[Slot, Family] = {}
+        left = list(families)
+        for slot in free:
+            if not slot.is_claim_right:
+                return None
+            mine = self.family_of(slot, left)
+            if mine is None:
+                return None
+            found[slot] = mine
+            left = [family for family in left if family is not mine]
+        return None if left else found
+
+    def family_of(self, slot: Slot, families: list[Family]) -> Family | None:
+        """The family that the claim of a chunk is of; one of its own if it holds no values."""
+        assert slot.claim is not None  # it is right
+        own = Family(slot.claim.data, self.rows_in(slot.claim.data))
+        if not own.rows:
+            return own
+        return next((family for family in families if self.is_version(own, family.data)), None)
+
+    def solve(self, free: list[Slot], families: list[Family]) -> list[dict[Slot, Family]]:
+        """Every way to give each chunk a family of its own, under which all keys can be.
+
+        None if there are too many to look at all: those left out may be the right ones.
+        """
+        options = {slot: [f for f in families if self.may_be(slot, f)] for slot in free}
+        for slot in free:
+            if slot.is_claim_right and (own := self.family_of(slot, [])) is not None:
+                options[slot].append(own)
+        order = sorted(free, key=lambda slot: len(options[slot]))
+        found: list[dict[Slot, Family]] = []
+        waiting: list[dict[Slot, Family]] = [{}]
+        for _ in range(MOST_STEPS):
+            if not waiting or len(found) > MOST_SOLUTIONS:
+                return found if not waiting else []
+            chosen = waiting.pop()
+            if len(chosen) < len(order):
+                slot = order[len(chosen)]
+                used = set(map(id, chosen.values()))
+                left = [family for family in options[slot] if id(family) not in used]
+                waiting += [{**chosen, slot: family} for family in left]
+            elif self.has_possible_keys(chosen):
+                found.append(chosen)
+        return []
+
+    def fullest(
+        self, solutions: list[dict[Slot, Family]], families: list[Family]
+    ) -> list[dict[Slot, Family]]:
+        """Of several ways to place compounds, that with the most rows: each has its key in it."""
+        if len(solutions) < 2 or not self.are_rows_sure(families):
+            return solutions
+        return [max(solutions, key=self.rows_placed)]
+
+    def rows_placed(self, chosen: dict[Slot, Family]) -> tuple[int, int]:
+        """How many rows there are then, and how many chunks are what their index leads to."""
+        rows = own = 0
+        for slot, family in chosen.items():
+            rows += min(self.known_rows(slot, family), self.rows - slot.first)
+            own += slot.is_claim_right and self.family_of(slot, [family]) is family
+        return rows, own
+
+    def are_rows_sure(self, families: list[Family]) -> bool:
+        """Whether these are compounds, no key has two rows, and no last row lacks a value."""
+        known: dict[tuple[object, ...], bytes] = {}
+        size = self.row_bytes
+        for family in families if ROWS in self.alike else ():
+            keys = [_decoded(self.sample, family.data, name) for name in self.rule.names]
+            for row in range(family.rows):
+                data = family.data[row * size : (row + 1) * size]
+                key = tuple(values[row].item() if len(values) else None for values in keys)
+                if None in key or known.setdefault(key, data) != data:
+                    return False
+            fill = fill_bytes(self.sample.dataset, size)
+            last = family.data[(family.rows - 1) * size : family.rows * size]
+            for name, (at, length) in self.sample.fields.items():
+                is_fill = last[at : at + length] == fill[at : at + length]
+                if is_fill and name not in self.rule.names:
+                    return False
+        return bool(known)
+
+    def may_be(self, slot: Slot, family: Family) -> bool:
+        most = min(slot.room, self.longest - slot.first)
+        if family.rows > most:
+            return False
+        return _is_plausible(slot.variable, family.data[: family.rows * self.row_bytes])
+
+    def has_possible_keys(self, chosen: dict[Slot, Family]) -> bool:
+        """Whether the rows have keys that are expected, none of them twice."""
+        names = self.rule.names
+        touched = [slot for slot in chosen if slot.name in (*names, ROWS)]
+        if not touched or self.rule.pattern is not None:
+            return True
+        first = min(slot.first for slot in touched)
+        values = {name: self.key_values(name, first, chosen) for name in names}
+        seen = set()
+        for row in range(self.rows - first):
+            key = {name: found.get(row) for name, found in values.items()}
+            if None in key.values():
+                continue
+            checked = self.rule.checked(key)
+            row_key = tuple(key.values())
+            if checked is None or row_key in seen or not self.rule.is_expected(checked):
+                return False
+            seen.add(row_key)
+        return True
+
+    def key_values(self, name: str, first: int, chosen: dict[Slot, Family]) -> dict[int, object]:
+        """The values of a key column from `first` on, as far as they are known then."""
+        found: dict[int, object] = {}
+        mine = [slot for slot in chosen if slot.name in (name, ROWS)]
+        for slot in mine:
+            values = _decoded(slot.variable, chosen[slot].data, name if slot.name == ROWS else "")
+            for row in range(self.known_rows(slot, chosen[slot])):
+                if slot.first + row >= first and slot.first + row < self.rows:
+                    found[slot.first + row - first] = values[row].item()
+        if mine or name not in self.columns:
+            return found
+        for row in range(first, self.rows):
+            try:
+                found[row - first] = self.columns[name].read(row)[""].value.item()
+            except (Damaged, Unsupported, KeyError, ValueError):
+                continue
+        return found
+
+    def known_rows(self, slot: Slot, family: Family) -> int:
+        """Up to which row the fill value is a value, and not merely what was never written."""
+        is_own = slot.claim is not None and self.is_version(
+            Family(slot.claim.data, self.rows_in(slot.claim.data)), family.data
+        )
+        safe = min(max(self.safe_rows - slot.first, 0), slot.room)
+        return max(family.rows, safe) if slot.is_claim_right and is_own else family.rows
+
+    def take(self, free: list[Slot], solutions: list[dict[Slot, Family]]) -> None:
+        for slot in free:
+            families = {id(solution[slot]): solution[slot] for solution in solutions}
+            if len(families) == 1:
+                (family,) = families.values()
+                self.give(slot, family, "")
+            elif slot.claim is not None:
+                self.give(slot, Family(slot.claim.data, slot.room), _AMBIGUOUS)
+
+    def give(self, slot: Slot, family: Family, doubt: str) -> None:
+        rows = self.known_rows(slot, family)
+        is_in_place = slot.claim is not None and slot.claim.data == family.data
+        if slot.is_claim_right and is_in_place and rows == slot.room and not doubt:
+            return  # the index leads to it
+        slot.variable.rescued[slot.first] = Rescued(family.data, rows, doubt)
+
+
+def _decoded(variable: CarvedVariable, data: bytes, field: str) -> Array:
+    try:
+        shape = (len(data) // variable.dataset.type.size,)
+        return variable.elements.decode(variable.dataset.type, data, shape)[field]
+    except (Damaged, Unsupported, KeyError, ValueError):
+        return np.empty(0)
+
+
+def _is_plausible(variable: CarvedVariable, data: bytes) -> bool:
+    """Whether these bytes can be values of this type, and not of a neighbour's."""
+    try:
+        shape = (len(data) // variable.dataset.type.size,)
+        cells = variable.elements.decode(variable.dataset.type, data, shape)
+    except (Damaged, Unsupported, ValueError):
+        return False
+    return all(_are_usual(values) for values in cells.values())
+
+
+def _are_usual(values: Array) -> bool:
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
+        return bool((np.abs(values.astype(np.float64)) < 2.0**48).all())
+    if values.dtype.kind in "fc":
+        size = np.abs(values[np.isfinite(values) & (values != 0)]).astype(np.float64)
+        return bool(((size > 1e-100) & (size < 1e100)).all())
+    return True

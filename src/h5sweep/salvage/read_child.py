@@ -1,0 +1,393 @@
+"""The child process: shows a file as the HDF5 library reads it, a task a message.
+
+    stdin    a line of JSON: path, how to open it, which key, which groups to ask for by name
+    stdout   sizes of header and data (two uint32 and uint64), header (JSON), data
+
+It is confined as the children of a check are: it cannot write, and dies with its parent. A file
+that needs another superblock is read through one that is laid over it, never changed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..base.key_names import KeyPattern
+from ..base.key_rule import KeyRule
+from ..base.values import Array, ResultEncoder
+from ..check.inspect_child import confine, sealed
+from ..disk.h5py_loader import h5py, is_elsewhere
+from ..errors import UnsupportedValueError
+from ..hdf5.errors import Unsupported
+from ..hdf5.tree import least_unbelievable, most_made_up
+from ..worker_files.skipping import is_mere_dimension
+from ..worker_files.tasks import find_tasks, leave_out, show_tasks
+from ..worker_files.view import (
+    CLAIMS_MORE,
+    Cell,
+    Cells,
+    Failures,
+    Found,
+    FoundRows,
+    Group,
+    rows_that_fit,
+)
+
+FRAME = struct.Struct("<IQ")
+MOST_OBJECTS = 200_000
+MOST_ATTRIBUTE_BYTES = 1 << 20
+
+
+def main() -> None:
+    """Answer until there are no more questions."""
+    confine(int(sys.argv[1]), may_write=False)
+    h5py._errors.silence_errors()
+    _send({"ready": True})
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            errors = _answer(request)
+        except MemoryError:
+            errors = ["it wants more memory than it may have"]
+        except Exception as error:  # whatever the library makes of it is the answer
+            errors = [str(error)]
+        _send({"end": True, "errors": errors[:20]})
+
+
+def _send(header: dict[str, Any], data: bytes = b"") -> None:
+    text = json.dumps(header).encode()
+    sys.stdout.buffer.write(FRAME.pack(len(text), len(data)) + text + data)
+    sys.stdout.buffer.flush()
+
+
+class Overlaid(io.RawIOBase):
+    """A file of which some bytes are others than on disk."""
+
+    def __init__(self, path: str, start: int, new: bytes) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY)
+        self._size = os.fstat(self._descriptor).st_size
+        self._start, self._new = start, new
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._place = (0, self._place, self._size)[whence] + offset
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        count = os.preadv(self._descriptor, [view], self._place)
+        low = max(self._start, self._place)
+        high = min(self._start + len(self._new), self._place + count)
+        if low < high:
+            part = self._new[low - self._start : high - self._start]
+            view[low - self._place : high - self._place] = part
+        self._place += count
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()
+
+
+def _answer(request: dict[str, Any]) -> list[str]:
+    """Send every task of the file; return what could not be listed."""
+    pattern = KeyPattern.parse(request["pattern"]) if request["pattern"] else None
+    rule = KeyRule(tuple(request["names"]), pattern)
+    source: Any = request["path"]
+    settings = {"swmr": True} if request["how"] == "swmr" else {"locking": False}
+    if request["how"] == "overlaid":
+        source = Overlaid(source, request["start"], bytes.fromhex(request["new"]))
+        settings = {}
+    with h5py.File(source, "r", **settings) as file, sealed():
+        listing = _Listing(file)
+        listing.walk()
+        listing.ask(request["wanted"])
+        listing.limit_claims(request["size_bytes"])
+        name = os.path.basename(request["path"])  # noqa: PTH119
+        groups = leave_out(listing.groups, frozenset(request["skip"]))
+        for found in find_tasks(show_tasks(groups, rule, name), rule, name):
+            if isinstance(found, FoundRows):
+                _send_rows(found)
+            else:
+                _send_found(found)
+    return listing.errors
+
+
+def _send_rows(found: FoundRows) -> None:
+    cells = dict(sorted(found.cells.items()))
+    try:
+        schema, every = ResultEncoder().encode_rows({n: c.values for n, c in cells.items()})
+    except UnsupportedValueError:
+        for one in found.singly():
+            _send_found(one)
+        return
+    kept = [number for number, key in enumerate(found.keys) if key is not None]
+    header = {
+        "table": found.table,
+        "rows": [found.rows[number] for number in kept],
+        "keys": [found.keys[number] for number in kept],
+        "schema": schema.decode(),
+        "doubt": found.doubt,
+        "sizes": [len(every[number]) for number in kept],
+    }
+    _send(header, b"".join(every[number] for number in kept))
+
+
+def _send_found(found: Found) -> None:
+    header: dict[str, Any] = {"place": found.place, "key": found.key, "lost": found.lost}
+    header["doubt"] = found.doubt
+    if found.key is None or found.lost or not found.cells:
+        _send(header)
+        return
+    cells = dict(sorted(found.cells.items()))
+    try:
+        schema, data = ResultEncoder().encode({n: cell.value for n, cell in cells.items()})
+    except UnsupportedValueError as error:
+        _send({**header, "lost": {"": str(error)}})
+        return
+    header |= {"schema": schema.decode(), "is_row": found.is_row}
+    _send(header, data)
+
+
+class _Listing:
+    """The groups of a file as far as the library lists them, or gives them by name."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.groups: list[Group] = []
+        self.errors: list[str] = []
+        self.seen: set[str] = set()
+        self.count = 0
+
+    def walk(self) -> None:
+        waiting: list[tuple[str, Any, Group | None]] = [("/", self.file, None)]
+        while waiting and self.count < MOST_OBJECTS:
+            path, group, parent = waiting.pop()
+            view, inner = self.look(path, group, parent)
+            waiting += [(inner_path, found, view) for inner_path, found in reversed(inner)]
+
+    def ask(self, wanted: list[str]) -> None:
+        """Ask for groups by name: a listing that fails need not hide them."""
+        for path in wanted:
+            if path not in self.seen:
+                try:
+                    group = self.file[path]
+                except Failures:
+                    continue
+                if isinstance(group, h5py.Group):
+                    self.look(path, group, None)
+
+    def limit_claims(self, file_bytes: int) -> None:
+        """Read no dataset that claims more than the file can hold, as our own reader does."""
+        found = [v for group in self.groups for v in group.variables.values()]
+        variables = [v for v in found if isinstance(v, _LibraryVariable)]
+        limit = least_unbelievable((v.claimed_bytes for v in variables), file_bytes)
+        for variable in variables:
+            variable.is_too_large = variable.claimed_bytes >= limit
+
+    def look(
+        self, path: str, group: Any, parent: Group | None
+    ) -> tuple[Group, list[tuple[str, Any]]]:
+        view = Group(path, parent=parent, address=_address(group))
+        self.groups.append(view)
+        self.seen.add(path)
+        self.count += 1
+        inner = []
+        try:
+            names = list(group)
+        except Failures as error:
+            self.errors.append(f"{path}: {error}")
+            view.unread = f"part of it cannot be read: {error}"
+            names = []
+        for name in names:
+            try:
+                link = group.get(name, getlink=True)
+                if isinstance(link, h5py.ExternalLink):
+                    view.doubt = f"its {name} is in another file"
+                    continue
+                found = group[name]
+            except Failures as error:
+                view.lost[name] = str(error)
+                continue
+            if isinstance(found, h5py.Dataset):
+                self.count += 1
+                if is_elsewhere(found):
+                    view.lost[name] = "its data are in another file, which is not read"
+                elif found.shape is not None and not is_mere_dimension(_text_attributes(found)):
+                    view.variables[name] = _LibraryVariable(found)
+            elif isinstance(found, h5py.Group) and isinstance(link, h5py.HardLink):
+                if _is_above(view, _address(found)):
+                    continue  # a circle: what is in it was listed
+                inner.append((f"{path.rstrip('/')}/{name}", found))
+        _take_attributes(view, group)
+        return view, inner
+
+
+def _address(group: Any) -> int:
+    """Where its header lies; -1 if the library cannot say."""
+    try:
+        return int(h5py.h5o.get_info(group.id).addr)
+    except Failures:
+        return -1
+
+
+def _is_above(view: Group | None, address: int) -> bool:
+    """Whether the group at this address is `view` or one that it lies in."""
+    while view is not None and view.address != address:
+        view = view.parent
+    return view is not None and address >= 0
+
+
+def _text_attributes(dataset: Any) -> dict[str, object]:
+    """What tells a mere dimension."""
+    try:
+        value = dataset.attrs.get("NAME", b"") if "NAME" in dataset.attrs else b""
+    except Failures:
+        return {}
+    return {"NAME": value.decode(errors="replace") if isinstance(value, bytes) else value}
+
+
+def _take_attributes(view: Group, group: Any) -> None:
+    try:
+        names = list(group.attrs)
+    except Failures as error:
+        view.unread = f"part of it cannot be read: {error}"
+        return
+    for name in names:
+        try:
+            cell = _attribute(group, name)
+        except Failures as error:
+            view.lost_attributes[name] = str(error)
+        else:
+            view.attributes.update({} if cell is None else {name: cell})
+
+
+def _attribute(group: Any, name: str) -> Cell | None:
+    """The value of an attribute; None if it has none."""
+    about = h5py.h5a.open(group.id, name.encode())
+    datatype, space = about.get_type(), about.get_space()
+    if space.get_simple_extent_type() == h5py.h5s.NULL:
+        return None
+    if datatype.detect_class(h5py.h5t.REFERENCE):
+        raise Unsupported("a reference")  # h5py may crash on those of healthy files
+    if space.get_simple_extent_npoints() * datatype.get_size() > MOST_ATTRIBUTE_BYTES:
+        raise Unsupported("it is too large")
+    cells = dict(_arrays(np.asarray(group.attrs[name]), about.dtype))
+    if "" not in cells:
+        raise Unsupported("a compound")
+    return Cell(cells[""])
+
+
+class _LibraryVariable:
+    """A dataset as the library reads it."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.claimed_bytes = dataset.size * max(dataset.id.get_type().get_size(), 1)
+        self.is_too_large = False
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        shape: tuple[int, ...] | None = self.dataset.shape
+        return shape
+
+    @property
+    def may_grow(self) -> bool:
+        return bool(self.dataset.maxshape) and self.dataset.maxshape[0] is None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        dtype = self.dataset.dtype
+        if not dtype.names or len(self.shape or ()) != 1:
+            return ()
+        return tuple(name for name, _ in _arrays(np.zeros((), dtype), dtype))
+
+    @property
+    def rows_there(self) -> int:
+        if not self.shape or not self.dataset.chunks:
+            is_there = not self.shape or self.dataset.id.get_storage_size()
+            return (self.shape or (1,))[0] if is_there else 0
+        ends = [0]
+        side = self.dataset.chunks[0]
+        self.dataset.id.chunk_iter(lambda chunk: ends.append(chunk.chunk_offset[0] + side))
+        return min(max(ends), self.shape[0])
+
+    def read(self, row: int | None) -> dict[str, Cell]:
+        if self.shape is None or self.dataset.id.get_type().detect_class(h5py.h5t.REFERENCE):
+            raise Unsupported("values that no result can hold")
+        self.require_believable(self.claimed_bytes if row is None else 0)
+        value = np.asarray(self.dataset[() if row is None else row])
+        return {name: Cell(array) for name, array in _arrays(value, self.dataset.dtype)}
+
+    def require_believable(self, at_once: int) -> None:
+        stored = self.dataset.id.get_storage_size()
+        if self.is_too_large or (at_once > stored and at_once > most_made_up(stored)):
+            raise Unsupported(CLAIMS_MORE)
+
+    def rows_at_once(self, row: int) -> int:
+        """Those of one chunk, and not too many."""
+        row_bytes = math.prod((self.shape or (1,))[1:]) * int(self.dataset.dtype.itemsize)
+        side = self.dataset.chunks[0] if self.dataset.chunks else None
+        return rows_that_fit(row_bytes, row, side)
+
+    def read_rows(self, rows: range) -> dict[str, Cells]:
+        dtype = self.dataset.dtype
+        if _has_lists(dtype) or self.dataset.id.get_type().detect_class(h5py.h5t.REFERENCE):
+            raise Unsupported("values that differ from row to row")
+        self.require_believable(0)
+        value = np.asarray(self.dataset[rows.start : rows.stop])
+        none = np.zeros(len(rows), bool)
+        return {name: Cells(array, none, none) for name, array in _arrays(value, dtype)}
+
+    def place(self, row: int | None) -> tuple[tuple[int, int], ...]:
+        return ()
+
+
+def _has_lists(dtype: np.dtype[Any]) -> bool:
+    if dtype.names:
+        return any(_has_lists(dtype[name]) for name in dtype.names)
+    base = dtype.base
+    return base.kind == "O" and not h5py.check_string_dtype(base)
+
+
+def _arrays(value: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str, Array]]:
+    """A value as `elements` decodes it."""
+    if dtype.names:
+        for name in dtype.names:
+            for inner, array in _arrays(value[name], dtype[name]):
+                yield f"{name}_{inner}" if inner else name, array
+    elif dtype.subdtype is not None:
+        yield from _arrays(value, dtype.subdtype[0])
+    elif h5py.check_string_dtype(dtype) or dtype.kind == "S":
+        yield "", _texts(value)
+    elif dtype.kind == "O" and value.shape == ():
+        yield "", np.asarray(value.item())
+    else:
+        yield "", value
+
+
+def _texts(value: Array) -> Array:
+    texts = [t.decode() if isinstance(t, bytes) else t for t in value.ravel().tolist()]
+    return np.array(texts, str).reshape(value.shape) if texts else np.empty(value.shape, str)
+
+
+if __name__ == "__main__":
+    main()

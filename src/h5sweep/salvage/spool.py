@@ -1,0 +1,153 @@
+"""Results on their way: encoded at once and kept in a temporary file, to keep memory small."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import tempfile
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import compress
+from types import TracebackType
+from typing import IO
+
+from ..base.key_rule import KeyRule
+from ..base.plan import key_json
+from ..base.values import Array, ResultEncoder, result_header
+from ..errors import UnsupportedValueError
+from ..worker_files.view import NEVER_WRITTEN, Found, FoundRows, Gap, Proof, is_blank
+from .labels import Candidate, Form, Way, proof_of, shared
+
+_SIZES = struct.Struct("<QQ")
+
+
+class Stage:
+    """A temporary file with the header and data of every result that was found."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by __exit__)
+        self._end = 0
+        self._encoder = ResultEncoder()
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def add_found(self, found: Found, way: Way, rule: KeyRule) -> Candidate | None:
+        """Keep a task that is whole; of one that is not, its losses say why it is not kept."""
+        if found.key is None or found.lost or not found.cells:
+            return None
+        cells = dict(sorted(found.cells.items()))
+        try:
+            schema, data = self._encoder.encode({n: cell.value for n, cell in cells.items()})
+        except UnsupportedValueError as error:
+            found.lost[""] = str(error)
+            return None
+        doubt = found.doubt or next((c.doubt for c in cells.values() if c.doubt), "")
+        is_rescued = any(cell.is_rescued for cell in cells.values())
+        candidate = Candidate(
+            found.key,
+            found.place,
+            Way.GZIP if is_rescued else way,
+            form_of(schema),
+            b"",
+            Proof.DOUBT if doubt else proof_of(found),
+            doubt,
+            shared(name for name, cell in cells.items() if cell.is_fill),
+            shared(found.key_gaps | {n for n, cell in cells.items() if cell.gap is Gap.MAYBE}),
+            tuple((n, cell.runs) for n, cell in cells.items() if cell.gap is Gap.INSIDE),
+            shared(found.key_odd | {n for n, cell in cells.items() if cell.gap is Gap.ODD}),
+            tuple((n, cell.offset) for n, cell in cells.items() if cell.offset is not None),
+            key_fills=shared(found.key_fills),
+            order=found.order,
+            is_row=found.is_row and not found.is_proven,
+            is_expected=rule.is_expected(found.key),
+        )
+        return self.add(candidate, schema, data)
+
+    def add_rows(self, found: FoundRows, way: Way, rule: KeyRule) -> list[Candidate | None]:
+        """The same for rows that were read at once; None for a row that is not kept.
+
+        UnsupportedValueError, and nothing is kept, if a value cannot be in a result.
+        """
+        cells = dict(sorted(found.cells.items()))
+        schema, every = self._encoder.encode_rows({n: cell.values for n, cell in cells.items()})
+        doubt = found.doubt or next((c.doubt for c in cells.values() if c.doubt), "")
+        is_rescued = any(cell.is_rescued for cell in cells.values())
+        proof = min((found.key_proof, *(cell.proof for cell in cells.values())))
+        fills = _names_by_row({name: cell.fills for name, cell in cells.items()}, len(every))
+        key_fills = _names_by_row(found.key_fills, len(every))
+        candidates: list[Candidate | None] = []
+        for number, (key, is_unwritten) in enumerate(
+            zip(found.keys, found.unwritten.tolist(), strict=True)
+        ):
+            if key is None or (is_unwritten and is_blank(key)):
+                candidates.append(None)
+                continue
+            why = doubt or (NEVER_WRITTEN if is_unwritten else "")
+            candidate = Candidate(
+                key,
+                found.place(number),
+                Way.GZIP if is_rescued else way,
+                form_of(schema),
+                b"",
+                Proof.DOUBT if why else proof,
+                why,
+                fills[number],
+                key_fills=key_fills[number],
+                is_row=True,
+                is_expected=rule.is_expected(key),
+            )
+            candidates.append(self.add(candidate, schema, every[number]))
+        return candidates
+
+    def add(self, candidate: Candidate, schema: bytes, data: bytes) -> Candidate:
+        """Keep the data of a result; what is known of it gets their place and digest."""
+        header = result_header(schema, key_json(candidate.key).encode())
+        candidate.digest = digest_of(schema, data)
+        candidate.offset = self._end
+        if self._file.tell() != self._end:  # a seek would write out what is buffered
+            self._file.seek(self._end)
+        self._file.write(_SIZES.pack(len(header), len(data)) + header + data)
+        self._end += _SIZES.size + len(header) + len(data)
+        return candidate
+
+    def read(self, candidate: Candidate) -> tuple[bytes, bytes]:
+        """The header and the data of a record of this result."""
+        self._file.seek(candidate.offset)
+        header_bytes, data_bytes = _SIZES.unpack(self._file.read(_SIZES.size))
+        return self._file.read(header_bytes), self._file.read(data_bytes)
+
+
+def _names_by_row(marked: Mapping[str, Array], rows: int) -> list[frozenset[str]]:
+    """Under which names each row is marked; rows that are alike share one set."""
+    if not any(marks.any() for marks in marked.values()):
+        return [shared(())] * rows
+    by_row = zip(*(marks.tolist() for marks in marked.values()), strict=True)
+    return [shared(compress(marked, marks)) for marks in by_row]
+
+
+@lru_cache(1024)
+def form_of(schema: bytes) -> Form:
+    """What a schema says; results of one schema share one form."""
+    return tuple((name, dtype, tuple(shape)) for name, dtype, shape in json.loads(schema))
+
+
+def digest_of(schema: bytes, data: bytes) -> bytes:
+    """By which two results are the same."""
+    digest = hashlib.blake2b(schema + b"\0", digest_size=16)
+    digest.update(data)
+    return digest.digest()
+
+
+def schema_of(header: Mapping[str, object]) -> bytes:
+    """The JSON of the schema in a record's header, as the encoder writes it."""
+    return json.dumps(header["data"], separators=(",", ":"), ensure_ascii=False).encode()

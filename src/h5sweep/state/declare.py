@@ -1,0 +1,164 @@
+"""A declaration against what a run folder and its output know of the sweep; then noted there."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..base import provenance
+from ..base.attributes import attribute_text, decoding_texts
+from ..base.plan import Plan
+from ..base.units import count_text
+from ..errors import WrongFolderError
+from ..runfolder.layout import Declared, RunFolder
+from ..runfolder.record_runs import scan_stretches
+from .expected_tasks import declared_by
+from .held import held_tasks
+from .numbering import adopt_output, united_attributes
+from .state import FolderState, read_state
+from .study import Declaration, source_of
+
+Tell = Callable[[str], None]
+Sweep = dict[str, Any]  # what sweep.json says
+
+
+def require_own_folder(folder: RunFolder, declaration: Declaration) -> None:
+    """Raise WrongFolderError if the run folder is another sweep's."""
+    name = folder.load_sweep().get("name") if folder.exists() else None
+    if name is not None and name != declaration.name:
+        raise WrongFolderError(
+            f"{folder.path} belongs to the sweep {name!r}, not to {declaration.name!r}: choose "
+            f"another output with -o, or, if you renamed the function, write the new name "
+            f"into {folder.sweep_path}"
+        )
+
+
+def declare_sweep(folder: RunFolder, declaration: Declaration, tell: Tell) -> FolderState:
+    """Bring plan and sweep on disk up to what is declared; task numbers stay as they are.
+
+    Everything that may refuse the declaration comes before anything is written.
+    """
+    wanted = declaration.plan
+    assert wanted is not None  # only workers declare without a plan
+    stored = folder.load_plan()
+    plan = wanted if stored is None else stored.extended(wanted)[0]
+    held = held_tasks(folder, plan)
+    declared = declared_by(declaration.name, held.plan, wanted)
+    state = read_state(folder, held.plan, scan=scan_stretches, declared=declared, held=held)
+    sweep = folder.load_sweep()
+    attributes = _kept_attributes(sweep, united_attributes(sweep, held), declaration)
+    if state.tasks_done:
+        units = {**_found_units(attributes), **(sweep.get("units") or {})}
+        dims = {**held.dims, **(sweep.get("dims") or {})}
+        _require_same_labels(folder, units, dims, declaration, state.tasks_done)
+    for text in _changes(declaration, sweep, attributes, stored, plan, declared):
+        tell(text)
+    if plan is not stored:
+        folder.save_plan(plan)
+    adopt_output(folder, plan, held)
+    _save_sweep(folder, declaration, attributes, declared)
+    return state
+
+
+def _kept_attributes(
+    sweep: Sweep, attributes: dict[str, dict[str, Any]], declaration: Declaration
+) -> dict[str, dict[str, Any]]:
+    """The attributes of columns, and units that were declared once: results there are in them."""
+    for name, unit in (sweep.get("units") or {}).items():
+        if name not in declaration.units:
+            attributes[name] = {**attributes.get(name, {}), "units": unit}
+    return attributes
+
+
+def _require_same_labels(
+    folder: RunFolder,
+    units: dict[str, str],
+    dims: dict[str, list[str]],
+    declaration: Declaration,
+    results: int,
+) -> None:
+    """Raise WrongFolderError if results would be given other units or axes than they have."""
+    known: Mapping[str, str | list[str]]
+    declared: Mapping[str, str | list[str]]
+    for what, known, declared in (
+        ("units", units, declaration.units),
+        ("dims", dims, declaration.dims),
+    ):
+        for name in declared.keys() & known.keys():
+            if known[name] != declared[name]:
+                before, now = _label(known[name]), _label(declared[name])
+                raise WrongFolderError(
+                    f"{what}: {name} is {now!r} in the study and {before!r} in the "
+                    f"{count_text(results, 'result')} of {folder.output}, and a column has one "
+                    f"label. Go on with {before!r}, return the new values under another name, or "
+                    f"choose another output with -o{_way_to_relabel(folder, before, now)}"
+                )
+
+
+def _found_units(attributes: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """The units that the output, or files that were merged, give; none where these differ."""
+    found = {name: about["units"] for name, about in attributes.items() if about.get("units")}
+    return {name: attribute_text(value) for name, value in found.items()}
+
+
+def _label(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else ", ".join(value)
+
+
+def _way_to_relabel(folder: RunFolder, before: str, now: str) -> str:
+    if not folder.sweep_path.exists():
+        return ""
+    return f". If only the label was wrong, write {now!r} for {before!r} into {folder.sweep_path}"
+
+
+def _changes(
+    declaration: Declaration,
+    sweep: Sweep,
+    attributes: dict[str, dict[str, Any]],
+    stored: Plan | None,
+    plan: Plan,
+    declared: Declared,
+) -> Iterator[str]:
+    """What to say of what is not as it was in earlier runs."""
+    if stored is not None and len(plan) > len(stored):
+        yield f"the sweep has grown by {count_text(len(plan) - len(stored), 'task')}"
+    if dropped := sum(last - first + 1 for first, last in declared.without):
+        are = "is" if dropped == 1 else "are"
+        tasks = count_text(dropped, "task")
+        yield f"{tasks} of earlier runs {are} no longer declared; results stay, none is run"
+    if sweep.get("source_sha256") not in (None, _source_digest(declaration)):
+        yield (
+            f"{declaration.name} is not the code it was in earlier runs; their results are kept "
+            "(for a fresh start choose another output with -o)"
+        )
+    yield from decoding_texts(attributes)
+
+
+def _source_digest(declaration: Declaration) -> str:
+    return hashlib.sha256(source_of(declaration.function).encode()).hexdigest()
+
+
+def _save_sweep(
+    folder: RunFolder,
+    declaration: Declaration,
+    attributes: dict[str, dict[str, Any]],
+    declared: Declared,
+) -> None:
+    """Note what is declared, with what, by whom."""
+    study = Path(declaration.reference().path)
+    folder.save_sweep(
+        {
+            "name": declaration.name,
+            "study": str(study),
+            "declared": declared.as_json(),
+            "dims": declaration.dims,
+            "units": declaration.units,
+            "attributes": attributes,
+            "source": inspect.getsource(declaration.function),
+            "source_sha256": _source_digest(declaration),
+            **provenance.describe(study),
+        }
+    )

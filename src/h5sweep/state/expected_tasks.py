@@ -1,0 +1,81 @@
+"""Which tasks there should be: those that a run has declared, or those that `--expect` names."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+from ..base.plan import Plan, plan_list, types_text
+from ..errors import UsageError
+from ..runfolder.layout import Declared, RunFolder
+from .state import FolderState, read_state
+from .study import load_study
+
+
+def load_expected(path: Path, sweep_name: str | None) -> Plan:
+    """The tasks of a study or of a CSV file."""
+    if path.suffix != ".py":
+        return plan_list(path)
+    plan = load_study(path, sweep_name).plan
+    assert plan is not None  # only workers declare without a plan
+    return plan
+
+
+def read_expected_state(
+    folder: RunFolder, expected: Plan | None = None, by: str = "what --expect names"
+) -> FolderState:
+    """The state of a run folder; what is missing in it is what `expected` has, if that is given.
+
+    UsageError if `expected` is over other parameters than the results; `by` says who expects it.
+    """
+    plan = folder.load_plan()
+    if expected is None:
+        return read_state(folder, plan or Plan(()))
+    known = expected if plan is None else _extended(plan, expected, by, folder)
+    state = read_state(folder, known, declared=declared_by(by, known, expected))
+    _check_same_types(state, expected, by)
+    return state
+
+
+def require_declared(state: FolderState, folder: RunFolder) -> None:
+    """Raise UsageError if nobody has said which tasks there should be and none is known to lack."""
+    if state.is_declared or any(True for _ in state.missing_tasks()):
+        return
+    raise UsageError(
+        f"what is missing in {folder.output} cannot be known, because no run has said which "
+        "tasks there should be: say it with --expect study.py or --expect tasks.csv"
+    )
+
+
+def declared_by(who: str, plan: Plan, wanted: Plan) -> Declared:
+    """The declaration that of all tasks of `plan` those of `wanted` should be there."""
+    without = [] if len(plan) == len(wanted) else plan.numbers_beyond(wanted)
+    # Numbers without a gap have the same distance to their places.
+    groups = groupby(enumerate(without), lambda placed: placed[1] - placed[0])
+    stretches = [[number for _, number in group] for _, group in groups]
+    return Declared(who, plan.id, [[numbers[0], numbers[-1]] for numbers in stretches])
+
+
+def _extended(plan: Plan, expected: Plan, by: str, folder: RunFolder) -> Plan:
+    """The plan on disk, whose numbers stay, and behind it what else is expected."""
+    if plan.types != expected.types:
+        raise UsageError(
+            f"the plan on disk is over {types_text(plan.types)}, {by} is over "
+            f"{types_text(expected.types)}: name a study or CSV of {folder.output}"
+        )
+    return plan.extended(expected)[0]
+
+
+def _check_same_types(state: FolderState, expected: Plan, by: str) -> None:
+    """Raise UsageError if results were recorded, but none under keys as they are expected."""
+    if state.tasks_done or not state.left_out or state.beyond_plan:
+        return
+    key = state.left_out[0][0]
+    ours, theirs = ", ".join(key), ", ".join(expected.names)
+    if key.keys() == expected.types.keys():
+        ours = types_text({name: type(value).__name__ for name, value in key.items()})
+        theirs = types_text(expected.types)
+    raise UsageError(
+        f"the results are recorded over {ours}, {by} is over {theirs}: name a study or CSV with "
+        "the same parameters"
+    )

@@ -1,0 +1,102 @@
+"""Give numbers to tasks that the plan does not know: those of recorders and of other outputs.
+
+A result that was recorded by hand carries its key, and so does every row of an output. Tasks found
+there are appended to the plan, because results are never dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..base.plan import Plan
+from ..errors import UsageError
+from ..output.output_tasks import extended_plan
+from ..runfolder.layout import RunFolder
+from ..runfolder.record_runs import scan_stretches
+from ..runfolder.records import FINISHED_AT
+from ..runfolder.unplanned import plan_of_keys
+from .held import HeldTasks, held_tasks, output_identity
+from .state import FolderState, Scanner, read_state
+
+
+def adopt_output(folder: RunFolder, plan: Plan, held: HeldTasks | None = None) -> Plan:
+    """Make the run folder know the rows of an output that it has not written itself.
+
+    Afterwards merged.json names those that are sound, and `held_tasks` need not read them again.
+    Tasks that the output has and the plan lacks are appended to the plan, durably: results are
+    never dropped.
+    """
+    held = held or held_tasks(folder, plan)
+    if held.described is None:
+        return plan
+    folder.create()
+    attributes = united_attributes(folder.load_sweep(), held)
+    if attributes != (folder.load_sweep().get("attributes") or {}):
+        folder.save_sweep({**folder.load_sweep(), "attributes": attributes})
+    if len(held.plan) > len(plan):
+        folder.save_plan(held.plan)
+    note_merged(folder, held.plan, held.ranges)
+    return held.plan
+
+
+def united_attributes(sweep: Mapping[str, Any], held: HeldTasks) -> dict[str, dict[str, Any]]:
+    """What the run folder knows of its columns and, where it does not, what the output says."""
+    known = sweep.get("attributes") or {}
+    units = sweep.get("units") or {}
+    described = held.described or {}
+    united = {name: {**about, **known.get(name, {})} for name, about in described.items()}
+    for name in united.keys() & units.keys():
+        united[name].pop("units", None)
+    return {**known, **united}
+
+
+def note_merged(folder: RunFolder, plan: Plan, ranges: list[list[int]], **details: object) -> None:
+    """Say in merged.json which tasks the output holds; `details` as `merge_details` gives them."""
+    about = {"plan": plan.id, "output": output_identity(folder.output), "tasks": ranges}
+    folder.save_merged({**about, **details})
+
+
+def merge_details(folder: RunFolder) -> dict[str, object]:
+    """What an output depends on besides the plan: if none of it changed, nor would the output."""
+    sweep = folder.load_sweep()
+    return {
+        "record_bytes": sum(path.stat().st_size for path in folder.record_paths()),
+        "dims": sweep.get("dims"),
+        "units": sweep.get("units"),
+        "attributes": sweep.get("attributes"),
+    }
+
+
+def is_up_to_date(folder: RunFolder, plan: Plan) -> bool:
+    """Whether a merge would write the output that is there already."""
+    merged = folder.load_merged()
+    current = {"plan": plan.id, "output": output_identity(folder.output), **merge_details(folder)}
+    return current["output"] is not None and current.items() <= merged.items()
+
+
+def read_numbered_state(folder: RunFolder, scan: Scanner = scan_stretches) -> FolderState:
+    """The state of all tasks, when those that only the records know are in the plan as well.
+
+    UsageError if there are none.
+    """
+    state = number_all(folder, scan)
+    if not len(state.plan):
+        raise UsageError(f"there is nothing to merge in {folder.path}: run the sweep first")
+    return state
+
+
+def number_all(folder: RunFolder, scan: Scanner = scan_stretches) -> FolderState:
+    """Append to the plan what only records or the output know, durably; return the state then."""
+    plan = adopt_output(folder, folder.load_plan() or Plan(()))
+    state = read_state(folder, plan, scan=scan)
+    if state.beyond_plan:
+        found = sorted(
+            state.beyond_plan, key=lambda it: (it[1].frame[FINISHED_AT], it[1].file, it[1].offset)
+        )
+        unplanned = plan_of_keys([key for key, _ in found], state.types)
+        if unplanned is not None:
+            plan = extended_plan(plan, unplanned, folder.path)
+            folder.save_plan(plan)
+            state = read_state(folder, plan, scan=scan)
+    return state

@@ -1,0 +1,490 @@
+"""What is declared, done and missing: of each task done, failed, running, lost, never started.
+
+Every command asks here. All is read from the plan, the record files and the output, without NumPy
+or h5py unless the output has changed since it was merged (see `held`), without the user's code,
+and is right while a run is going on. Arrays by task number, because a million tasks must fit into
+two seconds and 300 MB.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property, partial
+from itertools import compress, groupby
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..base.plan import Key, Plan, Value, key_text
+from ..base.process_id import ProcessId
+from ..base.units import count_text
+from ..runfolder.layout import Declared, RunFolder
+from ..runfolder.records import (
+    DURATION_S,
+    FAILURES,
+    FINISHED_AT,
+    KIND,
+    NO_TASK,
+    TASK,
+    Damage,
+    Kind,
+    RecordFile,
+    Scan,
+)
+from ..runfolder.unplanned import fitted_key, misfit_text, types_of_keys
+from .held import HeldTasks, held_tasks
+
+
+class RecordsTaken(Protocol):
+    """Many records that a scanner took at a time."""
+
+    def take_new(
+        self, state: FolderState, file_number: int, size: int
+    ) -> Iterator[tuple[Any, ...]]:
+        """Take over results of tasks that had none; yield the others, and the last, singly.
+
+        Numbers from `size` on are not those of the state's plan.
+        """
+
+
+Scanner = Callable[[RecordFile, Scan], Iterator[RecordsTaken | tuple[Any, ...]]]
+
+LOCK_SILENT_S = 60.0  # twelve heartbeats of a run, and room for clocks that differ
+IN_OUTPUT = 255  # stands where a Kind does, for a task whose record is gone but whose row is there
+
+
+class Reason(StrEnum):
+    """Why a task is missing."""
+
+    NEVER_STARTED = "never started"
+    RUNNING = "running"
+    FAILED = "failed"
+    LOST = "lost with a damaged record"
+    INTERRUPTED = "interrupted"
+    CHANGED = "changed in the output"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a task ended that did not end well."""
+
+    kind: Kind
+    error: str
+    message: str
+    where: str
+    traceback: str
+    finished_at: float
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One task without a result, and why."""
+
+    task: int
+    key: Key
+    reason: Reason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record lies: which of `FolderState.paths`, and its offset there."""
+
+    file: int
+    offset: int
+    frame: tuple[Any, ...]
+
+
+@dataclass
+class FolderState:
+    """The state of every task of a plan, and of every record file."""
+
+    held: HeldTasks
+    paths: list[Path]
+    kinds: bytearray
+    files: array[int]
+    offsets: array[int]
+    finished_at: array[float]
+    failures: dict[int, Place] = field(default_factory=dict)
+    running: dict[int, tuple[ProcessId, float]] = field(default_factory=dict)
+    interrupted: dict[int, ProcessId] = field(default_factory=dict)
+    lost: dict[int, Damage] = field(default_factory=dict)
+    damages: list[Damage] = field(default_factory=list)
+    beyond_plan: list[tuple[Key, Place]] = field(default_factory=list)  # a merge appends them
+    left_out: list[tuple[Key, Place]] = field(default_factory=list)  # whose keys are not alike
+    heartbeat: float = 0.0  # when the lock was last written
+    is_declared: bool = False  # whether anybody has said which tasks there should be
+    undeclared: set[int] = field(default_factory=set)  # unfinished, and not asked for
+    duplicates: int = 0
+    unreadable: list[Path] = field(default_factory=list)
+    stretches: list[tuple[int, RecordsTaken]] = field(default_factory=list)  # and of which file
+
+    @property
+    def plan(self) -> Plan:
+        """Every task that is known, also those that only the output has."""
+        return self.held.plan
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each parameter, also of results that no plan has."""
+        return types_of_keys(self.plan, [key for key, _ in self.beyond_plan])
+
+    @property
+    def tasks_total(self) -> int:
+        """All tasks but those without a result that the declaration does not ask for."""
+        return len(self.plan) - len(self.undeclared)
+
+    @property
+    def tasks_done(self) -> int:
+        return self.kinds.count(Kind.DONE) + self.kinds.count(IN_OUTPUT)
+
+    @property
+    def tasks_failed(self) -> int:
+        return sum(self.kinds.count(kind) for kind in FAILURES)
+
+    @property
+    def results_not_merged(self) -> int:
+        """How many of all results the output lacks, as it is now."""
+        return self.tasks_done - self.held.count
+
+    def is_done(self, task: int) -> bool:
+        return self.kinds[task] in (Kind.DONE, IN_OUTPUT)
+
+    def missing_tasks(self) -> Iterator[int]:
+        """The numbers of all tasks without a result."""
+        done, undeclared = (Kind.DONE, IN_OUTPUT), self.undeclared
+        missing = (task for task, kind in enumerate(self.kinds) if kind not in done)
+        return (task for task in missing if task not in undeclared) if undeclared else missing
+
+    def missing(self) -> Iterator[Missing]:
+        """Every task without a result, with its key and the reason."""
+        return self.missing_of(self.missing_tasks())
+
+    def missing_of(self, tasks: Iterable[int]) -> Iterator[Missing]:
+        """The same for these tasks only."""
+        for task in tasks:
+            reason, detail = self._reason(task)
+            yield Missing(task, self.plan.key(task), reason, detail)
+
+    def _reason(self, task: int) -> tuple[Reason, str]:
+        if task in self.running:
+            return Reason.RUNNING, str(self.running[task][0])
+        if task in self.failures:
+            failure = self.all_failures[task]
+            return Reason.FAILED, f"{failure.kind.words}: {failure.error}: {failure.message}"
+        if task in self.lost:
+            return Reason.LOST, self.lost[task].path.name
+        if task in self.interrupted:
+            return Reason.INTERRUPTED, f"its process ended: {self.interrupted[task]}"
+        if task in self.held.unsound:
+            return Reason.CHANGED, "its row is not what was written"
+        return Reason.NEVER_STARTED, ""
+
+    @cached_property
+    def all_failures(self) -> dict[int, Failure]:
+        """How each failed task ended; read from its record once, file by file."""
+        found = {}
+        by_file = sorted(self.failures, key=lambda task: self.failures[task].file)
+        for file_number, tasks in groupby(by_file, lambda task: self.failures[task].file):
+            with RecordFile(self.paths[file_number]) as file:
+                for task in tasks:
+                    found[task] = _read_failure(file, self.failures[task])
+        return dict(sorted(found.items()))
+
+    def durations_s(self, tasks: Iterable[int]) -> list[float]:
+        """How long these tasks took, of which the results are in record files."""
+        found = []
+        by_file = sorted(tasks, key=self.files.__getitem__)
+        for file_number, of_file in groupby(by_file, self.files.__getitem__):
+            with RecordFile(self.paths[file_number]) as file:
+                found += [file.frame(self.offsets[task])[DURATION_S] for task in of_file]
+        return found
+
+    def counts_by_column(
+        self, most_values: int | None = None
+    ) -> dict[str, list[tuple[Value, int, int]]]:
+        """For each key column, each value with its number of finished and of all tasks.
+
+        Columns of more than `most_values` values are left out.
+        """
+        done_flags = self.kinds.translate(_DONE_FLAGS)
+        counts: dict[str, list[tuple[Value, int, int]]] = {}
+        for column in self.plan.columns:
+            if most_values is not None and len(column.values) > most_values:
+                continue
+            done = Counter(compress(column.codes, done_flags))
+            total = Counter(column.codes)
+            counts[column.name] = [
+                (value, done[code], total[code]) for code, value in enumerate(column.values)
+            ]
+        return counts
+
+
+def left_out_text(state: FolderState) -> str:
+    """That there are results which no merge takes, and what is wrong with the first."""
+    key, place = state.left_out[0]
+    return (
+        f"{count_text(len(state.left_out), 'result')} left out, first {key_text(key)} in "
+        f"{state.paths[place.file]}: {misfit_text(key, state.types)}. Record it again under a key "
+        "like the others, merge, and move that file away"
+    )
+
+
+def refusal_texts(state: FolderState) -> list[str]:
+    """Which record files the system does not give wholly, where first, and what to do."""
+    first = {d.path: d for d in reversed(state.damages) if d.refusal}
+    return [
+        f"{damage.path.name} cannot be read at byte {damage.offset:,} ({damage.refusal}): its disk "
+        "may be failing; copy the run folder to another one"
+        for damage in reversed(first.values())
+    ]
+
+
+def _read_failure(file: RecordFile, place: Place) -> Failure:
+    error = file.header(place.offset, place.frame)["error"]
+    return Failure(
+        Kind(place.frame[KIND]),
+        error.get("type", ""),
+        error.get("message", ""),
+        error.get("where", ""),
+        error.get("traceback", ""),
+        place.frame[FINISHED_AT],
+        place.frame[DURATION_S],
+    )
+
+
+def read_state(
+    folder: RunFolder,
+    plan: Plan,
+    *,
+    scan: Scanner = RecordFile.scan,
+    declared: Declared | None = None,
+    held: HeldTasks | None = None,
+) -> FolderState:
+    """Read the output and every record file; `scan` may be a faster way through large ones.
+
+    Unfinished tasks that are not declared are left out of account; `declared` is what the last run
+    said, unless it is given. `held` is what `held_tasks` has found, if somebody has asked.
+    """
+    held = held or held_tasks(folder, plan)
+    size = len(held.plan)
+    state = FolderState(
+        held=held,
+        paths=folder.record_paths(),
+        kinds=bytearray(size),
+        files=array("i", bytes(4 * size)),
+        offsets=array("q", bytes(8 * size)),
+        finished_at=array("d", bytes(8 * size)),
+    )
+    with suppress(OSError):
+        state.heartbeat = folder.lock_path.lstat().st_mtime
+    _take_held(state)
+    for file_number in range(len(state.paths)):
+        _take_file(state, file_number, scan)
+    _forget_what_was_mended(state)
+    _separate_misfits(state)
+    _forget_undeclared(state, declared or folder.load_declared())
+    return state
+
+
+def _take_held(state: FolderState) -> None:
+    """Count what is in the output, so that a task stays done when its record file is gone."""
+    size = len(state.plan)
+    for first, last in state.held.ranges:
+        after = min(last + 1, size)
+        state.kinds[first:after] = bytes([IN_OUTPUT]) * (after - first)
+
+
+def _take_file(state: FolderState, file_number: int, scan: Scanner) -> None:
+    """Take over what one record file says."""
+    path = state.paths[file_number]
+    found = Scan()
+    try:
+        file = RecordFile(path)
+    except FileNotFoundError:
+        return
+    with file:
+        _FileReader(state, file, file_number, scan).read(found)
+    state.damages += found.damages
+
+
+def _forget_what_was_mended(state: FolderState) -> None:
+    """Drop failures, losses and starts of tasks that another attempt has finished."""
+    by_task: dict[int, Any]
+    for by_task in (state.failures, state.running, state.interrupted, state.lost):
+        for task in [task for task in by_task if state.is_done(task)]:
+            del by_task[task]
+
+
+def _separate_misfits(state: FolderState) -> None:
+    """Tell results whose keys can become tasks of the plan from those that no merge takes."""
+    types = state.types
+    for found in state.beyond_plan:
+        if fitted_key(found[0], types) is None:
+            state.left_out.append(found)
+    if state.left_out:
+        state.beyond_plan = [f for f in state.beyond_plan if fitted_key(f[0], types) is not None]
+
+
+def _forget_undeclared(state: FolderState, declared: Declared | None) -> None:
+    """Leave out unfinished tasks that the sweep, as it was last declared, does not have."""
+    if declared is None or not state.plan.tasks_shared_with(declared.plan):
+        return
+    state.is_declared = True
+    for first, last in declared.without:
+        for task in range(first, min(last + 1, len(state.plan))):
+            if not state.is_done(task):
+                state.undeclared.add(task)
+                state.kinds[task] = 0
+                state.failures.pop(task, None)
+
+
+class _FileReader:
+    """Reads one record file into a state."""
+
+    def __init__(
+        self, state: FolderState, file: RecordFile, file_number: int, scan: Scanner
+    ) -> None:
+        self.state = state
+        self.file = file
+        self.file_number = file_number
+        self.scan = scan
+        self.starts: list[tuple[int, tuple[Any, ...]]] = []
+
+    def read(self, found: Scan) -> None:
+        about = self.file.about()
+        if about is None and self.file.size_bytes:
+            self.state.unreadable.append(self.file.path)
+        size = self.state.plan.tasks_shared_with(about.get("plan")) if about is not None else 0
+        is_plain = self.scan is RecordFile.scan or not size
+        scan = self.file.scan if is_plain else partial(self._scan_stretches, size)
+        state, number = self.state, self.file_number
+        kinds, files, offsets = state.kinds, state.files, state.offsets
+        finished_at, last_ended = state.finished_at, NO_TASK
+        for offset, frame in scan(found):
+            task, kind = frame[2], frame[3]
+            if kind == 2 and task < size and kinds[task] != 2:
+                # The way that a million tasks take; all else is below.
+                kinds[task] = 2
+                files[task] = number
+                offsets[task] = offset
+                finished_at[task] = frame[6]
+                last_ended = task
+            elif kind >= 2:
+                last_ended = task
+                self._take_outcome(offset, frame, size)
+            elif kind == 1:
+                last_ended = NO_TASK
+                self.starts.append((offset, frame))
+        if about is not None and size:
+            self._take_end(about, found, last_ended)
+
+    def _scan_stretches(self, size: int, found: Scan) -> Iterator[tuple[Any, ...]]:
+        """The records one by one, without those that were taken in stretches."""
+        for record in self.scan(self.file, found):
+            if isinstance(record, tuple):
+                yield record
+            else:
+                self.state.stretches.append((self.file_number, record))
+                yield from record.take_new(self.state, self.file_number, size)
+
+    def _take_outcome(self, offset: int, frame: tuple[Any, ...], size: int) -> None:
+        state, place = self.state, Place(self.file_number, offset, frame)
+        task = frame[TASK] if frame[TASK] < size else self._number_by_key(offset, frame, place)
+        if task is None:
+            return
+        if frame[KIND] == Kind.DONE:
+            self._take_result(task, place)
+        elif not state.is_done(task):
+            known = state.failures.get(task)
+            if known is None or _is_later(place, known.file, known.frame[FINISHED_AT]):
+                state.failures[task] = place
+                state.kinds[task] = frame[KIND]
+
+    def _take_result(self, task: int, place: Place) -> None:
+        state = self.state
+        if state.kinds[task] == Kind.DONE:
+            state.duplicates += 1
+            if not _is_later(place, state.files[task], state.finished_at[task]):
+                return
+        state.kinds[task] = Kind.DONE
+        state.files[task] = place.file
+        state.offsets[task] = place.offset
+        state.finished_at[task] = place.frame[FINISHED_AT]
+
+    def _number_by_key(self, offset: int, frame: tuple[Any, ...], place: Place) -> int | None:
+        key = self.file.header(offset, frame).get("key")
+        if key is None:
+            return None
+        task = self.state.plan.number(key)
+        if task is None and frame[KIND] == Kind.DONE:
+            self.state.beyond_plan.append((key, place))
+        return task
+
+    def _take_end(self, about: dict[str, Any], found: Scan, last_ended: int) -> None:
+        """Name the task that the file ends in, and those that damage swallowed."""
+        ended = self._take_current(about, found, last_ended)
+        size, kinds = len(self.state.plan), self.state.kinds
+        nameless = [damage for damage in found.damages if damage.task is None]
+        if nameless:
+            earlier = [task for start in self.starts[:-1] for task in self._batch(start)]
+            swallowed = (t for t in (*earlier, *ended) if t < size and not kinds[t])
+            self.state.lost.update(dict.fromkeys(swallowed, nameless[-1]))
+        for damage in found.damages:
+            if damage.task is not None and damage.task < size:
+                self.state.lost[damage.task] = damage
+
+    def _take_current(self, about: dict[str, Any], found: Scan, last_ended: int) -> list[int]:
+        """The process is in the task of its last batch behind the last one that has ended.
+
+        One before it without an outcome was swallowed by damage; one whose record is damaged has
+        ended as well. Returns what has ended of that batch.
+        """
+        if not self.starts:
+            return []
+        (offset, frame), batch = self.starts[-1], self._batch(self.starts[-1])
+        known = {d.task for d in found.damages if d.offset > offset} | {last_ended}
+        ended = max((place for place, task in enumerate(batch, 1) if task in known), default=0)
+        if ended < len(batch) and batch[ended] < len(self.state.plan):
+            owner = ProcessId.from_json(about["process"])
+            if not self._may_be_alive(owner):
+                self.state.interrupted[batch[ended]] = owner
+            else:
+                since = max(frame[FINISHED_AT], self._ended_at(last_ended))
+                self.state.running[batch[ended]] = (owner, since)
+        return batch[:ended]
+
+    def _ended_at(self, task: int) -> float:
+        """When a task of this file ended; 0 if it is none of the plan."""
+        state = self.state
+        if task in state.failures:
+            return float(state.failures[task].frame[FINISHED_AT])
+        return state.finished_at[task] if task < len(state.plan) else 0.0
+
+    def _may_be_alive(self, owner: ProcessId) -> bool:
+        """Whether a process is, or can be where nobody here sees it: its run changes the lock."""
+        alive = owner.is_alive()
+        is_fresh = time.time() - self.state.heartbeat < LOCK_SILENT_S
+        return is_fresh if alive is None else alive
+
+    def _batch(self, start: tuple[int, tuple[Any, ...]]) -> list[int]:
+        """The tasks that a STARTED record names."""
+        tasks: list[int] = self.file.header(*start)["tasks"]
+        return tasks
+
+
+def _is_later(place: Place, file: int, finished_at: float) -> bool:
+    """Whether a record counts in place of one that was read before it.
+
+    In one file it does, whatever the clock said: it was written later. Of two files, clocks decide.
+    """
+    return place.file == file or bool(place.frame[FINISHED_AT] >= finished_at)
+
+
+_DONE_FLAGS = bytes(1 if kind in (Kind.DONE, IN_OUTPUT) else 0 for kind in range(256))

@@ -1,0 +1,457 @@
+"""How other programs lay results out in HDF5, and what is wrong with what a worker left.
+
+Two shapes are known: a group a task, and columns that grow by a row a task. A file without either
+is taken for the file of one task.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ..base.plan import key_text
+from ..base.units import size_text
+from ..hdf5.data import is_fill, read_column, read_row, rows_of_fill
+from ..hdf5.errors import Damaged, Unsupported
+from ..hdf5.messages import Storage
+from ..hdf5.tree import Dataset, Object, ObjectKind, Tree, data_extents, least_unbelievable
+from . import findings
+from .findings import Finding
+from .read_file import bad_chunks, can_be_proven
+from .skipping import Names, is_mere_axis, without_skipped
+
+_INDEX = re.compile(r"(.*/)_i_([^/]+)/.+")
+MOST_KEY_COLUMNS = 4
+_KNOWN_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
+_OUTPUT_FORMAT = "h5sweep.output/1"
+_DIGITS = re.compile(r"(\d+)")
+
+
+class Style(StrEnum):
+    """How the tasks of a file are laid out."""
+
+    GROUPS = "groups"
+    ROWS = "rows"
+    ONE = "one"
+    OUTPUT = "output"
+    RECORDS = "records"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is inside a file."""
+
+    style: Style
+    tasks: int | None
+    datasets: int = 0
+    data_bytes: int = 0
+    first_key: str = ""
+    last_key: str = ""
+    tables: tuple[str, ...] = ()  # groups whose columns grow
+    has_groups: bool = False  # groups with datasets beside these
+    has_packed: bool = False  # data behind filters
+    has_unproven: bool = False  # among them such as our own reader cannot undo, or only slowly
+
+
+@dataclass
+class Table:
+    """Columns of one group that grow together."""
+
+    group: str
+    columns: dict[str, Dataset] = field(default_factory=dict)
+
+    @property
+    def lengths(self) -> set[int]:
+        return {dataset.rows or 0 for dataset in self.columns.values()}
+
+    @property
+    def rows(self) -> int:
+        return min(self.lengths, default=0)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether columns or fields that may grow have one length: so rows can be compared."""
+        may_grow = all(column.may_grow for column in self.columns.values())
+        names = {name for column in self.columns.values() for name in column.type.member_names}
+        has_several = len(self.columns) > 1 or len(names) > 1
+        return may_grow and has_several and len(self.lengths) == 1 and self.rows > 1
+
+
+class Layout:
+    """One file's objects, seen as tasks; `tree` is without those that are skipped."""
+
+    def __init__(self, tree: Tree, *, skip: Names = frozenset()) -> None:
+        self.tree, self.skipped = without_skipped(tree, skip)
+        self.by_group: dict[str, dict[str, Dataset]] = {}
+        self._tails: dict[str, int] = {}
+        self._tables: list[Table] | None = None
+        self._bad: dict[str, list[range]] = {}  # rows of each dataset that cannot be unpacked
+        self.axes = {one.path for one in self.tree.objects if is_mere_axis(one)}  # of netCDF
+        for path, dataset in self.tree.datasets:
+            parent, _, name = path.rpartition("/")
+            if path not in self.axes:
+                self.by_group.setdefault(parent or "/", {})[name] = dataset
+        self.style = self._style()
+
+    @property
+    def has_own_rules(self) -> bool:
+        """Whether a library wrote it in which columns need not be of equal length."""
+        root = self.tree.root
+        if root is None:
+            return False
+        if {"_NCProperties", "PYTABLES_FORMAT_VERSION", "CONVENTIONS"} & root.attributes.keys():
+            return True
+        scales = ("CLASS", "DIMENSION_LIST", "_Netcdf4Dimid")
+        return any(a in o.attributes for o in self.tree.objects if o.dataset for a in scales)
+
+    @property
+    def is_output(self) -> bool:
+        root = self.tree.root
+        attribute = root.attributes.get("h5sweep_format") if root else None
+        return attribute is not None and attribute.value.rstrip(b"\0").startswith(
+            _OUTPUT_FORMAT.encode()
+        )
+
+    def _style(self) -> Style:
+        if self.is_output:
+            return Style.OUTPUT
+        if self.tables():
+            return Style.ROWS
+        root, groups = self.by_group.get("/", {}), self.by_group.keys() - {"/"}
+        if not root:
+            return Style.GROUPS if groups or self._described() else Style.NOTHING
+        if groups:
+            return Style.GROUPS if self._are_tasks(groups) else Style.ONE
+        return Style.ROWS if _are_fixed_columns(root.values()) else Style.ONE
+
+    def _are_tasks(self, groups: Iterable[str]) -> bool:
+        """Whether groups beside datasets are tasks, and not parts of one: then they are alike.
+
+        They hold datasets of the same names, or are numbered.
+        """
+        names = [frozenset(self.by_group[group]) for group in groups]
+        return len(set(names)) < len(names) or any(_DIGITS.search(group) for group in groups)
+
+    def _described(self) -> list[str]:
+        """The groups with attributes and nothing else: tasks, where no group holds a dataset."""
+        parents = {o.path.rpartition("/")[0] for o in self.tree.objects}
+        groups = [o for o in self.tree.objects if o.kind is ObjectKind.GROUP and o.attributes]
+        return [o.path for o in groups if o.path != "/" and o.path not in parents]
+
+    def tables(self) -> list[Table]:
+        """Groups with columns that may grow."""
+        if self._tables is None:
+            found = []
+            for group, datasets in self.by_group.items():
+                growing = {name: dataset for name, dataset in datasets.items() if dataset.may_grow}
+                if growing and _are_columns(group, growing, datasets):
+                    found.append(Table(group, growing))
+            if self.groups_beside(found):  # then one in which all grow is that of a task as well
+                found = [table for table in found if table.group == "/"]
+            self._tables = found
+        return self._tables
+
+    def groups_beside(self, tables: Iterable[Table]) -> list[str]:
+        """Groups that hold datasets and are neither tables nor in the group of one."""
+        inside = {table.group for table in tables}
+        return [
+            group for group in self.by_group if group != "/" and inside.isdisjoint(_ways_to(group))
+        ]
+
+    def tail_rows(self, table: Table) -> int:
+        """How many rows at a table's end were made room for and never written."""
+        if table.group not in self._tails:
+            may_have = table.is_even and not self.has_own_rules
+            self._tails[table.group] = _tail_rows(self.tree, table) if may_have else 0
+        return self._tails[table.group]
+
+    def tail_of(self, path: str) -> int:
+        """The same for the table that is this group, or of which this dataset is."""
+        groups = (path, path.rpartition("/")[0] or "/")
+        return next((self.tail_rows(table) for table in self.tables() if table.group in groups), 0)
+
+    def find_bad_rows(self) -> None:
+        """Unpack all data, so that tasks of which a part cannot be unpacked do not count."""
+        for path, dataset in self.tree.datasets:
+            chunks = (chunk for chunk, _ in bad_chunks(self.tree, path, dataset, slowly=True))
+            starts, side = (c.start[0] for c in chunks), (dataset.layout.chunk or (0,))[0]
+            if rows := [range(start, start + side) for start in starts]:
+                self._bad[path] = rows
+
+    def bad_rows(self, table: str, rows: int) -> Iterator[range]:
+        """Those among the first rows of a table, or of a dataset, in order and each once."""
+        inside = (table, *(f"{table.rstrip('/')}/{name}" for name in self.by_group.get(table, ())))
+        last = 0
+        bad = (some for path in inside for some in self._bad.get(path, ()))
+        for some in sorted(bad, key=lambda it: it.start):
+            if max(some.start, last) < min(some.stop, rows):
+                yield range(max(some.start, last), last := min(some.stop, rows))
+
+    def all_tables(self) -> list[Table]:
+        return self.tables() or [Table("/", self.by_group.get("/", {}))]
+
+    def task_groups(self) -> list[Object]:
+        """The topmost groups that hold datasets.
+
+        Without those in which something is damaged: their tasks are to be run again.
+        """
+        groups = self.by_group.keys() - {"/"} if self.by_group else {*self._described()}
+        paths = {g for g in groups if groups.isdisjoint(_ways_to(g)[:-1])} - self.spoiled()
+        found = [o for o in self.tree.objects if o.path in paths]
+        return sorted(found, key=lambda o: natural_order(o.path))
+
+    def spoiled(self) -> set[str]:
+        """Every object that is damaged, or on the way to one."""
+        size = self.tree.file.size
+        faults = [f.path for f in self.tree.faults if isinstance(f.error, Damaged)]
+        beyond = [p for p, d in self.tree.datasets if any(a + n > size for a, n in data_extents(d))]
+        return {way for path in (*faults, *beyond, *self._bad) for way in _ways_to(path)}
+
+    def contents(self, *, with_keys: bool = True) -> Contents:
+        """Count what is there; without keys nothing but the structure is read."""
+        datasets = self.tree.datasets
+        data_bytes = sum(size for _, d in datasets for _, size in data_extents(d))
+        tasks, first, last = self._count(with_keys=with_keys)
+        tables = self.tables()
+        return Contents(
+            self.style,
+            tasks,
+            len(datasets),
+            data_bytes,
+            first,
+            last,
+            tuple(table.group for table in tables),
+            bool(self.groups_beside(tables)),
+            any(dataset.filters for _, dataset in datasets),
+            not all(can_be_proven(dataset) for _, dataset in datasets),
+        )
+
+    def _count(self, *, with_keys: bool) -> tuple[int | None, str, str]:
+        if self.style is Style.OUTPUT:
+            task = self.by_group.get("/", {}).get("task")
+            return (task.rows if task else None), "", ""
+        if self.style is Style.ROWS:
+            tables = self.all_tables()
+            first, last = self._end_keys(tables[0]) if with_keys else ("", "")
+            return sum(map(self._whole_rows, tables)), first, last
+        if self.style is Style.GROUPS:
+            groups = self.task_groups()
+            ends = [group.path.strip("/") for group in (groups[:1] + groups[-1:])]
+            return len(groups), *(ends or ("", ""))
+        if self.style is Style.ONE:
+            return 1, "", ""
+        return (None if any(f.is_listing for f in self.tree.faults) else 0), "", ""
+
+    def _whole_rows(self, table: Table) -> int:
+        rows = table.rows - self.tail_rows(table)
+        return rows - sum(map(len, self.bad_rows(table.group, rows)))
+
+    def _end_keys(self, table: Table) -> tuple[str, str]:
+        """The keys of the first and last row that all columns have."""
+        rows = table.rows - self.tail_rows(table)
+        if not rows:
+            return "", ""
+        columns = {n: d for n, d in table.columns.items() if _may_be_key(d)}
+        names = list(columns)[:MOST_KEY_COLUMNS]
+        ends = []
+        for row in (0, rows - 1):
+            key = {}
+            for name in names:
+                try:
+                    (key[name],) = read_column(self.tree.file, columns[name], range(row, row + 1))
+                except (Damaged, Unsupported):
+                    continue
+            ends.append(key_text(key))
+        return ends[0], ends[1]
+
+
+def _are_columns(
+    group: str, growing: Mapping[str, Dataset], datasets: Mapping[str, Dataset]
+) -> bool:
+    """Whether datasets that may grow are columns; else they are values of one task.
+
+    Of that are some that grow and others that do not, unless several grow at the root, or rows of
+    compounds do, or others are as long: then the others are what a worker says once.
+    """
+    fixed = {name: d for name, d in datasets.items() if name not in growing}
+    if not fixed or group != "/":
+        return not fixed
+    lengths = {d.rows for d in growing.values()}
+    has_fields = any(d.type.member_names for d in growing.values())
+    return len(growing) > 1 or has_fields or any(d.rows in lengths for d in fixed.values())
+
+
+def _ways_to(path: str) -> list[str]:
+    """The objects on the way to a path, the uppermost first, and the path itself."""
+    return [path[: match.start() + 1] for match in re.finditer("/", path[1:])] + [path]
+
+
+def _are_fixed_columns(datasets: Collection[Dataset]) -> bool:
+    """Whether datasets that cannot grow are columns: equal in length, and one may tell the task.
+
+    Without that they are arrays of one task, such as the x and y of its turbines.
+    """
+    lengths = {dataset.rows for dataset in datasets}
+    is_even = len(datasets) > 1 and len(lengths) == 1 and None not in lengths
+    return is_even and any(_may_be_key(d) or d.type.member_names for d in datasets)
+
+
+def _may_be_key(dataset: Dataset) -> bool:
+    is_plain = dataset.type.is_text or dataset.type.type.name in ("INTEGER", "ENUM")
+    return is_plain and len(dataset.space.dims or ()) == 1
+
+
+def indexed_table(path: str) -> str | None:
+    """The table whose index a dataset is part of: PyTables keeps one in `_i_NAME` beside it.
+
+    An index says nothing that the table does not say; whoever wants one makes it anew.
+    """
+    match = _INDEX.fullmatch(path)
+    return f"{match[1]}{match[2]}" if match else None
+
+
+def natural_order(text: str) -> list[Any]:
+    """Sorts `s9` before `s10`, however many digits there are."""
+    parts: list[Any] = _DIGITS.split(text)
+    for place in range(1, len(parts), 2):
+        significant = parts[place].lstrip("0")
+        parts[place] = (len(significant), significant)
+    return parts
+
+
+def judge_contents(layout: Layout, require: Sequence[str] = ()) -> list[Finding]:
+    """What is wrong with the data as a worker's results."""
+    found = [*_judge_datasets(layout.tree)]
+    is_listed = not any(f.is_listing for f in layout.tree.faults)
+    if layout.skipped.marks and not layout.tree.datasets and is_listed:
+        found.append(findings.INIT_ONLY.finding())
+    if require:
+        found += _judge_required(layout, require)
+    elif not layout.has_own_rules and layout.style is Style.ROWS:
+        uneven = [table for table in layout.tables() if len(table.lengths) > 1]
+        for table in layout.tables():
+            found += _judge_table(layout, table, is_usual=len(uneven) > 1)
+    return found
+
+
+def _judge_datasets(tree: Tree) -> Iterator[Finding]:
+    """Data that are not in the file, filters that are not known, shapes that nobody should read."""
+    size = tree.file.size
+    for path, dataset in tree.datasets:
+        beyond = [(at, n) for at, n in data_extents(dataset) if at + n > size]
+        if beyond and dataset.layout.storage is Storage.CHUNKED:
+            yield findings.CHUNK_BEYOND.finding(
+                where=path, count=len(beyond), address=min(at for at, _ in beyond)
+            )
+        elif beyond:
+            missing = sum(min(at + n - size, n) for at, n in beyond)
+            yield findings.DATA_BEYOND.finding(where=path, missing=missing)
+        if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
+            yield findings.FEATURE.finding(where=path, why="its data are in another file")
+        for step in dataset.filters:
+            if step.number not in _KNOWN_FILTERS:
+                named = f" ({step.name})" if step.name else ""
+                yield findings.FILTER.finding(where=path, number=step.number, named=named)
+    yield from _judge_claims(tree)
+    if tree.links_out:
+        yield findings.LINKS_OUT.finding(count=tree.links_out)
+
+
+def _judge_claims(tree: Tree) -> Iterator[Finding]:
+    """Data that the file cannot hold, and a reader would have to make up."""
+    by_claim = sorted(tree.datasets, key=lambda it: it[1].claimed_bytes)
+    claims = [dataset.claimed_bytes for _, dataset in by_claim]
+    if claims and claims[-1] >= least_unbelievable(claims, tree.file.size):
+        where, largest = by_claim[-1]
+        stored = size_text(sum(n for _, n in data_extents(largest)))
+        yield findings.HUGE.finding(where=where, shape=largest.space.dims, stored=stored)
+
+
+def _judge_required(layout: Layout, require: Sequence[str]) -> Iterator[Finding]:
+    """Every group that has one of the columns must have all, of equal length."""
+    if any(fault.is_listing for fault in layout.tree.faults):
+        return
+    groups = [g for g, columns in layout.by_group.items() if columns.keys() & set(require)]
+    for group in groups or ["/"]:
+        columns = layout.by_group.get(group, {})
+        prefix = group.strip("/") + "/" if group != "/" else ""
+        missing = [name for name in require if name not in columns]
+        if missing:
+            yield findings.REQUIRED.finding(names=", ".join(prefix + name for name in missing))
+        if layout.style is Style.ROWS:
+            table = Table(group, {name: columns[name] for name in require if name in columns})
+            if len(table.lengths) > 1:
+                yield findings.UNEQUAL.finding(lengths=_lengths_text(table))
+
+
+def _judge_table(layout: Layout, table: Table, *, is_usual: bool) -> Iterator[Finding]:
+    """What is wrong with a table; a killed writer leaves no more than one of unequal lengths."""
+    if len(table.lengths) > 1:
+        is_interrupted = _is_interrupted(table) and not is_usual
+        rule = findings.UNEQUAL if is_interrupted else findings.LENGTHS
+        yield rule.finding(lengths=_lengths_text(table))
+        return
+    if not table.is_even:
+        return
+    if not layout.tree.faults:  # a damaged index says enough by itself
+        yield from _judge_coverage(table)
+    if tail := layout.tail_rows(table):
+        yield findings.BOGUS_TAIL.finding(first=table.rows - tail, last=table.rows - 1)
+
+
+def _is_interrupted(table: Table) -> bool:
+    """Whether the lengths look like one append that did not reach every column."""
+    if len(table.lengths) != 2:
+        return False
+    ahead = max(table.lengths) - table.rows
+    return ahead == 1 or (len(table.columns) >= 4 and 0 < ahead <= table.rows)
+
+
+def _lengths_text(table: Table) -> str:
+    by_length: dict[int, list[str]] = {}
+    for name, dataset in table.columns.items():
+        by_length.setdefault(dataset.rows or 0, []).append(name)
+    return "; ".join(f"{n:,}: {', '.join(by_length[n])}" for n in sorted(by_length, reverse=True))
+
+
+def _judge_coverage(table: Table) -> Iterator[Finding]:
+    """Columns whose last chunk is in no index, while the others have theirs."""
+    covered = {name: _rows_covered(dataset) for name, dataset in table.columns.items()}
+    if max(covered.values()) < table.rows:
+        return
+    for name, rows in covered.items():
+        side = table.columns[name].layout.chunk[0] if table.columns[name].layout.chunk else 0
+        if 0 < rows < table.rows and table.rows - rows <= side:
+            where = f"{table.group.rstrip('/')}/{name}"
+            yield findings.DATA_SHORT.finding(where=where, first=rows, last=table.rows - 1)
+
+
+def _rows_covered(dataset: Dataset) -> int:
+    side = dataset.layout.chunk[0] if dataset.layout.chunk else 0
+    return max((chunk.start[0] + side for chunk in dataset.chunks), default=0)
+
+
+def _tail_rows(tree: Tree, table: Table) -> int:
+    """How many rows at the end are fill values in every column; 0 if the first row is too."""
+    try:
+        if _is_unwritten(tree, table, 0):
+            return 0
+        found = table.rows
+        for column in table.columns.values():
+            found = min(found, rows_of_fill(tree.file, column))
+            if not found:
+                break
+    except (Damaged, Unsupported):
+        return 0
+    return found
+
+
+def _is_unwritten(tree: Tree, table: Table, row: int) -> bool:
+    # The least data first: mostly that is enough to say no, and chunks may have to be unpacked.
+    columns = sorted(table.columns.values(), key=lambda d: math.prod(d.layout.chunk) * d.type.size)
+    return all(is_fill(d, piece) for d in columns for piece in read_row(tree.file, d, row))
