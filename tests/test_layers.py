@@ -13,12 +13,33 @@ TREES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts): ast.parse(path.read_text())
     for path in sorted(PACKAGE.rglob("*.py"))
 }
-KNOWS_HDF5 = {"h5", "library_child", "library_data", "output", "output_writer"}
-KNOWS_HDF5 |= {"join_columns", "join_output", "join_rows", "join_types"}
-KNOWS_HDF5 |= {"join_groups_child", "library_view", "merged_file"}
+# A room imports from those below it, and beside it only as SIDEWAYS says.
+LEVELS = (
+    ("base",),
+    ("disk", "hdf5"),
+    ("runfolder", "worker_files", "output"),
+    ("state", "library"),
+    ("check", "salvage", "merge", "runner", "clean"),
+    ("api", "cli"),
+)
+SIDEWAYS = {
+    ("output", "runfolder"),  # rows come from records
+    ("library", "state"),  # a child compares an output with its run folder
+    ("merge", "salvage"),  # --on-damaged salvage
+    ("runner", "merge"),  # a run ends with a merge
+    ("clean", "merge"),  # what is safe to remove is proven as a merge proves its output
+    ("clean", "check"),
+    ("cli", "api"),
+}
+WITHOUT_ROOM = {"__init__", "__main__", "api", "errors"}  # what people may rely on
+KNOWS_HDF5 = {"disk.h5py_loader", "library.inspect_child", "library.read_all", "output.reader"}
+KNOWS_HDF5 |= {"output.writer", "merge.tables.merge_tables", "merge.tables.create"}
+KNOWS_HDF5 |= {"merge.tables.rows", "merge.tables.types", "merge.groups.copy_child"}
+KNOWS_HDF5 |= {"salvage.read_child", "merge.marker"}
+CHILDREN = {"merge.groups.copy_child", "library.inspect_child", "salvage.read_child"}
 PRINTS = {"cli.terminal"}
 TAKES_ARGUMENTS = {name for name in TREES if name.startswith("cli.")}
-SYNCS_AND_RENAMES = {"durable"}
+SYNCS_AND_RENAMES = {"disk.durable"}
 
 
 def own_imports(name: str, *, at_start_only: bool = False) -> set[str]:
@@ -57,8 +78,39 @@ def calls(name: str) -> set[str]:
     return {call.split("\n")[0] for call in found}
 
 
+def room_of(name: str) -> str:
+    """The room of a module; errors are words that every room uses, as those of `base`."""
+    return "base" if name == "errors" else name.split(".")[0]
+
+
+def test_rooms_import_from_rooms_below() -> None:
+    """No import goes up, and none goes sideways that is not declared, even within a function."""
+    level = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
+    for name in TREES.keys() - {"__init__", "__main__"}:
+        for other in own_imports(name) - {"__init__"}:
+            pair = room_of(name), room_of(other)
+            is_down = level[pair[1]] < level[pair[0]] or pair[0] == pair[1]
+            assert is_down or pair in SIDEWAYS, f"{name} imports {other}"
+
+
+def test_declared_directions_are_taken() -> None:
+    """A declared way that no import takes is taken off the list."""
+    taken = {(room_of(n), room_of(o)) for n in TREES.keys() - {"__init__"} for o in own_imports(n)}
+    assert taken >= SIDEWAYS
+
+
+def test_no_module_stands_outside_the_rooms() -> None:
+    assert {name for name in TREES if "." not in name} == WITHOUT_ROOM
+
+
+def test_each_room_says_what_it_is() -> None:
+    for name, tree in TREES.items():
+        if name.endswith("__init__"):
+            assert ast.get_docstring(tree), name
+
+
 def test_imports_point_one_way() -> None:
-    """The modules can be put into layers of which none imports from one above, even lazily."""
+    """Within rooms too, no module imports from one that needs it, even lazily."""
     left = {n: own_imports(n) for n in TREES if not n.endswith(("__init__", "__main__"))}
     while left:
         ready = [name for name, needs in left.items() if not needs & left.keys()]
@@ -69,15 +121,17 @@ def test_imports_point_one_way() -> None:
 
 def test_only_modules_about_hdf5_import_h5py() -> None:
     """One module imports h5py, without plug-ins; those about outputs have it from there."""
-    assert {name for name in TREES if "h5py" in foreign_imports(name)} == {"h5"}
+    assert {name for name in TREES if "h5py" in foreign_imports(name)} == {"disk.h5py_loader"}
     # api has it loaded without plug-ins before xarray loads it.
-    assert {name for name in TREES if "h5" in own_imports(name)} <= KNOWS_HDF5 | {"api"}
+    assert {name for name in TREES if "disk.h5py_loader" in own_imports(name)} <= KNOWS_HDF5 | {
+        "api"
+    }
 
 
 def test_workers_know_no_hdf5() -> None:
     """What a worker process imports never reaches h5py: it holds no HDF5 file open."""
     reached: set[str] = set()
-    left = {"worker"}
+    left = {"runner.worker"}
     while left:
         name = left.pop()
         reached.add(name)
@@ -88,12 +142,12 @@ def test_workers_know_no_hdf5() -> None:
 def test_check_can_neither_write_nor_load_hdf5() -> None:
     """What a check imports reaches neither `durable` nor h5py: only its children have these."""
     reached: set[str] = set()
-    left = {"check"}
+    left = {"check.check"}
     while left:
         name = left.pop()
         reached.add(name)
         left |= own_imports(name) - reached
-    assert not reached & {"durable", *KNOWS_HDF5}
+    assert not reached & {"disk.durable", *KNOWS_HDF5}
     writes = {"os.write", "os.pwrite", "os.ftruncate", "os.unlink", "os.remove", "open"}
     for name in reached:
         found = {call for call in calls(name) if call in writes}
@@ -105,7 +159,7 @@ def test_check_can_neither_write_nor_load_hdf5() -> None:
 def test_only_the_command_line_prints() -> None:
     """print, click.echo and sys.stdout are one module's, click is the command line's alone."""
     # The standard output of children is their parents'.
-    for name in TREES.keys() - PRINTS - {"join_groups_child", "library_child", "library_view"}:
+    for name in TREES.keys() - PRINTS - CHILDREN:
         assert not calls(name) & {"print", "click.echo", "click.secho", "sys.stdout.write"}, name
     for name in TREES.keys() - TAKES_ARGUMENTS:
         assert "click" not in foreign_imports(name), name
@@ -137,7 +191,7 @@ def _path_replacements(tree: ast.AST) -> list[str]:
 def test_reading_a_folder_needs_neither_numpy_nor_h5py() -> None:
     """What `status` and `missing` import stays within the standard library and click."""
     reached: set[str] = set()
-    left = {"cli.__init__", "report", "state"}
+    left = {"cli.__init__", "runner.status", "state.state"}
     while left:
         name = left.pop()
         reached.add(name)
@@ -169,7 +223,7 @@ def test_public_names_are_complete_and_sorted() -> None:
 
 def test_no_public_name_is_hidden_by_a_module() -> None:
     """Importing h5sweep.x sets the attribute x: a public function of that name would be lost."""
-    assert TREES.keys() & set(h5sweep.__all__) == {"errors"}
+    assert {name.split(".")[0] for name in TREES} & {*h5sweep.__all__} == {"errors"}
 
 
 def test_modules_that_list_their_names_list_what_they_have() -> None:

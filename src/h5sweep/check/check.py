@@ -22,6 +22,7 @@ from ..hdf5.errors import Damaged
 from ..hdf5.file import Hdf5File, open_file
 from ..hdf5.source import FileSource, OpenSource, Source
 from ..hdf5.tree import Tree, data_extents
+from ..library.answers import findings_of, new_among
 from ..library.child_host import Library, Limits, Request
 from ..worker_files import findings
 from ..worker_files.findings import Finding, State, by_weight, state_of
@@ -37,7 +38,6 @@ from ..worker_files.read_file import (
 from ..worker_files.same_structure import Family, Siblings
 from ..worker_files.skipping import Names
 from ..worker_files.triage import Triage, is_record_file
-from .library_findings import findings_of, new_among
 from .report import CheckReport, Depth, FileReport
 
 MOST_FINDINGS = 20

@@ -148,7 +148,7 @@ class _Child:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "h5sweep.check.inspect_child", str(limits.memory_bytes)],
+            [sys.executable, "-m", "h5sweep.library.inspect_child", str(limits.memory_bytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

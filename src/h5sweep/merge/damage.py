@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 
-from ..check.library_findings import findings_of
 from ..hdf5.tree import Tree
+from ..library.answers import findings_of
 from ..library.child_host import Library, Request
 from ..worker_files import findings
 from ..worker_files.findings import Finding, against_merging, by_weight

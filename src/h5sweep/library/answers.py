@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from ..base.units import size_text
-from ..library.child_host import Answer
 from ..worker_files import findings
 from ..worker_files.findings import Finding, State
+from .child_host import Answer
 
 MOST_FOR_ONE_PLACE = 3
 
