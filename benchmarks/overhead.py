@@ -214,12 +214,12 @@ def _measure_in_child(contender: Contender, tasks: int) -> dict[str, Any]:
 
 def _phases(folder: Path, began_at: float, seconds: float) -> dict[str, float]:
     """Where our time goes, from the times in the record files."""
-    from h5sweep.runfolder.records import Kind, read_records
+    from h5sweep.runfolder.records import RecordKind, read_records
 
     files = [read_records(path)[0] for path in (folder / "out.h5.run" / "records").iterdir()]
     ready = [records[0].finished_at - began_at for records in files]
     results = [
-        r.finished_at - began_at for records in files for r in records if r.kind is Kind.DONE
+        r.finished_at - began_at for records in files for r in records if r.kind is RecordKind.DONE
     ]
     return {
         "first worker ready": min(ready),

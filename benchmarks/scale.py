@@ -29,7 +29,7 @@ import numpy as np
 from h5sweep.base.plan import key_json, plan_product
 from h5sweep.base.values import ResultEncoder, result_header
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.runfolder.records import Kind, RecordWriter
+from h5sweep.runfolder.records import RecordKind, RecordWriter
 
 FILES = 4
 BATCH = 25
@@ -112,7 +112,7 @@ def generate_in_order(folder: RunFolder, tasks: int) -> float:
         schema, data = encoder.encode(result)
         header = result_header(schema, key_json(plan.key(task)).encode())
         writer = writers[task // BATCH % FILES]
-        writer.append(Kind.DONE, task, header, data, finished_at=time.time(), duration_s=0.5)
+        writer.append(RecordKind.DONE, task, header, data, finished_at=time.time(), duration_s=0.5)
     for writer in writers:
         writer.close()
     return time.perf_counter() - start

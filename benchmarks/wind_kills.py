@@ -32,7 +32,7 @@ import h5py
 
 from h5sweep.output.reader import verify_rows
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.runfolder.records import KIND, TASK, Kind, RecordFile, Scan
+from h5sweep.runfolder.records import KIND, TASK, RecordFile, RecordKind, Scan
 
 STUDY = Path(__file__).resolve().parent.parent / "examples" / "energy_island" / "study.py"
 RESULTS = Path(__file__).parent / "results" / "wind_kills.json"
@@ -160,9 +160,9 @@ def count_records(output: Path) -> tuple[Counter[int], Counter[int]]:
     for path in RunFolder(output).record_paths():
         with RecordFile(path) as file:
             for offset, frame in file.scan(Scan()):
-                if frame[KIND] == Kind.STARTED:
+                if frame[KIND] == RecordKind.STARTED:
                     starts.update(file.header(offset, frame)["tasks"])
-                elif frame[KIND] == Kind.DONE:
+                elif frame[KIND] == RecordKind.DONE:
                     ends[frame[TASK]] += 1
     return starts, ends
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from h5sweep.runfolder.records import Kind, RecordFile, Scan
+from h5sweep.runfolder.records import RecordFile, RecordKind, Scan
 
 T = TypeVar("T")
 
@@ -40,20 +40,20 @@ def worker_pids(folder: Path, name: str = "out.h5") -> list[int]:
     return [int(n.split("_")[1]) for n in names if n.startswith("worker_")]
 
 
-def kinds(folder: Path, name: str = "out.h5") -> dict[int, list[Kind]]:
+def kinds(folder: Path, name: str = "out.h5") -> dict[int, list[RecordKind]]:
     """Every outcome that was recorded for each task, in no particular order."""
-    found: dict[int, list[Kind]] = {}
+    found: dict[int, list[RecordKind]] = {}
     for kind, task in records(folder, name):
-        if kind > Kind.STARTED:
+        if kind > RecordKind.STARTED:
             found.setdefault(task, []).append(kind)
     return found
 
 
-def records(folder: Path, name: str = "out.h5") -> Iterator[tuple[Kind, int]]:
+def records(folder: Path, name: str = "out.h5") -> Iterator[tuple[RecordKind, int]]:
     for path in record_files(folder, name):
         with RecordFile(path) as file:
             for _, frame in file.scan(Scan()):
-                yield Kind(frame[3]), frame[2]
+                yield RecordKind(frame[3]), frame[2]
 
 
 def logs(folder: Path, name: str = "out.h5") -> str:

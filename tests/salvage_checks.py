@@ -9,7 +9,7 @@ import numpy as np
 
 from h5sweep.base.plan import Plan, plan_list
 from h5sweep.base.values import decode_result, schema_from_header
-from h5sweep.runfolder.records import Kind, RecordFile, Scan, read_data
+from h5sweep.runfolder.records import RecordFile, RecordKind, Scan, read_data
 from h5sweep.salvage.salvage import salvage_files
 from recorded_writes import key_of, result_of
 
@@ -23,7 +23,7 @@ def read_results(path: str | Path | None) -> Results:
         return found
     with RecordFile(Path(path)) as file:
         for offset, frame in file.scan(Scan()):
-            if frame[3] == Kind.DONE:
+            if frame[3] == RecordKind.DONE:
                 header = file.header(offset, frame)
                 data = read_data(file, offset, frame)
                 found[tuple(header["key"].values())] = {

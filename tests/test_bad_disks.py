@@ -21,8 +21,8 @@ from h5sweep.errors import UnreadableError
 from h5sweep.runfolder.records import (
     FORMAT,
     NO_TASK,
-    Kind,
     RecordFile,
+    RecordKind,
     RecordWriter,
     Scan,
     json_bytes,
@@ -102,7 +102,7 @@ def test_a_read_that_ends_at_a_bad_sector_gives_its_error(tmp_path: Path) -> Non
 def write_records(path: Path, sizes: list[int]) -> None:
     writer = RecordWriter(path)
     for task, size in enumerate(sizes):
-        writer.append(Kind.DONE, task, json_bytes({}), bytes([task]) * size, finished_at=0.0)
+        writer.append(RecordKind.DONE, task, json_bytes({}), bytes([task]) * size, finished_at=0.0)
     writer.close()
 
 
@@ -113,7 +113,7 @@ def test_a_file_that_becomes_shorter_is_damaged_and_kills_nobody(tmp_path: Path)
     with RecordFile(path) as file:
         os.truncate(path, 250_000)
         found = Scan()
-        assert [frame[2] for _, frame in file.scan(found) if frame[3] == Kind.DONE] == [0, 1]
+        assert [frame[2] for _, frame in file.scan(found) if frame[3] == RecordKind.DONE] == [0, 1]
         assert found.damages[0].refusal == "the file is shorter than it was"
         with pytest.raises(UnreadableError, match=r"a\.records cannot be read at byte"):
             file.frame(400_000)
@@ -126,13 +126,13 @@ def test_records_larger_than_what_is_kept_in_memory(tmp_path: Path) -> None:
     write_records(path, sizes)
     found = Scan()
     with RecordFile(path) as file:
-        done = [(o, f) for o, f in file.scan(found) if f[3] == Kind.DONE]
+        done = [(o, f) for o, f in file.scan(found) if f[3] == RecordKind.DONE]
         assert [frame[5] for _, frame in done] == sizes
     content = bytearray(path.read_bytes())
     content[1_500_000] ^= 0xFF
     path.write_bytes(content)
     with RecordFile(path) as file:
-        left = [frame[2] for _, frame in file.scan(found) if frame[3] == Kind.DONE]
+        left = [frame[2] for _, frame in file.scan(found) if frame[3] == RecordKind.DONE]
     assert left == [task for task in range(len(sizes)) if task != 1]
     assert [damage.task for damage in found.damages] == [1]
 
@@ -146,8 +146,10 @@ def record_file(seed: int) -> bytes:
     process = {**this_process().as_json(), "pid": 2**22 + 1}
     about = {"format": FORMAT, "process": process, "role": "recorder"}
     mark, header = b"mark", result_header(b'[["x","<f8",[3]]]', key_json({"seed": seed}).encode())
-    return pack_record(mark, Kind.FILE, NO_TASK, json_bytes(about), b"", 1e9, 0.0) + pack_record(
-        mark, Kind.DONE, NO_TASK, header, np.full(3, float(seed)).tobytes(), 1e9 + seed, 0.0
+    return pack_record(
+        mark, RecordKind.FILE, NO_TASK, json_bytes(about), b"", 1e9, 0.0
+    ) + pack_record(
+        mark, RecordKind.DONE, NO_TASK, header, np.full(3, float(seed)).tobytes(), 1e9 + seed, 0.0
     )
 
 

@@ -761,7 +761,7 @@ def test_a_kill_between_copy_and_removal_is_mended(joined: Path, other_disk: Pat
     before = path.read_bytes()
     made = move_to_quarantine(find_removable(joined)).quarantine
     assert made is not None
-    clean.replace(made, stage=quarantine.Stage.MOVING).save()
+    clean.replace(made, stage=quarantine.QuarantineStage.MOVING).save()
     shutil.copy2(made.place_of(made.items[-1]), path)
     again = move_to_quarantine(find_removable(joined)).quarantine
     assert again is not None
@@ -986,7 +986,7 @@ def _check_finished(
         assert not (work / "worker_1.h5").exists(), when
         assert at_place == [], when
         (made,) = quarantine.read_quarantines(work / "out.h5")
-        assert made.stage is quarantine.Stage.WHOLE, when
+        assert made.stage is quarantine.QuarantineStage.WHOLE, when
     elif action == "restore":
         assert again.returncode == 0, f"{when}: {again.stderr}"
         assert at_place == there, when

@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from conftest import H5SWEEP, Terminal
-from h5sweep.runfolder.records import Kind, read_records
+from h5sweep.runfolder.records import RecordKind, read_records
 from h5sweep.runner.recorder import Recorder
 from running import kinds, record_files, run_folder, until, worker_pids
 
@@ -251,7 +251,7 @@ def test_every_reason_for_missing_is_told(terminal: Terminal, study: Study) -> N
     first.kill()
     first.communicate()
     path = next(p for p in record_files(terminal.folder) if _has(p, 3))
-    record = next(r for r in read_records(path)[0] if r.kind == Kind.DONE and r.task == 3)
+    record = next(r for r in read_records(path)[0] if r.kind == RecordKind.DONE and r.task == 3)
     content = bytearray(path.read_bytes())
     content[record.data_offset] ^= 0xFF
     path.write_bytes(content)
@@ -276,7 +276,7 @@ def test_every_reason_for_missing_is_told(terminal: Terminal, study: Study) -> N
 
 
 def _has(path: Path, task: int) -> bool:
-    return any(r.kind == Kind.DONE and r.task == task for r in read_records(path)[0])
+    return any(r.kind == RecordKind.DONE and r.task == task for r in read_records(path)[0])
 
 
 def _reasons(terminal: Terminal) -> dict[int, tuple[str, str]]:

@@ -20,7 +20,7 @@ from faults import failing, needs_compiler
 from h5sweep import Recorder
 from h5sweep.disk.durable import Appender, keep_aside, make_folder, replace_text, replacing
 from h5sweep.errors import StorageError
-from h5sweep.runfolder.records import Kind, RecordWriter, read_records
+from h5sweep.runfolder.records import RecordKind, RecordWriter, read_records
 
 needs_strace = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 
@@ -413,7 +413,7 @@ def test_the_syncer_holds_few_files_of_writers_that_have_ended(tmp_path: Path) -
 def test_a_failing_sync_of_an_appender_is_a_storage_error(tmp_path: Path) -> None:
     """`close` says that what was appended may not be durable."""
     writer = RecordWriter(tmp_path / "a")
-    writer.append(Kind.DONE, 0, b"{}", finished_at=0)
+    writer.append(RecordKind.DONE, 0, b"{}", finished_at=0)
     os.close(writer._file._descriptor)
     with pytest.raises(StorageError, match="Bad file descriptor"):
         writer.sync()

@@ -20,7 +20,14 @@ from h5sweep.base.plan import Key, key_json, plan_product
 from h5sweep.base.process_id import ProcessId, this_process
 from h5sweep.base.values import ResultEncoder, decode_result, result_header, schema_from_header
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.runfolder.records import Kind, RecordFile, RecordWriter, Scan, json_bytes, record_of
+from h5sweep.runfolder.records import (
+    RecordFile,
+    RecordKind,
+    RecordWriter,
+    Scan,
+    json_bytes,
+    record_of,
+)
 from h5sweep.state.state import read_state
 from independent_reader import read_plan, read_results
 
@@ -68,11 +75,11 @@ def write_records(folder: RunFolder) -> tuple[Path, list[int]]:
         offsets.append(path.stat().st_size)
         if task == 4:
             failure = json_bytes({"key": {}, "error": {"type": "E", "message": "m"}})
-            writer.append(Kind.RAISED, task, failure, finished_at=2.0)
+            writer.append(RecordKind.RAISED, task, failure, finished_at=2.0)
             continue
         schema, data = encode(result_of(task))
         header = result_header(schema, key_json(key).encode())
-        writer.append(Kind.DONE, task, header, data, finished_at=2.0, duration_s=1.0)
+        writer.append(RecordKind.DONE, task, header, data, finished_at=2.0, duration_s=1.0)
     writer.close()
     return path, [*offsets, path.stat().st_size]
 
@@ -83,7 +90,7 @@ def our_results(path: Path) -> tuple[list[tuple[int, Key, dict[str, Any]]], int]
     with RecordFile(path) as file:
         for offset, frame in file.scan(found):
             record = record_of(offset, frame)
-            if record.kind is Kind.DONE:
+            if record.kind is RecordKind.DONE:
                 header = file.header(offset, frame)
                 start = record.data_offset
                 data = file.read(start, record.data_bytes)
@@ -222,7 +229,7 @@ def test_the_reader_shares_no_code_with_the_package() -> None:
 def test_the_page_names_every_kind() -> None:
     """A kind that is added is written down."""
     rows = dict(re.findall(r"^\| (\d) \| ([A-Z_]+) \|", PAGE.read_text(), re.MULTILINE))
-    assert {int(number): name for number, name in rows.items()} == {k: k.name for k in Kind}
+    assert {int(number): name for number, name in rows.items()} == {k: k.name for k in RecordKind}
 
 
 def test_the_page_names_every_dtype() -> None:

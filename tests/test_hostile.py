@@ -26,7 +26,7 @@ from h5sweep.merge.from_records.build import merge_run
 from h5sweep.runfolder.audit import append_removal, audit_path
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.lock import holding_output
-from h5sweep.runfolder.records import FORMAT, NO_TASK, Kind, pack_record
+from h5sweep.runfolder.records import FORMAT, NO_TASK, RecordKind, pack_record
 from test_clean import SOME, record
 
 
@@ -270,14 +270,16 @@ def instead(path: str, make: Callable[[Path], object]) -> Callable[[Path], None]
     return act
 
 
-def with_record(kind: Kind, header: bytes, *, first: bytes | None = None) -> Callable[[Path], None]:
+def with_record(
+    kind: RecordKind, header: bytes, *, first: bytes | None = None
+) -> Callable[[Path], None]:
     """A record file whose checksums hold, with headers that no program of ours writes."""
 
     def act(folder: Path) -> None:
         about = {"format": FORMAT, "process": this_process().as_json(), "role": "worker"}
         about["plan"] = RunFolder(folder / "out.h5").load_plan().id
         head = first if first is not None else json.dumps(about).encode()
-        records = [pack_record(b"mark", Kind.FILE, NO_TASK, head, b"", 0.0, 0.0)]
+        records = [pack_record(b"mark", RecordKind.FILE, NO_TASK, head, b"", 0.0, 0.0)]
         records += [pack_record(b"mark", kind, 3, header, bytes(8), time.time(), 0.0)]
         (folder / "out.h5.run/records/worker_1_0.records").write_bytes(b"".join(records))
 
@@ -319,23 +321,25 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
         "out.h5.run/merged.json", b'{"plan": "x", "output": 3, "tasks": [[0, 99999999999999]]}'
     ),
     **{f"lock {n}": replaced(".out.h5.lock", text) for n, text in enumerate(WRONG_OWNERS)},
-    "spaces in a header": with_record(Kind.DONE, SPACED),
+    "spaces in a header": with_record(RecordKind.DONE, SPACED),
     **{
-        f"first {n}": with_record(Kind.DONE, SPACED, first=text)
+        f"first {n}": with_record(RecordKind.DONE, SPACED, first=text)
         for n, text in enumerate([b"", b"[]", b"{}", DEEP, b'{"process": 3}', b'{"plan": []}'])
     },
     **{
-        f"done {n}": with_record(Kind.DONE, text)
+        f"done {n}": with_record(RecordKind.DONE, text)
         for n, text in enumerate([b"", b"[]", b"{}", DEEP, b'{"key": 3, "data": 4}', b"\xff"])
     },
     "done wrong shape": with_record(
-        Kind.DONE, b'{"data": [["x", "<f8", [99999999999]]], "key": {"seed": 3}}'
+        RecordKind.DONE, b'{"data": [["x", "<f8", [99999999999]]], "key": {"seed": 3}}'
     ),
-    "done wrong type": with_record(Kind.DONE, b'{"data": [["x", "|O", []]], "key": {"seed": 3}}'),
-    "done deep key": with_record(Kind.DONE, b'{"data": [], "key": {"seed": [[]]}}'),
-    "raised": with_record(Kind.RAISED, b'{"error": 3}'),
-    "started": with_record(Kind.STARTED, b'{"tasks": [[], "a", -1, 1e300]}'),
-    "started nothing": with_record(Kind.STARTED, b"{}"),
+    "done wrong type": with_record(
+        RecordKind.DONE, b'{"data": [["x", "|O", []]], "key": {"seed": 3}}'
+    ),
+    "done deep key": with_record(RecordKind.DONE, b'{"data": [], "key": {"seed": [[]]}}'),
+    "raised": with_record(RecordKind.RAISED, b'{"error": 3}'),
+    "started": with_record(RecordKind.STARTED, b'{"tasks": [[], "a", -1, 1e300]}'),
+    "started nothing": with_record(RecordKind.STARTED, b"{}"),
     "no utf-8": lambda folder: shutil.copy(folder / "worker.h5", os.fsencode(folder) + b"/\xff.h5"),
 }
 

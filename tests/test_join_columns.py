@@ -18,7 +18,7 @@ from xxhash import xxh3_64_intdigest
 from check_samples import flip, set_flags
 from h5sweep.errors import ChangedError, ConflictError, DamagedError, UsageError
 from h5sweep.merge.audit_entry import list_taken
-from h5sweep.merge.tables.merge_tables import JoinedColumns, datasets_in_columns
+from h5sweep.merge.tables.merge_tables import MergedTables, datasets_in_columns
 from h5sweep.worker_files.skipping import parse_names
 from h5sweep.worker_files.survey import Input, Survey, Taken
 
@@ -83,7 +83,7 @@ class Join:
     def __init__(self, *paths: Path, skip: str = "") -> None:
         self.survey = Survey(parse_names(skip))
         self.inputs: Sequence[Input] = self.survey.look_at_all(paths)
-        self.joined = JoinedColumns(self.survey, self.inputs)
+        self.joined = MergedTables(self.survey, self.inputs)
         folder = paths[0] if paths[0].is_dir() else paths[0].parent
         self.output = folder / "joined.out"
         self.taken: list[Taken] = []

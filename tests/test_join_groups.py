@@ -21,7 +21,7 @@ from h5sweep.hdf5.checksum import lookup3
 from h5sweep.merge.groups import merge_groups as join_groups
 from h5sweep.merge.groups.equal import unequal_groups
 from h5sweep.merge.groups.merge_groups import (
-    JoinedGroups,
+    MergedGroups,
     is_in_groups,
     opened_groups,
     opened_output,
@@ -37,10 +37,10 @@ class Merge:
         self.inputs.mkdir()
         self.survey = Survey()
 
-    def join(self, **settings: Any) -> JoinedGroups:
-        return JoinedGroups(self.survey, self.survey.look_at_all([self.inputs]), **settings)
+    def join(self, **settings: Any) -> MergedGroups:
+        return MergedGroups(self.survey, self.survey.look_at_all([self.inputs]), **settings)
 
-    def run(self, **settings: Any) -> JoinedGroups:
+    def run(self, **settings: Any) -> MergedGroups:
         """Join, write and verify."""
         joined = self.join(**settings)
         self.output.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ from h5sweep.output import record_rows as sources
 from h5sweep.output.reader import verify_rows
 from h5sweep.output.writer import OutputWriter
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.runfolder.records import FRAME, Kind, RecordWriter
+from h5sweep.runfolder.records import FRAME, RecordKind, RecordWriter
 from h5sweep.state.numbering import adopt_output
 from h5sweep.state.state import read_state
 from test_output import NOW, write_failure, write_records
@@ -371,7 +371,7 @@ def record_by_key(
     for number, (key, result) in enumerate(results):
         schema, data = encoder.encode(result)
         header = result_header(schema, key_json(key).encode())
-        writer.append(Kind.DONE, 2**64 - 1, header, data, finished_at=start + number)
+        writer.append(RecordKind.DONE, 2**64 - 1, header, data, finished_at=start + number)
     writer.close()
 
 
@@ -830,4 +830,4 @@ class RecordWriterOf:
     def __call__(self, key: dict[str, Any], **result: Any) -> None:
         schema, data = ResultEncoder(key).encode(result)
         header = result_header(schema, key_json(key).encode())
-        self._writer.append(Kind.DONE, 2**64 - 1, header, data, finished_at=NOW)
+        self._writer.append(RecordKind.DONE, 2**64 - 1, header, data, finished_at=NOW)

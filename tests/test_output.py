@@ -18,7 +18,7 @@ from h5sweep.errors import DamagedError, WrongFolderError
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.output import reader as output
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.runfolder.records import Kind, RecordWriter, json_bytes
+from h5sweep.runfolder.records import RecordKind, RecordWriter, json_bytes
 
 ENGINES = ["h5netcdf", "netcdf4"]
 NOW = 1_700_000_000.0
@@ -34,7 +34,9 @@ def write_records(folder: RunFolder, plan: Plan, results: dict[int, dict[str, An
     for task, result in results.items():
         schema, data = encoder.encode(result)
         header = result_header(schema, key_json(plan.key(task)).encode())
-        writer.append(Kind.DONE, task, header, data, finished_at=NOW + task, duration_s=task / 2)
+        writer.append(
+            RecordKind.DONE, task, header, data, finished_at=NOW + task, duration_s=task / 2
+        )
     writer.close()
     return path
 
@@ -44,7 +46,7 @@ def write_failure(folder: RunFolder, plan: Plan, task: int, **error: str) -> Non
     writer = RecordWriter(folder.new_record_path("worker"), about={"plan": plan.id})
     about = {"type": "ValueError", "message": "", "where": "", "traceback": ""} | error
     header = json_bytes({"error": about, "key": plan.key(task)})
-    writer.append(Kind.RAISED, task, header, finished_at=NOW, duration_s=1.5)
+    writer.append(RecordKind.RAISED, task, header, finished_at=NOW, duration_s=1.5)
     writer.close()
 
 
@@ -215,7 +217,7 @@ def test_row_checksum_is_the_one_of_the_record(tmp_path: Path) -> None:
     merge_run(folder)
     from h5sweep.runfolder.records import read_records
 
-    checksums = [r.data_crc32 for r in read_records(path)[0] if r.kind is Kind.DONE]
+    checksums = [r.data_crc32 for r in read_records(path)[0] if r.kind is RecordKind.DONE]
     with h5py.File(folder.output) as file:
         assert file["row_crc32"][:].tolist() == checksums
     assert output.verify_rows(folder.output) == []

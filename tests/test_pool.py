@@ -18,7 +18,7 @@ from conftest import H5SWEEP, Terminal
 from h5sweep.base.plan import plan_product
 from h5sweep.errors import StartError, UsageError
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.runfolder.records import Kind
+from h5sweep.runfolder.records import RecordKind
 from h5sweep.runner import pool, starts
 from h5sweep.runner.launch import LaunchOrder
 from h5sweep.runner.queue import TaskQueue
@@ -86,7 +86,7 @@ def test_time_limit_ends_c_code_that_holds_the_interpreter_lock(
     """)
     done = terminal.run(*RUN, "--timeout", "0.5s", "-j", 1, check=1)
     assert "2 of 3 done, 1 failed" in done.stderr
-    assert kinds(terminal.folder)[1] == [Kind.TIMED_OUT]
+    assert kinds(terminal.folder)[1] == [RecordKind.TIMED_OUT]
     assert re.search(r"timed out: .*the limit is 0\.5 s", reasons(terminal)[1])
     assert re.search(r"time limit at study\.py:\d+ in f: still running", done.stderr)
     assert "  |     ctypes.PyDLL(None).sleep(60)\n" in done.stderr
@@ -138,7 +138,11 @@ def test_time_limit_holds_for_a_task_that_refuses_signals(
             return {{"x": seed}}
     """)
     terminal.run(*RUN, "--timeout", "0.5s", "-j", 1, check=1)
-    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.TIMED_OUT], 2: [Kind.DONE]}
+    assert kinds(terminal.folder) == {
+        0: [RecordKind.DONE],
+        1: [RecordKind.TIMED_OUT],
+        2: [RecordKind.DONE],
+    }
 
 
 def test_task_that_ends_just_after_its_limit_is_done(terminal: Terminal, study: Study) -> None:
@@ -166,7 +170,11 @@ def test_interrupted_system_call_gives_no_wrong_result(terminal: Terminal, study
             return {"x": left}
     """)
     terminal.run(*RUN, "--timeout", "0.5s", "-j", 1, check=1)
-    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.TIMED_OUT], 2: [Kind.DONE]}
+    assert kinds(terminal.folder) == {
+        0: [RecordKind.DONE],
+        1: [RecordKind.TIMED_OUT],
+        2: [RecordKind.DONE],
+    }
 
 
 @pytest.mark.parametrize("number", ["SIGUSR1", "SIGUSR2", "SIGALRM", "SIGRTMIN"])
@@ -182,7 +190,7 @@ def test_signals_of_a_task_are_its_own(terminal: Terminal, study: Study, number:
             return {{"x": len(seen)}}
     """)
     terminal.run(*RUN, "--timeout", "30s", "-j", 1)
-    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DONE]}
+    assert kinds(terminal.folder) == {0: [RecordKind.DONE], 1: [RecordKind.DONE]}
 
 
 def test_time_limit_is_for_a_task_and_not_for_a_batch(terminal: Terminal, study: Study) -> None:
@@ -195,7 +203,7 @@ def test_time_limit_is_for_a_task_and_not_for_a_batch(terminal: Terminal, study:
             return {"x": seed}
     """)
     terminal.run(*RUN, "--timeout", "0.7s", "-j", 1)
-    started = sum(kind == Kind.STARTED for kind, _ in records(terminal.folder))
+    started = sum(kind == RecordKind.STARTED for kind, _ in records(terminal.folder))
     assert started < 40  # or else the tasks that sleep were not in one batch
 
 
@@ -210,7 +218,11 @@ def test_memory_limit_ends_the_task_as_over_memory(terminal: Terminal, study: St
             return {"x": seed}
     """)
     terminal.run(*RUN, "--memory", "300MB", "-j", 1, check=1)
-    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.OVER_MEMORY], 2: [Kind.DONE]}
+    assert kinds(terminal.folder) == {
+        0: [RecordKind.DONE],
+        1: [RecordKind.OVER_MEMORY],
+        2: [RecordKind.DONE],
+    }
     assert "the limit is 300 MB" in reasons(terminal)[1]
 
 
@@ -222,7 +234,7 @@ def test_memory_error_is_over_memory(terminal: Terminal, study: Study) -> None:
             return {"x": np.ones(2**50 if seed else 1)}
     """)
     terminal.run(*RUN, "-j", 1, check=1)
-    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.OVER_MEMORY]}
+    assert kinds(terminal.folder) == {0: [RecordKind.DONE], 1: [RecordKind.OVER_MEMORY]}
 
 
 MEMORY_CGROUP = Path("/sys/fs/cgroup/memory")
@@ -254,7 +266,11 @@ def test_kill_for_want_of_memory_is_named_as_such(terminal: Terminal, study: Stu
             timeout=100,
         )
         assert done.returncode == 1, done.stderr
-        assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DIED], 2: [Kind.DONE]}
+        assert kinds(terminal.folder) == {
+            0: [RecordKind.DONE],
+            1: [RecordKind.DIED],
+            2: [RecordKind.DONE],
+        }
         assert "for want of memory" in reasons(terminal)[1]
     finally:
         group.rmdir()
@@ -307,7 +323,11 @@ def f(seed):
     (inside,) = until(lambda: list(terminal.folder.glob("in_*")))
     os.kill(int(inside.name[3:]), signal.SIGKILL)
     assert process[0].wait(30) == 1
-    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DIED], 2: [Kind.DONE]}
+    assert kinds(terminal.folder) == {
+        0: [RecordKind.DONE],
+        1: [RecordKind.DIED],
+        2: [RecordKind.DONE],
+    }
     assert "SIGKILL: by kill -9" in reasons(terminal)[1]
 
 
@@ -360,7 +380,7 @@ def test_sys_exit_is_a_failure_of_its_task(terminal: Terminal, study: Study) -> 
             return {"x": seed}
     """)
     terminal.run(*RUN, "-j", 1, check=1)
-    assert kinds(terminal.folder)[1] == kinds(terminal.folder)[2] == [Kind.RAISED]
+    assert kinds(terminal.folder)[1] == kinds(terminal.folder)[2] == [RecordKind.RAISED]
     assert "SystemExit: given up" in reasons(terminal)[1]
     assert len(worker_pids(terminal.folder)) == 1
 
@@ -380,7 +400,7 @@ def test_exception_that_cannot_be_printed_fails_its_task_only(
             return {"x": seed}
     """)
     terminal.run(*RUN, "-j", 1, check=1)
-    assert kinds(terminal.folder)[1] == [Kind.RAISED]
+    assert kinds(terminal.folder)[1] == [RecordKind.RAISED]
     assert "Odd" in reasons(terminal)[1]
 
 
@@ -418,7 +438,7 @@ def test_writing_to_all_descriptors_costs_nobody_anything(terminal: Terminal, st
     """)
     done = terminal.run(*RUN, "-j", 1, "--retries", 0)
     assert done.stderr.count("written to file descriptors that it did not open") == 1
-    assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(20)}
+    assert kinds(terminal.folder) == {seed: [RecordKind.DONE] for seed in range(20)}
 
 
 def test_hung_task_that_has_written_to_all_descriptors_meets_its_limit(
@@ -437,8 +457,8 @@ def test_hung_task_that_has_written_to_all_descriptors_meets_its_limit(
             return {"x": seed}
     """)
     terminal.run(*RUN, "-j", 1, "--timeout", "0.5s", check=1)
-    assert kinds(terminal.folder)[1] == [Kind.TIMED_OUT]
-    assert kinds(terminal.folder)[2] == [Kind.DONE]
+    assert kinds(terminal.folder)[1] == [RecordKind.TIMED_OUT]
+    assert kinds(terminal.folder)[2] == [RecordKind.DONE]
 
 
 def test_answer_of_any_size_arrives(terminal: Terminal, study: Study) -> None:
@@ -510,13 +530,13 @@ def test_pause_before_a_retry_doubles() -> None:
     queue = TaskQueue([], settings)
     waits = []
     for _ in range(5):
-        assert queue.retry(7, Kind.DIED)
+        assert queue.retry(7, RecordKind.DIED)
         due = queue._later[0][0]
         queue.clear()
-        queue.retry(8, Kind.DIED)  # another task: its first pause is the unit
+        queue.retry(8, RecordKind.DIED)  # another task: its first pause is the unit
         unit = queue._later[0][0]
         queue.clear()
-        queue._failures.pop((8, Kind.DIED))
+        queue._failures.pop((8, RecordKind.DIED))
         waits.append(round(due - unit))
     assert waits == [0, 10, 30, 50, 50]
 
@@ -584,7 +604,7 @@ def f(seed):
     )
     terminal.run(*RUN, "-j", 2)
     assert count(terminal.folder, "long") == 1
-    assert all(found == [Kind.DONE] for found in kinds(terminal.folder).values())
+    assert all(found == [RecordKind.DONE] for found in kinds(terminal.folder).values())
 
 
 def test_no_work_tasks_share_started_records(terminal: Terminal, study: Study) -> None:
@@ -592,8 +612,8 @@ def test_no_work_tasks_share_started_records(terminal: Terminal, study: Study) -
     study('@h5sweep.sweep(seed=range(20_000))\ndef f(seed): return {"x": seed}\n')
     terminal.run(*RUN, "-j", 2)
     found = list(records(terminal.folder))
-    assert sum(kind == Kind.DONE for kind, _ in found) == 20_000
-    assert sum(kind == Kind.STARTED for kind, _ in found) < 200
+    assert sum(kind == RecordKind.DONE for kind, _ in found) == 20_000
+    assert sum(kind == RecordKind.STARTED for kind, _ in found) < 200
 
 
 def test_study_that_kills_workers_at_import_ends_the_run_with_a_reason(
@@ -709,7 +729,7 @@ def f(seed):
 """
     )
     terminal.run(*RUN, "-j", 2)
-    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DONE]}
+    assert kinds(terminal.folder) == {0: [RecordKind.DONE], 1: [RecordKind.DONE]}
 
 
 def test_workers_that_die_before_their_first_record_end_the_run_with_a_reason(
@@ -784,7 +804,7 @@ def test_study_that_hangs_at_import_is_noted_once(
             ticks += isinstance(event, pool.Tick)
             if ticks == 5:  # of two workers both have been looked at more than once
                 (terminal.folder / "go").touch()
-    assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(3)}
+    assert kinds(terminal.folder) == {seed: [RecordKind.DONE] for seed in range(3)}
     (note,) = notes
     said = re.fullmatch(
         r"worker \d+ is still importing the study after \d+ s; what it prints is in (.*)", note
@@ -999,7 +1019,7 @@ def test_ctrl_c_once_lets_running_tasks_finish(
     _, said = run.communicate(timeout=30)
     assert run.returncode == 130
     assert "stopped; 2 finished results are kept. Give the same command again" in said
-    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DONE]}
+    assert kinds(terminal.folder) == {0: [RecordKind.DONE], 1: [RecordKind.DONE]}
     assert not list(terminal.folder.glob("in_[2-5]"))
 
 
@@ -1085,7 +1105,7 @@ def test_sigterm_lets_tasks_finish_within_the_grace(
     (terminal.folder / "go").touch()
     run.communicate(timeout=30)
     assert run.returncode == 143
-    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DONE]}
+    assert kinds(terminal.folder) == {0: [RecordKind.DONE], 1: [RecordKind.DONE]}
 
 
 def test_sigterm_ends_tasks_after_the_grace(
@@ -1108,7 +1128,7 @@ def test_signal_to_the_whole_process_group_is_the_same(
     read_line_with(run.stderr, "told to end")
     (terminal.folder / "go").touch()
     assert run.wait(30) == 143
-    assert kinds(terminal.folder) == {0: [Kind.DONE], 1: [Kind.DONE]}
+    assert kinds(terminal.folder) == {0: [RecordKind.DONE], 1: [RecordKind.DONE]}
 
 
 def test_killed_coordinator_takes_its_workers_along_and_loses_nothing(
@@ -1197,7 +1217,7 @@ def test_what_a_task_leaves_behind_ends_a_worker_and_not_the_run(
             return {"x": seed}
     """)
     terminal.run(*RUN, "-j", 1)
-    assert kinds(terminal.folder) == {seed: [Kind.DONE] for seed in range(40)}
+    assert kinds(terminal.folder) == {seed: [RecordKind.DONE] for seed in range(40)}
     assert "'NoneType' object is not callable" in logs(terminal.folder)
 
 
@@ -1274,7 +1294,7 @@ def test_task_that_forks_and_returns_twice_is_one_task(terminal: Terminal, study
             return {"x": seed}
     """)
     terminal.run("run", "study.py", "-o", "out.h5", "--no-merge", "-j", "2")
-    assert kinds(terminal.folder) == {task: [Kind.DONE] for task in range(40)}
+    assert kinds(terminal.folder) == {task: [RecordKind.DONE] for task in range(40)}
 
 
 def test_task_whose_error_cannot_be_worded_fails_alone(terminal: Terminal, study: Study) -> None:
@@ -1292,7 +1312,7 @@ def test_task_whose_error_cannot_be_worded_fails_alone(terminal: Terminal, study
             return {"x": seed}
     """)
     terminal.run("run", "study.py", "-o", "out.h5", "--no-merge", check=1)
-    assert kinds(terminal.folder)[2] == [Kind.RAISED]
+    assert kinds(terminal.folder)[2] == [RecordKind.RAISED]
     assert len(kinds(terminal.folder)) == 5
 
 

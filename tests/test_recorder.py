@@ -21,7 +21,7 @@ from conftest import Terminal
 from faults import failing, needs_compiler
 from h5sweep import Recorder
 from h5sweep.errors import UsageError
-from h5sweep.runfolder.records import Kind, RecordFile, Scan
+from h5sweep.runfolder.records import RecordFile, RecordKind, Scan
 from running import record_files
 
 # Python 3.12 warns of what these tests are about: a fork while threads run.
@@ -34,7 +34,7 @@ def keys(folder: Path) -> list[dict[str, Any]]:
     for path in record_files(folder):
         with RecordFile(path) as file:
             for offset, frame in file.scan(Scan()):
-                if frame[3] == Kind.DONE:
+                if frame[3] == RecordKind.DONE:
                     found.append(file.header(offset, frame)["key"])
     return sorted(found, key=lambda key: list(key.values()))
 

@@ -19,9 +19,9 @@ from h5sweep.runfolder.records import (
     FRAME_BYTES,
     MAGIC,
     NO_TASK,
-    Kind,
     Record,
     RecordFile,
+    RecordKind,
     RecordWriter,
     Scan,
     json_bytes,
@@ -38,7 +38,9 @@ def write_file(path: Path, tasks: int = 5, data: bytes = b"12345678abc") -> list
     offsets = [0]
     for task in range(tasks):
         offsets.append(path.stat().st_size)
-        writer.append(Kind.DONE, task, HEADER, data + b"%d" % task, finished_at=1.5, duration_s=0.5)
+        writer.append(
+            RecordKind.DONE, task, HEADER, data + b"%d" % task, finished_at=1.5, duration_s=0.5
+        )
     writer.close()
     return [*offsets, path.stat().st_size]
 
@@ -51,7 +53,7 @@ def damaged(path: Path, position: int) -> None:
 
 
 def tasks_of(records: list[Record]) -> list[int]:
-    return [record.task for record in records if record.kind is not Kind.FILE]
+    return [record.task for record in records if record.kind is not RecordKind.FILE]
 
 
 def mark_of(path: Path) -> bytes:
@@ -63,8 +65,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "worker_1.records"
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_every_kind_comes_back(path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(RecordKind))
+def test_every_kind_comes_back(path: Path, kind: RecordKind) -> None:
     """A record of each kind is read back with all that was written."""
     writer = RecordWriter(path)
     writer.append(kind, 7, b'{"a":1}', b"data", finished_at=1.25, duration_s=2.5)
@@ -84,8 +86,8 @@ def test_any_length_of_header_and_data_comes_back(path: Path, size: int) -> None
     about = {"data": [], "a": "x" * size}
     header = json_bytes(about)
     writer = RecordWriter(path)
-    writer.append(Kind.DONE, 0, header, b"d" * size, finished_at=0)
-    writer.append(Kind.DONE, 1, header, b"e" * size, finished_at=0)
+    writer.append(RecordKind.DONE, 0, header, b"d" * size, finished_at=0)
+    writer.append(RecordKind.DONE, 1, header, b"e" * size, finished_at=0)
     writer.close()
     with RecordFile(path) as file:
         frames = list(file.scan(Scan()))
@@ -109,7 +111,7 @@ def test_a_started_record_holds_its_tasks(path: Path) -> None:
     writer.close()
     with RecordFile(path) as file:
         offset, frame = list(file.scan(Scan()))[1]
-        assert (frame[2], frame[3]) == (4, Kind.STARTED)
+        assert (frame[2], frame[3]) == (4, RecordKind.STARTED)
         assert file.header(offset, frame) == {"tasks": [4, 2, 9]}
 
 
@@ -370,7 +372,7 @@ def test_records_of_another_file_appended_by_hand_are_damage(path: Path, tmp_pat
 def test_packing_is_what_the_writer_writes(path: Path) -> None:
     """`pack_record` gives the bytes that a writer appends."""
     start = write_file(path, tasks=1)[1]
-    packed = pack_record(mark_of(path), Kind.DONE, 0, HEADER, b"12345678abc0", 1.5, 0.5)
+    packed = pack_record(mark_of(path), RecordKind.DONE, 0, HEADER, b"12345678abc0", 1.5, 0.5)
     assert path.read_bytes()[start:] == packed
 
 

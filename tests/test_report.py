@@ -13,9 +13,9 @@ from h5sweep.base.plan import Plan, plan_product
 from h5sweep.base.process_id import this_process
 from h5sweep.base.units import count_text, cut_middle
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.runfolder.records import NO_TASK, Kind, RecordWriter, json_bytes
+from h5sweep.runfolder.records import NO_TASK, RecordKind, RecordWriter, json_bytes
 from h5sweep.runner.status import (
-    Run,
+    LockHolder,
     Status,
     failures_text,
     group_failures,
@@ -25,14 +25,14 @@ from h5sweep.runner.status import (
     status_screen,
     status_text,
 )
-from h5sweep.state.state import Failure, Missing, Reason, read_state
+from h5sweep.state.state import Failure, Missing, MissingReason, read_state
 
 PLAN = plan_product({"seed": range(4)})
-ALIVE = Run(True, this_process())
-ELSEWHERE = Run.of(replace(this_process(), host="node17"))
+ALIVE = LockHolder(True, this_process())
+ELSEWHERE = LockHolder.of(replace(this_process(), host="node17"))
 
 
-def failure(message: str, *, where: str = "", kind: Kind = Kind.RAISED) -> Failure:
+def failure(message: str, *, where: str = "", kind: RecordKind = RecordKind.RAISED) -> Failure:
     return Failure(kind, "UnsupportedValueError", message, where, "", 1.0, 0.5)
 
 
@@ -112,8 +112,8 @@ def test_whether_a_run_is_going_on_is_said(status: Status) -> None:
     assert "on node17" in elsewhere
 
 
-@pytest.mark.parametrize("run", [Run(), ALIVE, ELSEWHERE])
-def test_run_is_in_the_json(status: Status, run: Run) -> None:
+@pytest.mark.parametrize("run", [LockHolder(), ALIVE, ELSEWHERE])
+def test_run_is_in_the_json(status: Status, run: LockHolder) -> None:
     """alive is true, false, or null where nobody here can say."""
     told = json.loads(status_json(replace(status, run=run)))["run"]
     process = run.process
@@ -127,8 +127,8 @@ def test_run_is_in_the_json(status: Status, run: Run) -> None:
 def test_a_dead_owner_of_the_lock_is_no_run() -> None:
     """A lock that a killed run left behind does not count."""
     dead = replace(this_process(), start_ticks=1)
-    assert Run.of(dead, since=1.0) == Run(alive=False, process=dead)
-    assert Run.of(None) == Run()
+    assert LockHolder.of(dead, since=1.0) == LockHolder(alive=False, process=dead)
+    assert LockHolder.of(None) == LockHolder()
 
 
 def test_without_plan_and_results_nothing_is_complete(tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def record_hung_task(folder: RunFolder, now: float) -> None:
     writer = RecordWriter(folder.new_record_path("worker"), about={"plan": PLAN.id})
     batch, key = json_bytes({"tasks": [0, 1, 2]}), b'{"data":[],"key":{"seed":0}}'
     error = b'{"error":{"type":"E","message":"m","where":"","traceback":""},"key":{"seed":1}}'
-    writer.append(Kind.STARTED, NO_TASK, batch, finished_at=now - 482)
-    writer.append(Kind.DONE, 0, key, finished_at=now - 480, duration_s=2.0)
-    writer.append(Kind.RAISED, 1, error, finished_at=now - 480)
+    writer.append(RecordKind.STARTED, NO_TASK, batch, finished_at=now - 482)
+    writer.append(RecordKind.DONE, 0, key, finished_at=now - 480, duration_s=2.0)
+    writer.append(RecordKind.RAISED, 1, error, finished_at=now - 480)
 
 
 def test_nothing_waits_where_no_run_goes_on(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_nothing_waits_where_no_run_goes_on(tmp_path: Path) -> None:
     folder.create()
     state = read_state(folder, PLAN)
     assert "  4 not finished" in status_text(status_of(state, "out.h5", False)).splitlines()
-    going_on = status_of(state, "out.h5", False, run=Run(True, this_process(), time.time()))
+    going_on = status_of(state, "out.h5", False, run=LockHolder(True, this_process(), time.time()))
     assert "  4 waiting" in status_text(going_on).splitlines()
 
 
@@ -167,7 +167,7 @@ def test_a_hung_task_is_named_from_another_terminal(tmp_path: Path) -> None:
     folder.create()
     record_hung_task(folder, now)
     status = status_of(
-        read_state(folder, PLAN), "out.h5", False, run=Run(True, this_process(), now - 500)
+        read_state(folder, PLAN), "out.h5", False, run=LockHolder(True, this_process(), now - 500)
     )
     lines = status_text(status).splitlines()
     assert lines[1:4] == [
@@ -187,7 +187,7 @@ def test_results_of_earlier_runs_are_no_pace(tmp_path: Path) -> None:
     folder.create()
     record_hung_task(folder, now)
     state = read_state(folder, PLAN)
-    since = Run(True, this_process(), now - 100)
+    since = LockHolder(True, this_process(), now - 100)
     assert status_of(state, "out.h5", False, run=since).per_hour is None
     assert status_of(state, "out.h5", False).per_hour is None
 
@@ -240,5 +240,5 @@ def test_one_is_singular(status: Status) -> None:
 
 def test_a_missing_task_is_one_line() -> None:
     """Whatever white space its error's message has."""
-    missing = Missing(3, {"seed": 3}, Reason.FAILED, "raised: E: a\n  b")
+    missing = Missing(3, {"seed": 3}, MissingReason.FAILED, "raised: E: a\n  b")
     assert list(missing_lines([missing])) == ["seed=3  failed: raised: E: a b\n"]

@@ -14,7 +14,7 @@ import h5py
 import pytest
 
 from conftest import H5SWEEP, SOMEBODY, Terminal, make_read_only, needs_root, run_as_anybody
-from h5sweep.runfolder.records import Kind, read_records
+from h5sweep.runfolder.records import RecordKind, read_records
 from running import count, kinds, record_files, run_folder, tmpfs, until, worker_pids
 
 Study = Callable[[str], Path]
@@ -324,7 +324,7 @@ def test_disk_without_room_for_the_output_keeps_everything(
 def flip_data_of(path: Path, task: int) -> None:
     """Flip all bits of the last data byte of a task's result."""
     found, _ = read_records(path)
-    record = next(r for r in found if r.kind == Kind.DONE and r.task == task)
+    record = next(r for r in found if r.kind == RecordKind.DONE and r.task == task)
     content = bytearray(path.read_bytes())
     content[record.data_offset + record.data_bytes - 1] ^= 0xFF
     path.write_bytes(content)
@@ -334,7 +334,7 @@ def file_with(folder: Path, task: int) -> Path:
     return next(
         p
         for p in record_files(folder)
-        if any(r.kind == Kind.DONE and r.task == task for r in read_records(p)[0])
+        if any(r.kind == RecordKind.DONE and r.task == task for r in read_records(p)[0])
     )
 
 

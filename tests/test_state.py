@@ -18,9 +18,9 @@ from h5sweep.base.process_id import ProcessId, this_process
 from h5sweep.errors import DamagedError
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.runfolder.records import FAILURES, Kind, RecordWriter, json_bytes
+from h5sweep.runfolder.records import FAILURES, RecordKind, RecordWriter, json_bytes
 from h5sweep.state.held import output_identity
-from h5sweep.state.state import FolderState, Reason, read_state
+from h5sweep.state.state import FolderState, MissingReason, read_state
 
 PLAN = plan_product({"farm_id": range(2), "seed": range(3)})
 DEAD = replace(this_process(), start_ticks=1)
@@ -50,11 +50,15 @@ class HandMade:
 
     def done(self, task: int, finished_at: float = 1.0) -> HandMade:
         header = b'{"data":[["aep","<f8",[]]],"key":%b}' % key_json(self.plan.key(task)).encode()
-        self.writer.append(Kind.DONE, task, header, bytes(8), finished_at=finished_at)
+        self.writer.append(RecordKind.DONE, task, header, bytes(8), finished_at=finished_at)
         return self
 
     def failed(
-        self, task: int, kind: Kind = Kind.RAISED, finished_at: float = 1.0, message: str = "no"
+        self,
+        task: int,
+        kind: RecordKind = RecordKind.RAISED,
+        finished_at: float = 1.0,
+        message: str = "no",
     ) -> HandMade:
         error = {"type": "ValueError", "message": message, "where": "a.py:1", "traceback": "T"}
         header = json_bytes({"key": self.plan.key(task), "error": error})
@@ -79,7 +83,7 @@ def state_of(folder: RunFolder) -> FolderState:
     return read_state(folder, plan)
 
 
-def reasons(folder: RunFolder) -> dict[int, Reason]:
+def reasons(folder: RunFolder) -> dict[int, MissingReason]:
     return {missing.task: missing.reason for missing in state_of(folder).missing()}
 
 
@@ -94,7 +98,7 @@ def test_a_folder_without_records_has_never_started(folder: RunFolder) -> None:
     """Every task of a fresh folder is missing, with its key."""
     missing = list(state_of(folder).missing())
     assert [m.task for m in missing] == list(range(6))
-    assert {m.reason for m in missing} == {Reason.NEVER_STARTED}
+    assert {m.reason for m in missing} == {MissingReason.NEVER_STARTED}
     assert [m.key for m in missing] == [PLAN.key(task) for task in range(6)]
 
 
@@ -114,7 +118,7 @@ def test_done_tasks_are_done(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(FAILURES))
-def test_a_failed_task_is_missing_with_how_it_ended(folder: RunFolder, kind: Kind) -> None:
+def test_a_failed_task_is_missing_with_how_it_ended(folder: RunFolder, kind: RecordKind) -> None:
     """Each way to fail is told, with the words of the record."""
     HandMade(folder).started(2).failed(2, kind, message="layout is empty")
     state = state_of(folder)
@@ -123,7 +127,7 @@ def test_a_failed_task_is_missing_with_how_it_ended(folder: RunFolder, kind: Kin
     assert (failure.kind, failure.error, failure.message) == (kind, "ValueError", "layout is empty")
     assert (failure.where, failure.traceback, failure.duration_s) == ("a.py:1", "T", 0.5)
     (missing,) = [m for m in state.missing() if m.task == 2]
-    assert missing.reason is Reason.FAILED
+    assert missing.reason is MissingReason.FAILED
     assert missing.detail == f"{kind.words}: ValueError: layout is empty"
 
 
@@ -133,12 +137,14 @@ def test_the_task_of_a_live_process_is_running(folder: RunFolder) -> None:
     state = state_of(folder)
     assert list(state.running) == [2]
     assert state.running[2][0] == this_process()
-    assert reasons(folder)[2] is Reason.RUNNING
+    assert reasons(folder)[2] is MissingReason.RUNNING
 
 
-@pytest.mark.parametrize(("silent_s", "reason"), [(1, Reason.RUNNING), (600, Reason.INTERRUPTED)])
+@pytest.mark.parametrize(
+    ("silent_s", "reason"), [(1, MissingReason.RUNNING), (600, MissingReason.INTERRUPTED)]
+)
 def test_a_task_of_another_host_runs_as_long_as_its_run_beats(
-    folder: RunFolder, silent_s: int, reason: Reason
+    folder: RunFolder, silent_s: int, reason: MissingReason
 ) -> None:
     """Of a process of another host only the heartbeat of its run can be seen."""
     HandMade(folder, owner=ELSEWHERE).started(4)
@@ -151,8 +157,8 @@ def test_the_task_of_a_dead_process_was_interrupted(folder: RunFolder) -> None:
     """The task that its process died in is named; those behind it were never started."""
     HandMade(folder, owner=DEAD).started(0, 1, 2).done(0)
     assert reasons(folder) == {
-        1: Reason.INTERRUPTED,
-        **dict.fromkeys((2, 3, 4, 5), Reason.NEVER_STARTED),
+        1: MissingReason.INTERRUPTED,
+        **dict.fromkeys((2, 3, 4, 5), MissingReason.NEVER_STARTED),
     }
 
 
@@ -202,20 +208,20 @@ def test_what_another_process_finished_is_neither_running_nor_interrupted(
 
 def test_the_newest_failure_is_told(folder: RunFolder) -> None:
     """Of several failures the last in time counts, whatever the order of the files."""
-    HandMade(folder, "worker_1").failed(0, Kind.TIMED_OUT, finished_at=9.0)
-    HandMade(folder, "worker_2").failed(0, Kind.DIED, finished_at=5.0)
-    assert state_of(folder).all_failures[0].kind is Kind.TIMED_OUT
-    assert state_of(folder).kinds[0] == Kind.TIMED_OUT
+    HandMade(folder, "worker_1").failed(0, RecordKind.TIMED_OUT, finished_at=9.0)
+    HandMade(folder, "worker_2").failed(0, RecordKind.DIED, finished_at=5.0)
+    assert state_of(folder).all_failures[0].kind is RecordKind.TIMED_OUT
+    assert state_of(folder).kinds[0] == RecordKind.TIMED_OUT
 
 
 def test_of_several_outcomes_in_one_file_the_last_wins(folder: RunFolder) -> None:
     """What was written later counts, also if the clock was set back in between."""
     file = HandMade(folder, "worker_1").done(3, finished_at=9.0).done(3, finished_at=5.0)
-    file.failed(2, Kind.TIMED_OUT, finished_at=9.0)
-    file.failed(2, Kind.DIED, finished_at=5.0)
+    file.failed(2, RecordKind.TIMED_OUT, finished_at=9.0)
+    file.failed(2, RecordKind.DIED, finished_at=5.0)
     state = read_state(folder, folder.load_plan() or Plan(()))
     assert state.finished_at[3] == 5.0
-    assert state.all_failures[2].kind is Kind.DIED
+    assert state.all_failures[2].kind is RecordKind.DIED
 
 
 @pytest.mark.parametrize("newest", ["worker_1", "worker_2", "worker_3"])
@@ -262,7 +268,9 @@ def test_a_task_whose_record_is_damaged_is_lost(
     flip(file.path, flip_at)
     state = state_of(folder)
     assert list(state.lost) == [1]
-    assert [m.detail for m in state.missing() if m.reason is Reason.LOST] == ["worker_1.records"]
+    assert [m.detail for m in state.missing() if m.reason is MissingReason.LOST] == [
+        "worker_1.records"
+    ]
     assert [d.offset for d in state.damages] == [start]
     assert state.tasks_done == 3
     assert state.interrupted == {}

@@ -16,8 +16,8 @@ from h5sweep.merge.from_records import ahead
 from h5sweep.merge.from_records.ahead import scanning_ahead
 from h5sweep.runfolder import record_runs as stretches
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.runfolder.record_runs import Stretch, scan_heads, scan_stretches
-from h5sweep.runfolder.records import FRAME_BYTES, Kind, RecordFile, RecordWriter, Scan
+from h5sweep.runfolder.record_runs import RecordRun, scan_heads, scan_stretches
+from h5sweep.runfolder.records import FRAME_BYTES, RecordFile, RecordKind, RecordWriter, Scan
 from h5sweep.state.state import FolderState, read_state
 
 RECORDS = 200
@@ -40,12 +40,14 @@ def write_records(
     for place, task in enumerate(tasks):
         if place == 120:
             error = b'{"error":{"type":"E","message":"m","where":"","traceback":""},"key":{}}'
-            writer.append(Kind.RAISED, task, error, finished_at=float(place))
+            writer.append(RecordKind.RAISED, task, error, finished_at=float(place))
             offsets.append(path.stat().st_size)
             writer.append_started(tasks[place:])
             offsets.append(path.stat().st_size)
         data = np.random.default_rng(task).bytes(data_bytes)
-        writer.append(Kind.DONE, task, b'{"data":[],"key":{}}', data, finished_at=float(place))
+        writer.append(
+            RecordKind.DONE, task, b'{"data":[],"key":{}}', data, finished_at=float(place)
+        )
         offsets.append(path.stat().st_size)
     writer.close()
     return offsets
@@ -104,7 +106,7 @@ def test_most_records_are_taken_in_stretches(folder: RunFolder) -> None:
     write_records(folder, plan, list(range(RECORDS)))
     with RecordFile(folder.record_paths()[0]) as file:
         taken = list(scan_stretches(file, Scan()))
-        lengths = [len(item) for item in taken if isinstance(item, Stretch)]
+        lengths = [len(item) for item in taken if isinstance(item, RecordRun)]
         assert sum(lengths) > 190 - stretches.LEAST_RECORDS
         del taken
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .disk.find_files import PathLike
 from .errors import UsageError
 from .runfolder.layout import RunFolder
 from .state.study import Declaration, Function, end_reading
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from .runner.run import RunReport
     from .runner.status import Status
     from .state.state import FolderState, Missing
-
-PathLike = str | os.PathLike[str]
 
 
 class Sweep(Declaration):
@@ -60,10 +59,10 @@ class Sweep(Declaration):
         """What is done, failed and running, from the folder alone; right during a run."""
         end_reading()
         from .runfolder.lock import held_since, lock_owner
-        from .runner.status import Run, status_of
+        from .runner.status import LockHolder, status_of
 
         folder = RunFolder.of(output)
-        run = Run.of(lock_owner(folder.lock_path), held_since(folder.lock_path))
+        run = LockHolder.of(lock_owner(folder.lock_path), held_since(folder.lock_path))
         return status_of(self._state(folder), str(folder.output), folder.output.exists(), run=run)
 
     def missing(self, output: PathLike) -> list[Missing]:

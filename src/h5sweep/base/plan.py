@@ -38,7 +38,7 @@ RESERVED_NAMES = frozenset(
 
 
 @dataclass(frozen=True)
-class Column:
+class PlanColumn:
     """One parameter: its type, its distinct values, and which of them each task has."""
 
     name: str
@@ -60,7 +60,7 @@ class Column:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Column:
+    def from_json(cls, value: Mapping[str, Any]) -> PlanColumn:
         codes = array(CODES)
         codes.frombytes(zlib.decompress(base64.b64decode(value["codes"])))
         codes = _little_endian(codes)
@@ -78,7 +78,7 @@ class Plan:
     many tasks each had: copies of a plan that grew apart share these and no more.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[PlanColumn, ...]
     id: str = field(default_factory=lambda: os.urandom(8).hex(), compare=False)
     earlier: tuple[tuple[str, int], ...] = field(default=(), compare=False)
 
@@ -184,7 +184,7 @@ class Plan:
         if head["crc32"] != _crc32(body):
             raise ValueError("its checksum is wrong")
         plan = cls(
-            tuple(Column.from_json(json.loads(line)) for line in body.splitlines()),
+            tuple(PlanColumn.from_json(json.loads(line)) for line in body.splitlines()),
             head["id"],
             tuple((plan_id, tasks) for plan_id, tasks in head["earlier"]),
         )
@@ -209,7 +209,7 @@ def plan_product(parameters: Mapping[str, Iterable[object]]) -> Plan:
         once = array(CODES)
         for code in range(len(values)):
             once.extend(array(CODES, [code]) * inner)
-        columns.append(Column(name, type_name, tuple(values), once * repeats))
+        columns.append(PlanColumn(name, type_name, tuple(values), once * repeats))
         repeats *= len(values)
     return Plan(tuple(columns))
 
@@ -351,11 +351,11 @@ def _axis(name: str, values: Iterable[object]) -> tuple[str, str, list[Value]]:
     return name, type_name, plain
 
 
-def _list_column(name: str, values: list[object]) -> Column:
+def _list_column(name: str, values: list[object]) -> PlanColumn:
     type_name, plain = _checked_column(name, values)
     codes_by_value: dict[Value, int] = {}
     codes = array(CODES, [codes_by_value.setdefault(v, len(codes_by_value)) for v in plain])
-    return Column(name, type_name, tuple(codes_by_value), codes)
+    return PlanColumn(name, type_name, tuple(codes_by_value), codes)
 
 
 def _checked_column(name: str, values: list[object]) -> tuple[str, list[Value]]:
@@ -433,11 +433,11 @@ def _check_no_duplicates(plan: Plan) -> None:
             raise UsageError(f"tasks {first} and {row} have the same key: {key_text(key)}")
 
 
-def _joined(mine: Column, theirs: Column, new_rows: array[int]) -> Column:
+def _joined(mine: PlanColumn, theirs: PlanColumn, new_rows: array[int]) -> PlanColumn:
     codes_by_value = {value: code for code, value in enumerate(mine.values)}
     translation = [codes_by_value.setdefault(v, len(codes_by_value)) for v in theirs.values]
     added = array(CODES, [translation[theirs.codes[row]] for row in new_rows])
-    return Column(mine.name, mine.type, tuple(codes_by_value), mine.codes + added)
+    return PlanColumn(mine.name, mine.type, tuple(codes_by_value), mine.codes + added)
 
 
 def _crc32(text: str) -> int:
@@ -463,9 +463,9 @@ _CSV_TYPES: tuple[tuple[re.Pattern[str], Callable[[str], object]], ...] = (
 
 __all__ = [
     "RESERVED_NAMES",
-    "Column",
     "Key",
     "Plan",
+    "PlanColumn",
     "Value",
     "check_names",
     "check_signature",

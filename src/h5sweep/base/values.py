@@ -33,7 +33,7 @@ VALUE = "value"  # what the values of a task are called that is a dataset
 Array = npt.NDArray[Any]
 
 
-class Cell(NamedTuple):
+class RecordCell(NamedTuple):
     """One named array of a result: what lies where in the data of its record."""
 
     name: str
@@ -45,7 +45,7 @@ class Cell(NamedTuple):
         return self.dtype == STR
 
 
-Schema = tuple[Cell, ...]
+ResultSchema = tuple[RecordCell, ...]
 
 
 class ResultEncoder:
@@ -144,12 +144,12 @@ def result_header(schema: bytes, key: bytes) -> bytes:
     return b'{"data":' + schema + b',"key":' + key + b"}"
 
 
-def schema_from_header(header: Mapping[str, Any]) -> Schema:
+def schema_from_header(header: Mapping[str, Any]) -> ResultSchema:
     """Read the schema back from the parsed header of a record."""
-    return tuple(Cell(name, dtype, tuple(shape)) for name, dtype, shape in header["data"])
+    return tuple(RecordCell(name, dtype, tuple(shape)) for name, dtype, shape in header["data"])
 
 
-def least_bytes(schema: Schema) -> int:
+def least_bytes(schema: ResultSchema) -> int:
     """How many bytes the data of such a record have, texts apart; ValueError if there are none."""
     size_bytes = 0
     for cell in schema:
@@ -162,7 +162,7 @@ def least_bytes(schema: Schema) -> int:
     return size_bytes
 
 
-def decode_result(schema: Schema, data: bytes | memoryview) -> dict[str, Array]:
+def decode_result(schema: ResultSchema, data: bytes | memoryview) -> dict[str, Array]:
     """Read the arrays of one result back from the data of its record."""
     result = {}
     position = 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from ..base.key_names import Comparison
 from ..base.key_rule import KeyRule
 from ..base.plan import Plan, Value, key_text
-from ..disk.find_files import PLAN_NAME, RUN_SUFFIX, Place, find_places
+from ..disk.find_files import PLAN_NAME, RUN_SUFFIX, FoundFile, find_places
 from ..disk.open_files import files_being_written, identity_of, is_locked
 from ..hdf5.errors import Damaged
 from ..hdf5.file import Hdf5File, open_file
@@ -27,7 +27,7 @@ from ..library.child_host import Library, Limits, Request
 from ..worker_files import findings
 from ..worker_files.findings import Finding, State, by_weight, state_of
 from ..worker_files.keyed_tasks import KeyedFile
-from ..worker_files.layouts import Contents, Layout, Style, judge_contents
+from ..worker_files.layouts import Contents, FileLayout, Style, judge_contents
 from ..worker_files.read_file import (
     data_findings,
     is_of_chunk,
@@ -35,7 +35,7 @@ from ..worker_files.read_file import (
     source_of,
     structure_findings,
 )
-from ..worker_files.same_structure import Family, Siblings
+from ..worker_files.same_structure import Families, Family
 from ..worker_files.skipping import Names
 from ..worker_files.triage import Triage, is_record_file
 from .report import CheckReport, Depth, FileReport
@@ -97,7 +97,7 @@ def check_files(
 class _Looked:
     """A file that was looked at, before all answers have come."""
 
-    place: Place
+    place: FoundFile
     status: os.stat_result
     findings: list[Finding] = field(default_factory=list)
     contents: Contents | None = None
@@ -122,7 +122,7 @@ class _Check:
         self.progress = progress
         self.total = total
         self.triage = Triage()
-        self.siblings = Siblings()
+        self.siblings = Families()
         self.reports: dict[str, FileReport] = {}
         self.others = 0
         plan = settings.expected
@@ -130,7 +130,7 @@ class _Check:
         self.keys: set[tuple[Value, ...]] = set()
         self.bytes_left = MOST_READ_BYTES
 
-    def run(self, places: list[Place]) -> CheckReport:
+    def run(self, places: list[FoundFile]) -> CheckReport:
         written = files_being_written()
         for number, place in enumerate(places):
             self.take(place, written)
@@ -151,7 +151,7 @@ class _Check:
             return self.comparison
         return Comparison.of_seen(self.settings.rule.names, self.keys)
 
-    def take(self, place: Place, written: dict[tuple[int, int], str]) -> None:
+    def take(self, place: FoundFile, written: dict[tuple[int, int], str]) -> None:
         """Look at one file as far as this process may."""
         try:
             status = os.stat(place.path)  # noqa: PTH116 (a Path for each of 100,000 files costs)
@@ -262,7 +262,7 @@ class _Check:
 
     def judge_contents(self, looked: _Looked, tree: Tree, family: Family) -> None:
         looked.objects = len(tree.objects)
-        layout = Layout(tree, skip=self.settings.skip)
+        layout = FileLayout(tree, skip=self.settings.skip)
         looked.findings += family.structure_findings
         looked.fault_places = frozenset(fault.path for fault in tree.faults)
         looked.findings += judge_contents(layout, self.settings.require)
@@ -272,7 +272,7 @@ class _Check:
     def wants_keys(self) -> bool:
         return bool(self.settings.rule.names)
 
-    def count_tasks(self, looked: _Looked, layout: Layout) -> None:
+    def count_tasks(self, looked: _Looked, layout: FileLayout) -> None:
         """Let the tasks of a file be those that the key tells, if it has any such."""
         looked.contents, rule = layout.contents(), self.settings.rule
         if not self.wants_keys or _is_output(looked):  # which the library is asked for
@@ -290,7 +290,7 @@ class _Check:
     def count_whole_tasks(self, looked: _Looked) -> None:
         """The same for a file with chunks that can't be unpacked, without the tasks in these."""
         with suppress(OSError, Damaged), OpenSource(Path(looked.place.path)) as source:
-            layout = Layout(own_tree(open_file(source)), skip=self.settings.skip)
+            layout = FileLayout(own_tree(open_file(source)), skip=self.settings.skip)
             layout.find_bad_rows()
             self.count_tasks(looked, layout)
 

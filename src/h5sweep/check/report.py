@@ -112,7 +112,7 @@ class CheckReport:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _FindingGroup:
     """Files of one state with the same worst finding, which a merge all takes or refuses."""
 
     state: State
@@ -127,7 +127,7 @@ class _Group:
         return self.is_mergeable and codes <= NOT_CLOSED_CODES
 
 
-def _groups(report: CheckReport) -> list[_Group]:
+def _groups(report: CheckReport) -> list[_FindingGroup]:
     """The worst first; within a state, the commonest first."""
     found: dict[tuple[State, str, bool], list[FileReport]] = {}
     for file in report.files:
@@ -135,7 +135,7 @@ def _groups(report: CheckReport) -> list[_Group]:
         found.setdefault((file.state, code, file.is_mergeable), []).append(file)
     order = list(State)
     groups = [
-        _Group(state, next(iter(files[0].findings), None), is_mergeable, tuple(files))
+        _FindingGroup(state, next(iter(files[0].findings), None), is_mergeable, tuple(files))
         for (state, _, is_mergeable), files in found.items()
     ]
     return sorted(groups, key=lambda group: (order.index(group.state), -len(group.files)))
@@ -171,7 +171,7 @@ def _output_of(path: str) -> str | None:
 
 
 def _group_lines(
-    group: _Group, show_all: bool, width: int | None, *, is_quick: bool
+    group: _FindingGroup, show_all: bool, width: int | None, *, is_quick: bool
 ) -> Iterator[str]:
     many = count_text(len(group.files), "file")
     if group.finding is not None:
@@ -190,7 +190,7 @@ def _group_lines(
         yield f"  = next: {group.finding.next}"
 
 
-def _merging_text(group: _Group) -> str:
+def _merging_text(group: _FindingGroup) -> str:
     """What a merge does with these files, where their state does not say it."""
     if group.is_mergeable == (group.state is State.SOUND) or group.state is State.LIVE:
         return ""

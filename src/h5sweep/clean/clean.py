@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..base.process_id import this_process
+from ..base.progress import Progress
 from ..base.units import command_text, count_text
 from ..disk import durable
 from ..disk.find_files import RUN_SUFFIX
@@ -39,13 +40,11 @@ from .quarantine import (
     Item,
     Moved,
     Quarantine,
-    Reason,
+    QuarantineStage,
+    RemovalReason,
     Restored,
-    Stage,
     read_quarantines,
 )
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class CleanReport:
     @property
     def is_unfinished(self) -> bool:
         """Whether a kill has left files on their way into a quarantine."""
-        return any(one.stage is Stage.MOVING for one in self.quarantines)
+        return any(one.stage is QuarantineStage.MOVING for one in self.quarantines)
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ def purge(output: Path, name: str, *, progress: Progress = lambda *_: None) -> P
             f"{command_text('clean', folder.output, '--restore', name)}"
         )
     inside = chosen.items_inside()
-    unproven = [i for i in inside if i.reason is Reason.ASKED_FOR and i.size_bytes]
+    unproven = [i for i in inside if i.reason is RemovalReason.ASKED_FOR and i.size_bytes]
     proven = [item for item in inside if item not in unproven]
     _require_proof(folder, chosen, proven, progress)
     append_removal(folder.output, f"purged from {name}", [item.as_json() for item in proven])
@@ -168,7 +167,7 @@ def remove_merged(
     """
     with _same_output(output):
         report = find_removable(output, progress=progress)
-    proven = [i for i in report.removable if records or i.reason is not Reason.RECORD_FILE]
+    proven = [i for i in report.removable if records or i.reason is not RemovalReason.RECORD_FILE]
     items, _ = _separate_held(proven)
     deleted = []
     if items:
@@ -386,7 +385,7 @@ class _Finder:
             return
         found = self._prover.look_at(path)
         why = f"all its results were read back from the output ({entry.way})"
-        item = _item(path, status, xxh3, Reason.WORKER_FILE, why)
+        item = _item(path, status, xxh3, RemovalReason.WORKER_FILE, why)
         item = replace(item, way=entry.way, key=entry.key, rows=dict(one.rows))
         objection = self._prover.worker_objection(item, found)
         if found.is_readable or found.state is State.LIVE:
@@ -399,7 +398,9 @@ class _Finder:
         reasons = [f"{f.code} {f.message}" for f in found.reasons]
         more = f" (and {len(reasons) - 1:,} more)" if len(reasons) > 1 else ""
         why = f"{was}; {found.state.value}: {''.join(reasons[:1])}{more}"
-        self.refused.append(_item(path, status, xxh3_or_nothing(path), Reason.ASKED_FOR, why))
+        self.refused.append(
+            _item(path, status, xxh3_or_nothing(path), RemovalReason.ASKED_FOR, why)
+        )
 
     def _look_at_records(self, paths: list[Path], done: int, total: int) -> None:
         if not paths:
@@ -418,7 +419,7 @@ class _Finder:
                 self.kept.append(Kept(path, objection))
                 return
             why = "all that it says is in the output, and was read back from there"
-            item = _item(path, status, xxh3_or_nothing(path), Reason.RECORD_FILE, why)
+            item = _item(path, status, xxh3_or_nothing(path), RemovalReason.RECORD_FILE, why)
             self._add(item, self._prover.record_objection(path))
 
     def _folder_objection(self) -> str:
@@ -484,5 +485,5 @@ def _kind_objection(path: Path, one: AuditInput, skip: Names) -> str:
     return ""
 
 
-def _item(path: Path, status: os.stat_result, xxh3: str, reason: Reason, why: str) -> Item:
+def _item(path: Path, status: os.stat_result, xxh3: str, reason: RemovalReason, why: str) -> Item:
     return Item(path, status.st_size, status.st_mtime_ns, xxh3, reason, why)

@@ -21,7 +21,7 @@ from ..worker_files.findings import State
 from ..worker_files.layouts import Style
 from ..worker_files.read_file import DamagedFileError
 from ..worker_files.survey import Input, Survey
-from .quarantine import Item, Reason
+from .quarantine import Item, RemovalReason
 
 if TYPE_CHECKING:
     from ..merge.by_key.to_records import OutputRows
@@ -55,9 +55,9 @@ class Prover:
                 return "it changed"
         except OSError as error:
             return f"it cannot be read: {error.strerror}"
-        if item.reason is Reason.ASKED_FOR:
+        if item.reason is RemovalReason.ASKED_FOR:
             return "" if not item.size_bytes else "not all that is in it is in the output"
-        if item.reason is Reason.RECORD_FILE:
+        if item.reason is RemovalReason.RECORD_FILE:
             return self.record_objection(path)
         return self.worker_objection(item, self.look_at(path))
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from ..disk import durable
 from ..disk.confined import (
-    Entry,
+    FolderEntry,
     LinkError,
     OpenFolder,
     check_name,
@@ -42,7 +42,7 @@ MANIFEST = "manifest.json"
 _OWN_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(-\d+)?")  # as `_new_folder` gives them
 
 
-class Stage(StrEnum):
+class QuarantineStage(StrEnum):
     """How far a quarantine is."""
 
     MOVING = "moving"  # files are on their way into it
@@ -50,7 +50,7 @@ class Stage(StrEnum):
     PURGING = "purging"  # files are being deleted
 
 
-class Reason(StrEnum):
+class RemovalReason(StrEnum):
     """Why a file may go, and how that is proven once more."""
 
     WORKER_FILE = "worker file"  # all its results are in the output
@@ -66,7 +66,7 @@ class Item:
     size_bytes: int
     modified_ns: int
     xxh3: str
-    reason: Reason
+    reason: RemovalReason
     why: str
     way: str = ""
     key: str | None = None
@@ -78,7 +78,9 @@ class Item:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Item:
-        item = cls(**{**value, "path": Path(value["path"]), "reason": Reason(value["reason"])})
+        item = cls(
+            **{**value, "path": Path(value["path"]), "reason": RemovalReason(value["reason"])}
+        )
         number, _, name = item.name.partition("/")
         if not (number.isascii() and number.isdigit()):
             raise ValueError(f"{item.name!r} is no name in a quarantine")
@@ -87,7 +89,7 @@ class Item:
             raise ValueError(f"{str(item.path)!r} is no absolute path")
         return item
 
-    def is_unchanged_at(self, path: Path | Entry) -> bool:
+    def is_unchanged_at(self, path: Path | FolderEntry) -> bool:
         """Whether there is a file that has the size and the time that this one had."""
         try:
             status = path.lstat()
@@ -107,7 +109,7 @@ class Quarantine:
 
     path: Path
     output: Path
-    stage: Stage
+    stage: QuarantineStage
     items: tuple[Item, ...]
 
     @property
@@ -127,11 +129,11 @@ class Quarantine:
                 yield folder
 
     @contextmanager
-    def entry(self, item: Item) -> Iterator[Entry]:
+    def entry(self, item: Item) -> Iterator[FolderEntry]:
         """The place of an item, to be moved or removed."""
         number, _, name = item.name.partition("/")
         with self.opened(number) as folder:
-            yield Entry(folder, name)
+            yield FolderEntry(folder, name)
 
     def items_inside(self) -> list[Item]:
         """What is in it now; a link is not."""
@@ -175,7 +177,7 @@ def _folder_names(output: Path) -> list[str]:
     root = quarantine_root(output)
     try:
         with OpenFolder(output.parent) as start, start.below(root.name) as folder:
-            entries = [Entry(folder, name) for name in folder.names()]
+            entries = [FolderEntry(folder, name) for name in folder.names()]
             return [one.name for one in entries if stat.S_ISDIR(one.lstat().st_mode)]
     except FileNotFoundError:
         return []
@@ -197,7 +199,7 @@ def _read(name: str, output: Path) -> Quarantine | None:
         if len({item.name for item in items}) < len(items):
             raise ValueError("it names a file twice")
         moved = tuple(_moved_with_output(item, Path(value["output"]), output) for item in items)
-        return Quarantine(path, output, Stage(value["stage"]), moved)
+        return Quarantine(path, output, QuarantineStage(value["stage"]), moved)
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedError(
             f"{path / MANIFEST} is damaged ({error}); the files beside it are not touched by this: "
@@ -242,13 +244,13 @@ def move_items(output: Path, items: Iterable[Item]) -> Moved:
     if not now_inside:
         _remove_folder(quarantine)
         return Moved(None, tuple(changed), tuple(held))
-    whole = replace(quarantine, items=now_inside, stage=Stage.WHOLE).save()
+    whole = replace(quarantine, items=now_inside, stage=QuarantineStage.WHOLE).save()
     return Moved(whole, tuple(changed), tuple(held))
 
 
 def _begin(output: Path, items: list[Item]) -> Quarantine:
     """A quarantine whose manifest lists what is in it already, and these items."""
-    unfinished = [it for it in read_quarantines(output) if it.stage is Stage.MOVING]
+    unfinished = [it for it in read_quarantines(output) if it.stage is QuarantineStage.MOVING]
     if unfinished:
         known = _finish_copies(unfinished[-1], {item.path for item in items})
         path = unfinished[-1].path
@@ -256,7 +258,7 @@ def _begin(output: Path, items: list[Item]) -> Quarantine:
         known, path = [], _new_folder(output)
     paths = {item.path for item in known if not item.path.exists()}
     named = _named([item for item in items if item.path not in paths], known)
-    quarantine = Quarantine(path, output, Stage.MOVING, (*known, *named)).save()
+    quarantine = Quarantine(path, output, QuarantineStage.MOVING, (*known, *named)).save()
     for folder in {quarantine.place_of(item).parent for item in named}:
         durable.make_folder(folder)
     return quarantine
@@ -274,7 +276,7 @@ def _finish_copies(quarantine: Quarantine, may_go: Collection[Path]) -> list[Ite
             inside.append(item)
             continue
         with OpenFolder(item.path.parent) as folder, quarantine.entry(item) as place:
-            original = Entry(folder, item.path.name)
+            original = FolderEntry(folder, item.path.name)
             is_equal = durable.are_equal(original, place)
             is_kept = is_equal and not durable.may_remove(item.path)
             if is_equal:
@@ -319,12 +321,12 @@ def _move_in(quarantine: Quarantine, item: Item) -> bool:
     """
     try:
         with OpenFolder(item.path.parent) as folder, quarantine.entry(item) as place:
-            return _move_entry_in(item, Entry(folder, item.path.name), place)
+            return _move_entry_in(item, FolderEntry(folder, item.path.name), place)
     except FileNotFoundError:
         return False
 
 
-def _move_entry_in(item: Item, source: Entry, place: Entry) -> bool:
+def _move_entry_in(item: Item, source: FolderEntry, place: FolderEntry) -> bool:
     if not item.is_unchanged_at(source):
         return False
     try:
@@ -390,7 +392,7 @@ def _restore(quarantine: Quarantine, item: Item, named: Sequence[Path]) -> str:
 
 def _way_back(
     quarantine: Quarantine, item: Item, named: Sequence[Path], stack: ExitStack
-) -> Entry | None:
+) -> FolderEntry | None:
     """Where an item was, reached from a folder that somebody named; None if none leads there."""
     for folder in named:
         if names := way_below(item.path, folder):
@@ -403,15 +405,15 @@ def _way_back(
     return _entry_below(quarantine.output.parent, names, stack)
 
 
-def _entry_below(folder: Path, names: Sequence[str], stack: ExitStack) -> Entry:
+def _entry_below(folder: Path, names: Sequence[str], stack: ExitStack) -> FolderEntry:
     """The name of a file below a folder; what is missing in between is made."""
     below = stack.enter_context(OpenFolder(folder))
     for name in names[:-1]:
         below = stack.enter_context(durable.make_below(below, name))
-    return Entry(below, names[-1])
+    return FolderEntry(below, names[-1])
 
 
-def _put_back(place: Entry, target: Entry) -> bool:
+def _put_back(place: FolderEntry, target: FolderEntry) -> bool:
     """Move one file, unless another is there; PermissionError if that folder may not be written."""
     try:
         durable.move_entry(place, target)
@@ -434,7 +436,7 @@ def delete_items(quarantine: Quarantine, items: Collection[Item]) -> int:
     Whoever calls has just proven that nothing is lost with them. Killed at any moment, the rest is
     there and the same call again goes on. With its last file the quarantine itself goes.
     """
-    replace(quarantine, stage=Stage.PURGING).save()
+    replace(quarantine, stage=QuarantineStage.PURGING).save()
     freed_bytes = 0
     for item in items:
         try:
@@ -446,7 +448,7 @@ def delete_items(quarantine: Quarantine, items: Collection[Item]) -> int:
     _sync_folders(quarantine.place_of(item).parent for item in items)
     left = tuple(quarantine.items_inside())
     if left:
-        replace(quarantine, items=left, stage=Stage.WHOLE).save()
+        replace(quarantine, items=left, stage=QuarantineStage.WHOLE).save()
     else:
         _remove_folder(quarantine)
     return freed_bytes
@@ -472,7 +474,9 @@ def remove_remains(output: Path) -> None:
     """Remove folders that a kill left before anything was in them, or after all was gone."""
     for name in filter(_OWN_NAME.fullmatch, _folder_names(output)):
         if not os.path.lexists(quarantine_root(output) / name / MANIFEST):
-            _remove_empty(Quarantine(quarantine_root(output) / name, output, Stage.WHOLE, ()))
+            _remove_empty(
+                Quarantine(quarantine_root(output) / name, output, QuarantineStage.WHOLE, ())
+            )
     with suppress(OSError):  # something is in it, or it is not there
         quarantine_root(output).rmdir()
 
@@ -490,7 +494,7 @@ def _remove_empty(quarantine: Quarantine, *files: str) -> None:
             if name.isdigit():
                 with folder.below(name) as below:
                     _remove_files(below)
-                durable.remove_folder(Entry(folder, name))
+                durable.remove_folder(FolderEntry(folder, name))
         _remove_files(folder, files)
         quarantine.path.rmdir()
 
@@ -498,7 +502,7 @@ def _remove_empty(quarantine: Quarantine, *files: str) -> None:
 def _remove_files(folder: OpenFolder, files: Collection[str] = ()) -> None:
     for name in folder.names():
         if name in files or durable.is_unfinished(name):
-            durable.remove(Entry(folder, name))
+            durable.remove(FolderEntry(folder, name))
 
 
 def _sync_folders(folders: Iterable[Path]) -> None:

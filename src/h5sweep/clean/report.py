@@ -10,7 +10,7 @@ from typing import Any
 from ..base.safe_text import json_text, printable
 from ..base.units import command_text, count_text, size_text
 from .clean import CleanReport
-from .quarantine import Item, Quarantine, Stage
+from .quarantine import Item, Quarantine, QuarantineStage
 
 SCHEMA = "h5sweep.clean/1"
 MOST_LINES = 8  # files shown of one kind, unless all are wanted
@@ -42,7 +42,7 @@ def clean_text(report: CleanReport, *, show_all: bool = False) -> str:
 def quarantine_text(one: Quarantine) -> str:
     """A quarantine in one line."""
     inside = one.items_inside()
-    ends = {Stage.MOVING: "; not finished", Stage.PURGING: "; being deleted"}
+    ends = {QuarantineStage.MOVING: "; not finished", QuarantineStage.PURGING: "; being deleted"}
     count, size = count_text(len(inside), "file"), size_text(one.size_bytes)
     return f"in quarantine {one.name}: {count}, {size}{ends.get(one.stage, '')}"
 

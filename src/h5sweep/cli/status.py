@@ -77,11 +77,11 @@ def _text(status: Status, fit: bool) -> str:
 
 def _status_now(output: Path, *, all_values: bool) -> Status:
     from ..runfolder.lock import held_since, lock_owner
-    from ..runner.status import MOST_VALUES_COUNTED, Run, status_of
+    from ..runner.status import MOST_VALUES_COUNTED, LockHolder, status_of
 
     # Before the state: what is read after a run has ended is what it left.
     lock = existing_folder(output).lock_path
-    run = Run.of(lock_owner(lock), held_since(lock))
+    run = LockHolder.of(lock_owner(lock), held_since(lock))
     folder, state = load_state(output)
     return status_of(
         state,

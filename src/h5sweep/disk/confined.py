@@ -67,7 +67,7 @@ class OpenFolder:
             return sorted(os.listdir(self.descriptor))  # noqa: PTH208 (Path takes no descriptor)
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """A name in a folder that is open."""
 
     folder: OpenFolder
@@ -78,8 +78,8 @@ class Entry(NamedTuple):
         """How people call it."""
         return self.folder.path / self.name
 
-    def beside(self, name: str) -> Entry:
-        return Entry(self.folder, name)
+    def beside(self, name: str) -> FolderEntry:
+        return FolderEntry(self.folder, name)
 
     def lstat(self) -> os.stat_result:
         with naming(self.path):

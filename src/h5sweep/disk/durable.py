@@ -27,7 +27,7 @@ from pathlib import Path
 
 from ..base.units import size_text
 from ..errors import StorageError, naming, system_error
-from .confined import Entry, LinkError, OpenFolder, check_name
+from .confined import FolderEntry, LinkError, OpenFolder, check_name
 from .open_files import is_locked
 
 SYNC_INTERVAL_S = 0.5
@@ -188,10 +188,10 @@ def open_or_make(path: Path, flags: int = 0) -> int:
 def move_file(source: Path, target: Path) -> None:
     """Do as `move_entry`."""
     with OpenFolder(source.parent) as one, OpenFolder(target.parent) as other:
-        move_entry(Entry(one, source.name), Entry(other, target.name))
+        move_entry(FolderEntry(one, source.name), FolderEntry(other, target.name))
 
 
-def move_entry(source: Entry, target: Entry) -> None:
+def move_entry(source: FolderEntry, target: FolderEntry) -> None:
     """Give the file `source` the name `target`, on another disk if need be, never over a file.
 
     Killed at any moment, the whole file is under one of the names, or on two disks under both. It
@@ -207,7 +207,7 @@ def move_entry(source: Entry, target: Entry) -> None:
         _move_to_other_disk(source, target)
 
 
-def _rename_new(source: Entry, target: Entry) -> None:
+def _rename_new(source: FolderEntry, target: FolderEntry) -> None:
     """Rename, or raise FileExistsError; in one step where the system can do that."""
     folders = source.folder.descriptor, target.folder.descriptor
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -225,7 +225,7 @@ def _rename_new(source: Entry, target: Entry) -> None:
         os.rename(source.name, target.name, src_dir_fd=folders[0], dst_dir_fd=folders[1])
 
 
-def _move_to_other_disk(source: Entry, target: Entry) -> None:
+def _move_to_other_disk(source: FolderEntry, target: FolderEntry) -> None:
     """Copy, sync, compare, and only then remove the original."""
     if not may_remove(source.path):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(source.path))
@@ -257,7 +257,7 @@ def _move_to_other_disk(source: Entry, target: Entry) -> None:
         raise
 
 
-def _copy_new(source: Entry, target: Entry) -> None:
+def _copy_new(source: FolderEntry, target: FolderEntry) -> None:
     """Copy a file, its times and its rights to a new one, durably."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with naming(target.path):
@@ -269,13 +269,13 @@ def _copy_new(source: Entry, target: Entry) -> None:
         os.fsync(other.fileno())
 
 
-def remove(entry: Entry) -> None:
+def remove(entry: FolderEntry) -> None:
     """Remove a file, or a link but not what it leads to."""
     with naming(entry.path):
         os.unlink(entry.name, dir_fd=entry.folder.descriptor)
 
 
-def remove_folder(entry: Entry) -> None:
+def remove_folder(entry: FolderEntry) -> None:
     """Remove an empty folder."""
     with naming(entry.path):
         os.rmdir(entry.name, dir_fd=entry.folder.descriptor)
@@ -299,7 +299,7 @@ def _private_name(name: str) -> str:
 
 def _remove_unfinished(folder: OpenFolder, name: str) -> None:
     """Remove what killed writers of `name` left."""
-    for left in (Entry(folder, one) for one in folder.names() if is_unfinished(one, name)):
+    for left in (FolderEntry(folder, one) for one in folder.names() if is_unfinished(one, name)):
         if not is_locked(left.path):
             with suppress(OSError):
                 remove(left)
@@ -322,12 +322,12 @@ def may_remove(path: Path) -> bool:
     return user in (0, status.st_uid, path.lstat().st_uid)  # as in /tmp: each only his own
 
 
-def _version(entry: Entry) -> tuple[int, int, int, int]:
+def _version(entry: FolderEntry) -> tuple[int, int, int, int]:
     status = entry.lstat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def are_equal(first: Entry, second: Entry) -> bool:
+def are_equal(first: FolderEntry, second: FolderEntry) -> bool:
     """Whether two files have the same bytes."""
     with first.open() as one, second.open() as other:
         while True:

@@ -20,8 +20,10 @@ HDF5_SUFFIXES |= {".mat", ".nxs", ".nwb", ".jld2", ".loom", ".tmp", ".temp", ".p
 _OnLink = Callable[[str], None]
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
 
+PathLike = str | os.PathLike[str]
 
-class Place(NamedTuple):
+
+class FoundFile(NamedTuple):
     """One file; `is_named` if it was typed itself and not found in a folder."""
 
     path: str
@@ -35,7 +37,7 @@ class Place(NamedTuple):
 
 def find_places(
     paths: Iterable[str | os.PathLike[str]], *, on_link: _OnLink = lambda path: None
-) -> Iterable[Place]:
+) -> Iterable[FoundFile]:
     """Every file that is meant, each once; UsageError for what is not there.
 
     Links to folders are not followed, because they may lead anywhere: `on_link` is told of them.
@@ -46,7 +48,7 @@ def find_places(
     return _each_once(texts, on_link)
 
 
-def _each_once(texts: Sequence[str], on_link: _OnLink) -> Iterator[Place]:
+def _each_once(texts: Sequence[str], on_link: _OnLink) -> Iterator[FoundFile]:
     """Two paths may spell one file in two ways."""
     seen: set[str] = set()
     here = str(Path.cwd())
@@ -67,17 +69,19 @@ def absolute(name: str, here: str) -> str:
     return os.path.normpath(path) if "/." in path or "//" in path else path
 
 
-def _expand(text: str, on_link: _OnLink) -> Iterator[Place]:
+def _expand(text: str, on_link: _OnLink) -> Iterator[FoundFile]:
     if _is_folder(text):
         yield from _walk(text, on_link)
     elif _may_be_there(text):
-        yield Place(text, is_named=True)
+        yield FoundFile(text, is_named=True)
     elif glob.has_magic(text):
         found = sorted(glob.glob(text, recursive=True))  # noqa: PTH207 (Path.glob takes no absolute pattern)
         if not found:
             raise UsageError(f"nothing matches {text}")
         for name in found:
-            yield from _walk(name, on_link) if _is_folder(name) else [Place(name, is_named=True)]
+            yield from (
+                _walk(name, on_link) if _is_folder(name) else [FoundFile(name, is_named=True)]
+            )
     else:
         raise UsageError(f"there is no {text}")
 
@@ -97,7 +101,7 @@ def _may_be_there(path: str) -> bool:
     return True
 
 
-def _walk(folder: str, on_link: _OnLink) -> Iterator[Place]:
+def _walk(folder: str, on_link: _OnLink) -> Iterator[FoundFile]:
     """The files below a folder, in order; of a run folder, its plan and its record files."""
     try:
         with os.scandir(folder) as listing:
@@ -116,17 +120,17 @@ def _walk(folder: str, on_link: _OnLink) -> Iterator[Place]:
         elif is_run and entry.name != PLAN_NAME:
             continue
         elif entry.is_file(follow_symlinks=False) or _is_file(entry):
-            yield Place(entry.path, is_named=False)
+            yield FoundFile(entry.path, is_named=False)
         elif not is_run and entry.is_symlink() and entry.is_dir():
             on_link(entry.path)
 
 
-def _walk_below(folder: str, on_link: _OnLink) -> Iterator[Place]:
+def _walk_below(folder: str, on_link: _OnLink) -> Iterator[FoundFile]:
     """The same for a folder inside one: that it cannot be read is a finding and not the end."""
     try:
         yield from _walk(folder, on_link)
     except (UsageError, OSError):
-        yield Place(folder, is_named=False)
+        yield FoundFile(folder, is_named=False)
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:

@@ -16,21 +16,21 @@ _MOST_DEPTH = 64
 _EMPTY_NODE_BYTES = 10  # signature, version, type, checksum
 
 
-class Entry(NamedTuple):
+class LeafEntry(NamedTuple):
     """A child of a leaf of a version-1 tree, and the key before it."""
 
     key: bytes
     child: int
 
 
-def read_tree(file: Hdf5File, address: int, node_type: int, key_bytes: int) -> Iterator[Entry]:
+def read_tree(file: Hdf5File, address: int, node_type: int, key_bytes: int) -> Iterator[LeafEntry]:
     """The entries of all leaves of a version-1 tree, in order."""
     yield from _read_node(file, address, node_type, key_bytes, None, set())
 
 
 def _read_node(
     file: Hdf5File, address: int, node_type: int, key_bytes: int, level: int | None, seen: set[int]
-) -> Iterator[Entry]:
+) -> Iterator[LeafEntry]:
     if address in seen:
         raise Damaged(f"a tree that leads back to itself at {address:,}")
     seen.add(address)
@@ -50,7 +50,7 @@ def _read_node(
             raise Damaged("a tree's child has no address")
         child = int.from_bytes(field, "little")
         if not own_level:
-            yield Entry(data[start : start + key_bytes], child)
+            yield LeafEntry(data[start : start + key_bytes], child)
             continue
         try:
             yield from _read_node(file, child, node_type, key_bytes, own_level - 1, seen)

@@ -12,7 +12,7 @@ from .btrees import CHUNK_NODE, CHUNKS, FILTERED_CHUNKS, read_records, read_tree
 from .cursor import Cursor
 from .errors import Damaged
 from .file import Hdf5File
-from .messages import Dataspace, Index, Layout
+from .messages import Dataspace, Index, StorageLayout
 
 _MOST_BITS = 64
 
@@ -28,7 +28,7 @@ class Chunk:
 
 
 def read_chunks(
-    file: Hdf5File, layout: Layout, space: Dataspace, *, is_filtered: bool
+    file: Hdf5File, layout: StorageLayout, space: Dataspace, *, is_filtered: bool
 ) -> Iterator[Chunk]:
     """Every chunk that has bytes in the file."""
     if layout.address is None or space.dims is None:
@@ -55,7 +55,7 @@ class _Reader:
     """What all indexes need to know of their dataset."""
 
     file: Hdf5File
-    layout: Layout
+    layout: StorageLayout
     space: Dataspace
     is_filtered: bool
 

@@ -10,7 +10,7 @@ from .checksum import fletcher32
 from .chunks import Chunk
 from .cursor import Cursor, decoded
 from .datatypes import Class, Datatype, Scalar, scalar_of
-from .errors import Damaged, Kind, Unsupported
+from .errors import Damaged, DamageKind, Unsupported
 from .file import Hdf5File
 from .heaps import read_global_heap_object
 from .messages import DEFLATE, FLETCHER32, SHUFFLE, Filter, Storage
@@ -19,7 +19,7 @@ from .tree import Dataset
 MOST_CHUNK_BYTES = 64 << 20
 _PROOF_BYTES = 4 << 20
 LZF = 32000
-Bytes = bytes | memoryview
+BytesLike = bytes | memoryview
 
 
 def read_row(file: Hdf5File, dataset: Dataset, row: int) -> Iterator[bytes]:
@@ -113,7 +113,7 @@ def read_chunk(file: Hdf5File, dataset: Dataset, chunk: Chunk) -> bytes:
     size = chunk_bytes(dataset)
     if max(size, chunk.size) > MOST_CHUNK_BYTES:
         raise Unsupported(f"chunks of {size:,} bytes")
-    data: Bytes = file.read(chunk.address, chunk.size)
+    data: BytesLike = file.read(chunk.address, chunk.size)
     for place, step in reversed(list(enumerate(dataset.filters))):
         if not chunk.mask >> place & 1:
             data = undo_filter(step, data, dataset.type.size, size)
@@ -121,14 +121,14 @@ def read_chunk(file: Hdf5File, dataset: Dataset, chunk: Chunk) -> bytes:
     return bytes(data)
 
 
-def prove_chunk(dataset: Dataset, data: Bytes, mask: int) -> None:
+def prove_chunk(dataset: Dataset, data: BytesLike, mask: int) -> None:
     """Raise Damaged unless these bytes are a chunk that can be read; Unsupported if that cannot be
     known, because of its filters. Little memory is needed, whatever size the chunk has."""
     prove_filtered(dataset.filters, data, mask, dataset.type.size, chunk_bytes(dataset))
 
 
 def prove_filtered(
-    filters: Sequence[Filter], data: Bytes, mask: int, element_bytes: int, size: int
+    filters: Sequence[Filter], data: BytesLike, mask: int, element_bytes: int, size: int
 ) -> None:
     """The same of a chunk of which this much is known; `size` is how long it is unpacked."""
     steps = [s for place, s in enumerate(filters) if not mask >> place & 1]
@@ -143,18 +143,18 @@ def prove_filtered(
     _require_size(found, size)
 
 
-def _inflated_size(data: Bytes, most: int) -> int:
+def _inflated_size(data: BytesLike, most: int) -> int:
     """How long a gzip stream is unpacked."""
     try:
         found, unpacker = _inflated(data, most)
     except zlib.error as error:
         raise _not_inflated(error) from error
     if not unpacker.eof and found <= most:
-        raise Damaged("a compressed chunk that has no end", Kind.CHECKSUM)
+        raise Damaged("a compressed chunk that has no end", DamageKind.CHECKSUM)
     return found
 
 
-def _inflated(data: Bytes, most: int) -> tuple[int, zlib._Decompress]:
+def _inflated(data: BytesLike, most: int) -> tuple[int, zlib._Decompress]:
     """The same, and what has unpacked it; it holds no more of it than one step at a time."""
     unpacker, found = zlib.decompressobj(), 0
     while not unpacker.eof and found <= most:
@@ -177,7 +177,7 @@ def _require_size(found: int, size: int) -> None:
 
 def _not_inflated(error: zlib.error) -> Damaged:
     why = str(error).rpartition(": ")[2]  # behind zlib's number and what it was doing
-    return Damaged(f"a chunk that cannot be inflated ({why})", Kind.CHECKSUM)
+    return Damaged(f"a chunk that cannot be inflated ({why})", DamageKind.CHECKSUM)
 
 
 def fate_of_chunk(data: bytes, filters: Sequence[int], mask: int, chunk: tuple[int, int]) -> str:
@@ -212,7 +212,7 @@ def overlap(
     return tuple(places), tuple(parts)
 
 
-def undo_filter(step: Filter, data: Bytes, element_bytes: int, size: int) -> Bytes:
+def undo_filter(step: Filter, data: BytesLike, element_bytes: int, size: int) -> BytesLike:
     """What there was before one filter; Damaged if it cannot be, or fails its checksum."""
     if step.number == DEFLATE:
         return inflate(data, size)[0]
@@ -220,14 +220,14 @@ def undo_filter(step: Filter, data: Bytes, element_bytes: int, size: int) -> Byt
         return _unshuffle(data, step.values[0] if step.values else element_bytes)
     if step.number == FLETCHER32:
         if fletcher32(data[:-4]) != int.from_bytes(data[-4:], "little"):
-            raise Damaged("wrong checksum of a chunk", Kind.CHECKSUM)
+            raise Damaged("wrong checksum of a chunk", DamageKind.CHECKSUM)
         return data[:-4]
     if step.number == LZF:
         return _unpack_lzf(data, size)
     raise Unsupported(f"filter {step.number}")
 
 
-def _unpack_lzf(data: Bytes, size: int) -> bytes:
+def _unpack_lzf(data: BytesLike, size: int) -> bytes:
     """Undo h5py's own filter: stretches of bytes, and references to what came before."""
     found = bytearray()
     place = 0
@@ -246,16 +246,18 @@ def _unpack_lzf(data: Bytes, size: int) -> bytes:
             start = len(found) - (control & 31) * 256 - data[place] - 1
             place += 1
             if start < 0:
-                raise Damaged("a compressed chunk that refers to what is not there", Kind.CHECKSUM)
+                raise Damaged(
+                    "a compressed chunk that refers to what is not there", DamageKind.CHECKSUM
+                )
             for _ in range(length + 2):
                 found.append(found[start])
                 start += 1
     except IndexError as error:
-        raise Damaged("a compressed chunk that has no end", Kind.CHECKSUM) from error
+        raise Damaged("a compressed chunk that has no end", DamageKind.CHECKSUM) from error
     return bytes(found)
 
 
-def inflate(data: Bytes, size: int) -> tuple[bytes, int]:
+def inflate(data: BytesLike, size: int) -> tuple[bytes, int]:
     """What a gzip stream at the beginning of `data` holds, and how long it is."""
     # What stands behind it may be a checksum, so there may be a little more than the chunk.
     unpacker = zlib.decompressobj()
@@ -264,11 +266,11 @@ def inflate(data: Bytes, size: int) -> tuple[bytes, int]:
     except zlib.error as error:
         raise _not_inflated(error) from error
     if not unpacker.eof:
-        raise Damaged("a compressed chunk that has no end", Kind.CHECKSUM)
+        raise Damaged("a compressed chunk that has no end", DamageKind.CHECKSUM)
     return found, len(data) - len(unpacker.unused_data)
 
 
-def _unshuffle(data: Bytes, element_bytes: int) -> Bytes:
+def _unshuffle(data: BytesLike, element_bytes: int) -> BytesLike:
     if not 2 <= element_bytes <= len(data):
         return data
     count = len(data) // element_bytes

@@ -46,7 +46,9 @@ class Datatype:
     type: Class
     size: int
     bits: int = 0  # the class's own 24 bits
-    members: tuple[Member, ...] = ()  # fields of a compound; names and numbers of an enumeration
+    members: tuple[
+        CompoundMember, ...
+    ] = ()  # fields of a compound; names and numbers of an enumeration
     base: Datatype | None = None
     version: int = 1
     dims: tuple[int, ...] = ()  # of an array
@@ -92,7 +94,7 @@ class Datatype:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class CompoundMember:
     """A field of a compound, or a name of an enumeration with its number for the offset."""
 
     name: str
@@ -197,7 +199,7 @@ def _read_compound(cursor: Cursor, version: int, bits: int, size: int, depth: in
             raise Damaged(f"member {name!r} lies outside its compound")
         if dims:
             member = Datatype(Class.ARRAY, size_bytes, base=member, version=2, dims=dims)
-        members.append(Member(name, offset, member))
+        members.append(CompoundMember(name, offset, member))
     return Datatype(Class.COMPOUND, size, bits, tuple(members))
 
 
@@ -212,7 +214,7 @@ def _read_enum(cursor: Cursor, version: int, bits: int, size: int, depth: int) -
     count = bits & 0xFFFF
     names = [cursor.text(padded_to=8 if version < 3 else 1) for _ in range(count)]
     numbers = [_number_of(cursor.take(size), base) for _ in range(count)]
-    members = tuple(Member(*pair, base) for pair in zip(names, numbers, strict=True))
+    members = tuple(CompoundMember(*pair, base) for pair in zip(names, numbers, strict=True))
     return Datatype(Class.ENUM, size, base.bits, members, base, is_usual=base.is_usual)
 
 

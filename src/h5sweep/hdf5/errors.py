@@ -13,7 +13,7 @@ from enum import StrEnum
 from ..errors import DamagedError, SweepError
 
 
-class Kind(StrEnum):
+class DamageKind(StrEnum):
     """What sort of damage it is."""
 
     STRUCTURE = "structure"
@@ -24,7 +24,7 @@ class Kind(StrEnum):
 class Damaged(DamagedError):  # noqa: N818 (as a verdict: this is damaged)
     """Bytes that no sound HDF5 file has in this place."""
 
-    def __init__(self, message: str, kind: Kind = Kind.STRUCTURE) -> None:
+    def __init__(self, message: str, kind: DamageKind = DamageKind.STRUCTURE) -> None:
         super().__init__(message)
         self.kind = kind
         self.costs_nothing = False  # all that lies there could be read

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from .checksum import lookup3
 from .cursor import Cursor, Widths
-from .errors import Damaged, Kind
+from .errors import Damaged, DamageKind
 from .source import Source
 from .superblock import Superblock, find_superblock, read_superblock
 
@@ -50,7 +50,7 @@ class Hdf5File:
         data = self.read(address, size)
         _check_signature(data, signature, address)
         if lookup3(data[:-4]) != int.from_bytes(data[-4:], "little"):
-            raise Damaged(f"wrong checksum of the {what} at {address:,}", Kind.CHECKSUM)
+            raise Damaged(f"wrong checksum of the {what} at {address:,}", DamageKind.CHECKSUM)
         self.note_structure(address, size)
         return data
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from .checksum import lookup3
 from .cursor import Cursor, bytes_for
-from .errors import Damaged, Kind, Unsupported
+from .errors import Damaged, DamageKind, Unsupported
 from .file import Hdf5File
 
 _NO_FREE_BLOCK = 1
@@ -67,7 +67,7 @@ def _check_free_blocks(cursor: Cursor, free: int, size: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _HeapBlock:
     """A direct block of a fractal heap: which part of the heap it holds, and where it lies."""
 
     offset: int
@@ -88,7 +88,7 @@ class FractalHeap:
     direct_bytes: int
     offset_bytes: int
     length_bytes: int
-    blocks: list[_Block] = field(default_factory=list)
+    blocks: list[_HeapBlock] = field(default_factory=list)
     _content: dict[int, bytes] = field(default_factory=dict)
 
     def get(self, identifier: bytes) -> bytes:
@@ -113,12 +113,12 @@ class FractalHeap:
             return self._read(block)[start : start + length]
         raise Damaged(f"an object at {offset:,} of a heap that has no block there")
 
-    def _read(self, block: _Block) -> bytes:
+    def _read(self, block: _HeapBlock) -> bytes:
         if block.address not in self._content:
             self._content[block.address] = self._read_direct(block)
         return self._content[block.address]
 
-    def _read_direct(self, block: _Block) -> bytes:
+    def _read_direct(self, block: _HeapBlock) -> bytes:
         data = self.file.read(block.address, block.size)
         cursor = Cursor(data, self.file.widths, 5)
         if data[:5] != b"FHDB\0" or cursor.address() != self.address:
@@ -131,12 +131,12 @@ class FractalHeap:
         return data
 
 
-def _check_within(block: _Block, data: bytes, place: int) -> None:
+def _check_within(block: _HeapBlock, data: bytes, place: int) -> None:
     """Verify a checksum that lies within what it covers, and counts as zero there."""
     covered = data[:place] + bytes(4) + data[place + 4 :]
     if lookup3(covered) != int.from_bytes(data[place : place + 4], "little"):
         what = f"wrong checksum of the heap block at {block.address:,}"
-        raise Damaged(what, Kind.CHECKSUM)
+        raise Damaged(what, DamageKind.CHECKSUM)
 
 
 def read_fractal_heap(file: Hdf5File, address: int) -> FractalHeap:
@@ -169,7 +169,7 @@ def read_fractal_heap(file: Hdf5File, address: int) -> FractalHeap:
         min(bytes_for(direct), bytes_for(managed_bytes)),
     )
     if root is not None and not rows:
-        heap.blocks.append(_Block(0, first, root))
+        heap.blocks.append(_HeapBlock(0, first, root))
     elif root is not None:
         _read_indirect(heap, root, rows, 0)
     return heap
@@ -192,7 +192,7 @@ def _read_indirect(heap: FractalHeap, address: int, rows: int, offset: int) -> N
         for _ in range(heap.width):
             child = cursor.address()
             if child is not None and row < direct_rows:
-                heap.blocks.append(_Block(offset, block_bytes, child))
+                heap.blocks.append(_HeapBlock(offset, block_bytes, child))
             elif child is not None:
                 _read_indirect(heap, child, _rows_of(heap, block_bytes), offset)
             offset += block_bytes

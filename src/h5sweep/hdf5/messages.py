@@ -75,7 +75,7 @@ class Index(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StorageLayout:
     """Where the data of a dataset lie."""
 
     storage: Storage
@@ -90,7 +90,7 @@ class Layout:
     single_mask: int = 0
 
 
-def read_layout(data: bytes, widths: Widths) -> Layout:
+def read_layout(data: bytes, widths: Widths) -> StorageLayout:
     cursor = Cursor(data, widths)
     version = cursor.uint(1)
     if version in (1, 2):
@@ -103,20 +103,20 @@ def read_layout(data: bytes, widths: Widths) -> Layout:
     storage = Storage(number)
     if storage is Storage.COMPACT:
         size = cursor.uint(2)
-        layout = Layout(storage, version, size=size, data_offset=cursor.position)
+        layout = StorageLayout(storage, version, size=size, data_offset=cursor.position)
         cursor.skip(size)
         return layout
     if storage is Storage.CONTIGUOUS:
         address, size = cursor.address(), cursor.length()
         if address == 0 and size:
             raise Damaged("its data lie at 0, where the superblock is")
-        return Layout(storage, version, address, size)
+        return StorageLayout(storage, version, address, size)
     if storage is Storage.VIRTUAL:
-        return Layout(storage, version, cursor.address())
+        return StorageLayout(storage, version, cursor.address())
     return _read_chunked(cursor, version) if version == 3 else _read_indexed(cursor, version)
 
 
-def _read_old_layout(cursor: Cursor, version: int) -> Layout:
+def _read_old_layout(cursor: Cursor, version: int) -> StorageLayout:
     rank, number = cursor.uint(1), cursor.uint(1)
     if not 1 <= rank <= MOST_DIMENSIONS + 1:
         raise Damaged(f"a layout of {rank} dimensions")
@@ -133,13 +133,13 @@ def _read_old_layout(cursor: Cursor, version: int) -> Layout:
         return _chunked(version, address, dims)
     if storage is Storage.COMPACT:
         size = cursor.uint(4)
-        layout = Layout(storage, version, size=size, data_offset=cursor.position)
+        layout = StorageLayout(storage, version, size=size, data_offset=cursor.position)
         cursor.skip(size)
         return layout
-    return Layout(storage, version, address)
+    return StorageLayout(storage, version, address)
 
 
-def _read_chunked(cursor: Cursor, version: int) -> Layout:
+def _read_chunked(cursor: Cursor, version: int) -> StorageLayout:
     rank = cursor.uint(1)
     if not 2 <= rank <= MOST_DIMENSIONS + 1:
         raise Damaged(f"chunks of {rank - 1} dimensions")
@@ -147,13 +147,13 @@ def _read_chunked(cursor: Cursor, version: int) -> Layout:
     return _chunked(version, address, tuple(cursor.uint(4) for _ in range(rank)))
 
 
-def _chunked(version: int, address: int | None, dims: tuple[int, ...]) -> Layout:
+def _chunked(version: int, address: int | None, dims: tuple[int, ...]) -> StorageLayout:
     if not all(dims):
         raise Damaged("chunks of no size")
-    return Layout(Storage.CHUNKED, version, address, chunk=dims[:-1], element_size=dims[-1])
+    return StorageLayout(Storage.CHUNKED, version, address, chunk=dims[:-1], element_size=dims[-1])
 
 
-def _read_indexed(cursor: Cursor, version: int) -> Layout:
+def _read_indexed(cursor: Cursor, version: int) -> StorageLayout:
     flags, rank, width = cursor.uint(1), cursor.uint(1), cursor.uint(1)
     if not 2 <= rank <= MOST_DIMENSIONS + 1 or not 1 <= width <= 8:
         raise Damaged(f"chunks of {rank - 1} dimensions, each of {width} bytes")
@@ -168,7 +168,7 @@ def _read_indexed(cursor: Cursor, version: int) -> Layout:
     if index is Index.SINGLE and flags & 2:
         size, mask = cursor.length(), cursor.uint(4)
     cursor.skip(_PARAMETER_BYTES.get(index, 0))
-    return Layout(
+    return StorageLayout(
         Storage.CHUNKED,
         version,
         cursor.address(),

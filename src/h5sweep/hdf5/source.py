@@ -11,7 +11,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from ..errors import naming
-from .errors import Damaged, Kind
+from .errors import Damaged, DamageKind
 
 BLOCK_BYTES = 64 << 10
 MOST_BLOCKS = 64
@@ -27,7 +27,7 @@ class Source:
     def read(self, offset: int, size: int) -> bytes:
         """Exactly `size` bytes; Damaged if the file does not have them."""
         if offset < 0 or size < 0 or offset + size > self.size:
-            raise Damaged(beyond_text(offset, size, self.size), Kind.BEYOND_END)
+            raise Damaged(beyond_text(offset, size, self.size), DamageKind.BEYOND_END)
         return self._read(offset, size)
 
     def _read(self, offset: int, size: int) -> bytes:
@@ -94,7 +94,7 @@ class OpenSource(FileSource):
 
 
 def _shortened() -> Damaged:
-    return Damaged("the file became shorter while it was read", Kind.BEYOND_END)
+    return Damaged("the file became shorter while it was read", DamageKind.BEYOND_END)
 
 
 def beyond_text(offset: int, size: int, file_size: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .checksum import lookup3
 from .cursor import Cursor, Widths
-from .errors import Damaged, Kind
+from .errors import Damaged, DamageKind
 from .source import Source
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -61,7 +61,7 @@ def read_superblock(source: Source, start: int) -> Superblock:
     """Read the superblock at `start`; Damaged if its fields cannot be right."""
     head = source.read(start, min(_MOST_BYTES, source.size - start))
     if len(head) < 9:
-        raise Damaged("the file ends within its superblock", Kind.BEYOND_END)
+        raise Damaged("the file ends within its superblock", DamageKind.BEYOND_END)
     version = head[8]
     if version > 3:
         raise Damaged(f"superblock of version {version}; there are 0 to 3")
@@ -72,7 +72,7 @@ def read_superblock(source: Source, start: int) -> Superblock:
 
 def _read_old(head: bytes, start: int, version: int) -> Superblock:
     if len(head) < 24:
-        raise Damaged("the file ends within its superblock", Kind.BEYOND_END)
+        raise Damaged("the file ends within its superblock", DamageKind.BEYOND_END)
     if head[9] or head[10] or head[12]:
         raise Damaged("a version number in the superblock is not 0")
     cursor = Cursor(head, _widths(head[13], head[14]), 16)
@@ -110,7 +110,7 @@ def _base(cursor: Cursor) -> int:
 
 def _read_new(head: bytes, start: int, version: int) -> Superblock:
     if len(head) < 12:
-        raise Damaged("the file ends within its superblock", Kind.BEYOND_END)
+        raise Damaged("the file ends within its superblock", DamageKind.BEYOND_END)
     cursor = Cursor(head, _widths(head[9], head[10]), 12)
     base, extension = _base(cursor), cursor.address()
     end, root = cursor.needed_address("the end of the file"), cursor.address()

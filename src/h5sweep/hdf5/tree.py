@@ -22,9 +22,9 @@ from .messages import (
     Attribute,
     Dataspace,
     Filter,
-    Layout,
     Link,
     Storage,
+    StorageLayout,
     read_dataspace,
     read_fill,
     read_filters,
@@ -64,7 +64,7 @@ class Dataset:
 
     type: Datatype
     space: Dataspace
-    layout: Layout
+    layout: StorageLayout
     filters: tuple[Filter, ...] = ()
     fill: bytes | None = None
     chunks: list[Chunk] = field(default_factory=list)
@@ -144,7 +144,7 @@ def read_whole_tree(file: Hdf5File) -> Tree:
     tree = Tree(file)
     if file.superblock.extension is not None and _needs_the_library(tree):
         return tree
-    Walk(tree).visit_all()
+    TreeWalk(tree).visit_all()
     check_overlaps(tree)
     return tree
 
@@ -169,7 +169,7 @@ def read_object(tree: Tree, address: int) -> tuple[Object, list[tuple[str, int]]
 
     What is wrong with it goes to the faults of `tree`.
     """
-    walk = Walk(tree)
+    walk = TreeWalk(tree)
     walk.waiting.clear()
     before = len(tree.objects)
     walk.visit("", address)
@@ -178,7 +178,7 @@ def read_object(tree: Tree, address: int) -> tuple[Object, list[tuple[str, int]]
     return tree.objects.pop(), [(path[1:], child) for path, child in walk.waiting]
 
 
-class Walk:
+class TreeWalk:
     """One way through a file, in which every object is visited once."""
 
     def __init__(self, tree: Tree) -> None:

@@ -29,7 +29,7 @@ from .heaps import read_local_heap
 from .messages import Attribute, Storage, read_attribute, read_layout, read_symbol_table
 from .source import FileSource, Source
 from .superblock import Superblock
-from .tree import Dataset, Object, ObjectKind, Tree, Walk, check_overlaps
+from .tree import Dataset, Object, ObjectKind, Tree, TreeWalk, check_overlaps
 
 LEAST_GROUPS = 8
 MOST_FILE_BYTES = 128 << 20  # that are read at once; of larger files only what is asked for
@@ -55,18 +55,18 @@ _LINK = np.dtype(
 )
 _KEPT_BYTES = 500  # for a group: its path, and the addresses of its pieces
 
-Bytes = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int64]
-_Agreement = tuple[npt.NDArray[np.bool_], dict[int, Places], dict[str, Places]]
+ByteArray = npt.NDArray[np.uint8]
+Addresses = npt.NDArray[np.int64]
+_Agreement = tuple[npt.NDArray[np.bool_], dict[int, Addresses], dict[str, Addresses]]
 _Name = TypeVar("_Name", int, str)
 
 
 @dataclass(eq=False)
-class Piece:
+class ExamplePiece:
     """One structure of an example."""
 
-    data: Bytes
-    must_be: Bytes  # 0xFF for each byte that must be equal
+    data: ByteArray
+    must_be: ByteArray  # 0xFF for each byte that must be equal
     is_checked: bool = False  # whether it ends with its checksum
     links: list[tuple[int, int]] = field(default_factory=list)  # offset of an address → which piece
 
@@ -88,7 +88,7 @@ class Example:
     """A group that was read by the plain reader; paths of its objects begin at the group."""
 
     objects: list[Object]
-    pieces: list[Piece]
+    pieces: list[ExamplePiece]
     data: dict[str, Spot]  # of a dataset: its address or, if compact, its bytes
     values: dict[tuple[str, str], Spot]  # of an attribute, by its object and name
 
@@ -118,31 +118,31 @@ class AlikeGroups:
 
     example: Example
     paths: list[str]
-    places: dict[int, Places]  # of each piece: its address in each group
+    places: dict[int, Addresses]  # of each piece: its address in each group
     source: Source  # of the whole file
-    addresses: dict[str, Places]  # of the data of each contiguous dataset
+    addresses: dict[str, Addresses]  # of the data of each contiguous dataset
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def data_rows(self, path: str, chosen: Places) -> Bytes:
+    def data_rows(self, path: str, chosen: Addresses) -> ByteArray:
         """The data of a dataset in some of the groups, one row a group."""
         if path in self.addresses:
             size = self.example.dataset(path).size_bytes
             return _gather(self.source, self.addresses[path][chosen], size)
         return self._rows(self.example.data[path], chosen)
 
-    def piece_rows(self, piece: int, chosen: Places) -> Bytes:
+    def piece_rows(self, piece: int, chosen: Addresses) -> ByteArray:
         """One structure in some of the groups, one row a group."""
         return _gather(
             self.source, self.places[piece][chosen], len(self.example.pieces[piece].data)
         )
 
-    def value_rows(self, attribute: tuple[str, str], chosen: Places) -> Bytes:
+    def value_rows(self, attribute: tuple[str, str], chosen: Addresses) -> ByteArray:
         """The value of an attribute, by its object and name, in some of the groups."""
         return self._rows(self.example.values[attribute], chosen)
 
-    def _rows(self, spot: Spot, chosen: Places) -> Bytes:
+    def _rows(self, spot: Spot, chosen: Addresses) -> ByteArray:
         return _gather(self.source, self.places[spot.piece][chosen] + spot.offset, spot.size)
 
 
@@ -192,8 +192,8 @@ class AlikeReader:
             return None
         if (block.widths.offset, block.widths.length) != (8, 8):
             return None
-        walk = _Walk(Tree(Hdf5File(source, block)))
-        reading = _Reading(walk, self._known)
+        walk = _QuickWalk(Tree(Hdf5File(source, block)))
+        reading = _FileReading(walk, self._known)
         reading.visit_all()
         if not reading.sets or walk.tree.is_cut or walk.tree.faults:
             return None
@@ -219,7 +219,7 @@ def _has_many_objects(file: Hdf5File) -> bool:
     return bool(walk.waiting)
 
 
-class _Walk(Walk):
+class _QuickWalk(TreeWalk):
     """The plain reader's way through a file, but the links of large groups are read at once."""
 
     def take_links(self, path: str, header: Header) -> None:
@@ -264,7 +264,7 @@ class _Walk(Walk):
 
     def _read_nodes(
         self, nodes: list[int], size: int, names: bytes
-    ) -> tuple[Places, Places] | None:
+    ) -> tuple[Addresses, Addresses] | None:
         """Where in `names` that of each link is, and where the link leads."""
         most = size // _LINK.itemsize
         if max(nodes) > self.file.source.size - size:
@@ -282,7 +282,7 @@ class _Walk(Walk):
         return links["name"].astype(np.int64), links["address"].astype(np.int64)
 
 
-class _Glance(_Walk):
+class _Glance(_QuickWalk):
     """A way through groups alone: their links, and not what these lead to."""
 
     def visit(self, path: str, address: int) -> None:
@@ -292,10 +292,10 @@ class _Glance(_Walk):
                 self.take_links(path, header)
 
 
-class _Reading:
+class _FileReading:
     """One way through one file."""
 
-    def __init__(self, walk: Walk, known: list[Example]) -> None:
+    def __init__(self, walk: TreeWalk, known: list[Example]) -> None:
         self.walk, self._known = walk, known
         self.sets: list[AlikeGroups] = []
 
@@ -376,11 +376,11 @@ class _Reading:
         )
 
 
-def _joined(parts: Sequence[Any]) -> Places:
+def _joined(parts: Sequence[Any]) -> Addresses:
     return np.concatenate(parts, dtype=np.int64) if parts else np.empty(0, np.int64)
 
 
-def _are_apart(starts: Places, sizes: Places, data: Places, data_sizes: Places) -> bool:
+def _are_apart(starts: Addresses, sizes: Addresses, data: Addresses, data_sizes: Addresses) -> bool:
     """Whether no structure begins before the one before it ends, and no data lie in any.
 
     Arrays are used up, to save memory. Structures without a size are in nobody's way.
@@ -396,7 +396,7 @@ def _are_apart(starts: Places, sizes: Places, data: Places, data_sizes: Places) 
     return not ((before >= 0) & (ends[before] > data)).any()
 
 
-def _agree_all(example: Example, source: Source, addresses: Places) -> _Agreement:
+def _agree_all(example: Example, source: Source, addresses: Addresses) -> _Agreement:
     """`_agree` of any number of groups, a few at a time."""
     step = max(min(GROUPS_AT_ONCE, _AT_ONCE_BYTES // example.structure_bytes), 1)
     parts = [
@@ -410,7 +410,7 @@ def _agree_all(example: Example, source: Source, addresses: Places) -> _Agreemen
     return agree, places, _joined_places([part[2] for part in parts], sizes)
 
 
-def _joined_places(parts: list[dict[_Name, Places]], sizes: list[int]) -> dict[_Name, Places]:
+def _joined_places(parts: list[dict[_Name, Addresses]], sizes: list[int]) -> dict[_Name, Addresses]:
     names = dict.fromkeys(name for part in parts for name in part)
     return {
         name: np.concatenate(
@@ -420,12 +420,12 @@ def _joined_places(parts: list[dict[_Name, Places]], sizes: list[int]) -> dict[_
     }
 
 
-def _agree(example: Example, source: Source, addresses: Places) -> _Agreement:
+def _agree(example: Example, source: Source, addresses: Addresses) -> _Agreement:
     """Which groups agree with an example; and, for each, where its pieces and its data are."""
     agree = np.ones(len(addresses), bool)
     places = {0: addresses}
     waiting = [0]
-    rows: dict[int, Bytes] = {}
+    rows: dict[int, ByteArray] = {}
     while waiting and agree.any():
         number = waiting.pop()
         piece = example.pieces[number]
@@ -439,7 +439,7 @@ def _agree(example: Example, source: Source, addresses: Places) -> _Agreement:
         for offset, target in piece.links:
             places[target] = _word(found, offset)
             waiting.append(target)
-    data: dict[str, Places] = {}
+    data: dict[str, Addresses] = {}
     for path, spot in example.data.items():
         if example.dataset(path).layout.storage is Storage.COMPACT or spot.piece not in rows:
             continue
@@ -450,7 +450,7 @@ def _agree(example: Example, source: Source, addresses: Places) -> _Agreement:
     return agree, places, data
 
 
-def _gather(source: Source, places: Places, size: int) -> Bytes:
+def _gather(source: Source, places: Addresses, size: int) -> ByteArray:
     """The `size` bytes at each place, one row a place."""
     if not size or not len(places):
         return np.empty((len(places), size), np.uint8)
@@ -459,14 +459,14 @@ def _gather(source: Source, places: Places, size: int) -> Bytes:
     return _gather_from(np.frombuffer(source.content, np.uint8), places, size)
 
 
-def _gather_from(content: Bytes, places: Places, size: int) -> Bytes:
+def _gather_from(content: ByteArray, places: Addresses, size: int) -> ByteArray:
     windows: npt.NDArray[Any] = np.ndarray(
         (len(content) - size + 1,), f"V{size}", content, strides=(1,)
     )
     return windows[places].view(np.uint8).reshape(len(places), size)
 
 
-def _gather_from_file(source: FileSource, places: Places, size: int) -> Bytes:
+def _gather_from_file(source: FileSource, places: Addresses, size: int) -> ByteArray:
     """The same by as few calls as possible: what lies close together is read at once."""
     found = np.empty((len(places), size), np.uint8)
     order = np.argsort(places, kind="stable")
@@ -487,12 +487,12 @@ def _gather_from_file(source: FileSource, places: Places, size: int) -> Bytes:
     return found
 
 
-def _word(rows: Bytes, offset: int) -> Places:
+def _word(rows: ByteArray, offset: int) -> Addresses:
     """The addresses that stand at `offset`; none is negative, for "nothing is there"."""
     return np.ascontiguousarray(rows[:, offset : offset + 8]).view("<i8")[:, 0].astype(np.int64)
 
 
-def _are_equal(rows: Bytes, piece: Piece) -> npt.NDArray[np.bool_]:
+def _are_equal(rows: ByteArray, piece: ExamplePiece) -> npt.NDArray[np.bool_]:
     word = np.uint64 if rows.shape[1] % 8 == 0 else np.uint8
     differ = (rows.view(word) ^ piece.data.view(word)) & piece.must_be.view(word)
     equal: npt.NDArray[np.bool_] = ~differ.any(axis=1)
@@ -502,7 +502,7 @@ def _are_equal(rows: Bytes, piece: Piece) -> npt.NDArray[np.bool_]:
     return equal
 
 
-def lookup3_rows(rows: Bytes) -> npt.NDArray[np.uint32]:
+def lookup3_rows(rows: ByteArray) -> npt.NDArray[np.uint32]:
     """The checksum `checksum.lookup3` of each row."""
     count, size = rows.shape
     whole = max(size - 1, 0) // 12
@@ -545,7 +545,7 @@ def make_example(file: Hdf5File, address: int) -> Example | None:
     """An example of the group at `address`; None if it has what cannot be read in this way."""
     own = Hdf5File(file.source, file.superblock)
     tree = Tree(own)
-    walk = Walk(tree)
+    walk = TreeWalk(tree)
     walk.waiting = [("", address)]
     walk.visit_some(MOST_OBJECTS)
     is_plain = not (tree.faults or tree.soft_links or tree.external_links or tree.second_names)
@@ -598,16 +598,16 @@ class _Maker:
             self._take_object(found)
         return self.example
 
-    def _piece(self, address: int) -> tuple[int, Piece]:
+    def _piece(self, address: int) -> tuple[int, ExamplePiece]:
         """The piece at an address where the plain reader has noted a structure."""
         if address not in self.numbers:
             data = np.frombuffer(self.file.read(address, self.file.structures[address]), np.uint8)
             self.numbers[address] = len(self.example.pieces)
-            self.example.pieces.append(Piece(data, np.full(len(data), 0xFF, np.uint8)))
+            self.example.pieces.append(ExamplePiece(data, np.full(len(data), 0xFF, np.uint8)))
         number = self.numbers[address]
         return number, self.example.pieces[number]
 
-    def _link(self, piece: Piece, offset: int, target: int) -> None:
+    def _link(self, piece: ExamplePiece, offset: int, target: int) -> None:
         piece.free(offset, 8)
         piece.links.append((offset, self._piece(target)[0]))
 

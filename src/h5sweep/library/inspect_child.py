@@ -165,14 +165,14 @@ def _is_of_library(error: Exception, text: str) -> bool:
 
 def inspect_records(path: str, *, with_keys: bool = False) -> dict[str, Any]:
     """A record file of ours: its records, and what is damaged."""
-    from ..runfolder.records import NO_TASK, Kind, RecordFile, Scan
+    from ..runfolder.records import NO_TASK, RecordFile, RecordKind, Scan
 
     found = Scan()
     tasks: dict[int, Any] = {}
     with RecordFile(Path(path)) as file:
         owner = file.owner()
         for offset, frame in file.scan(found):
-            if frame[3] == Kind.DONE:
+            if frame[3] == RecordKind.DONE:
                 number = frame[2] if frame[2] != NO_TASK else len(tasks) + (1 << 63)
                 tasks[number] = file.header(offset, frame)["key"] if with_keys else None
     return {

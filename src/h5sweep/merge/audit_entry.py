@@ -68,7 +68,7 @@ def _taken(one: Taken, here: str) -> AuditInput:
     )
 
 
-class Listing(NamedTuple):
+class TakenListing(NamedTuple):
     """All that was taken, in one text and in numbers."""
 
     json: str  # the `audit_inputs`, as they stand in the trail
@@ -76,11 +76,13 @@ class Listing(NamedTuple):
     duplicates: int
 
 
-def list_taken(taken: Iterable[Taken]) -> Listing:
+def list_taken(taken: Iterable[Taken]) -> TakenListing:
     """Pass over what was taken."""
     inputs = audit_inputs(taken)
     text = ",".join([compact_json(one._asdict()) for one in inputs])
-    return Listing(text, sum(one.tasks for one in inputs), sum(one.duplicates for one in inputs))
+    return TakenListing(
+        text, sum(one.tasks for one in inputs), sum(one.duplicates for one in inputs)
+    )
 
 
 def _refused(one: Input, here: str) -> Refused:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..base.progress import Progress
 from ..base.units import count_text
 from ..disk import durable
-from ..disk.find_files import absolute
+from ..disk.find_files import PathLike, absolute
 from ..errors import ChangedError, DamagedError, StorageError, UsageError
 from ..runfolder.audit import (
     AuditEntry,
@@ -34,21 +35,19 @@ from ..worker_files.layouts import Contents, Style, indexed_table
 from ..worker_files.read_file import DamagedFileError
 from ..worker_files.same_structure import Family
 from ..worker_files.survey import Input, Survey, Taken, xxh3_of
-from .audit_entry import Listing, entry_of_files, list_taken
+from .audit_entry import TakenListing, entry_of_files, list_taken
 from .by_key.to_records import record_tasks
 from .damage import MetDamage
 from .from_records.build import merge_run
-from .groups.merge_groups import JoinedGroups
+from .groups.merge_groups import MergedGroups
 from .marker import mark_as_merged
 from .merged_before import Addition, plan_addition
 from .policy import OnDamaged, Policy, notes_on, separate, will_stop
 from .report import FilesReport
 from .tables.duplicates import notes_on_rows
-from .tables.merge_tables import JoinedColumns
+from .tables.merge_tables import MergedTables
 from .tables.taken_rows import TakenRows
 
-Progress = Callable[[int, int], None]
-PathLike = str | os.PathLike[str]
 OURS = (Style.RECORDS, Style.OUTPUT)
 _APART = ".salvage-"
 AUDIT_BYTES = 512  # about what the audit trail takes for each input
@@ -166,7 +165,7 @@ class _FilesMerge:
 
     def _parts(
         self, good: Sequence[Input], addition: Addition
-    ) -> list[JoinedColumns | JoinedGroups]:
+    ) -> list[MergedTables | MergedGroups]:
         """What goes into the output: columns, groups, or both."""
         with_rows, with_groups, inside = list(good), list[Input](), _contents_of(good)
         if any(contents.style is not Style.ROWS for contents in inside):
@@ -183,8 +182,8 @@ class _FilesMerge:
                 "became a group with the name of its file"
             )
             with_groups, with_rows = [o for o in good if o in {*with_groups, *with_rows}], []
-        parts: list[JoinedColumns | JoinedGroups] = []
-        columns = JoinedColumns(self.survey, with_rows, addition.held_rows) if with_rows else None
+        parts: list[MergedTables | MergedGroups] = []
+        columns = MergedTables(self.survey, with_rows, addition.held_rows) if with_rows else None
         if columns is not None:
             self.notes += [
                 f"{one.path} became a group with its name: its datasets are not equally long"
@@ -196,7 +195,7 @@ class _FilesMerge:
                 with_groups = [o for o in good if o in {*with_groups, *more}]
         if with_groups:
             conflict = self.policy.on_conflict
-            groups = JoinedGroups(
+            groups = MergedGroups(
                 self.survey,
                 with_groups,
                 on_conflict=conflict,
@@ -350,7 +349,7 @@ class _FilesMerge:
         conflicts: Sequence[Conflict],
         *,
         records: Sequence[AuditInput] = (),
-        listing: Listing | None = None,
+        listing: TakenListing | None = None,
     ) -> FilesReport:
         """Write the audit trail's entry; the output is in its place already."""
         listing = listing or list_taken(taken)
@@ -450,9 +449,9 @@ def _with_originals(one: Conflict, salvaged: Mapping[Input, Input]) -> Conflict:
     return one._replace(taken=places[0], left_out=places[1:])
 
 
-def _way_of(parts: Sequence[JoinedColumns | JoinedGroups]) -> str:
-    has_groups = any(isinstance(part, JoinedGroups) and part.has_groups for part in parts)
-    if isinstance(parts[0], JoinedGroups):
+def _way_of(parts: Sequence[MergedTables | MergedGroups]) -> str:
+    has_groups = any(isinstance(part, MergedGroups) and part.has_groups for part in parts)
+    if isinstance(parts[0], MergedGroups):
         return "groups"
     return "both" if has_groups else "columns"
 

@@ -23,7 +23,7 @@ from .groups.equal import unequal_groups
 from .groups.merge_groups import opened_groups, opened_output
 from .marker import FileId, digest_of, inputs_of
 from .tables.merge_tables import begins_with
-from .tables.schema import Schema
+from .tables.schema import MergedSchema
 from .tables.taken_rows import TakenRows
 
 HeldRows = Mapping[Input, Mapping[str, Sequence[int]]]  # of a file's tables: as in `AuditInput`
@@ -75,7 +75,7 @@ def plan_addition(
         return _plan_without_trail(
             made_of, held, old, given, is_named=own is not None, are_groups=are_groups
         )
-    found = _Found(survey, old, held, given)
+    found = _HeldFiles(survey, old, held, given)
     if not found.gone:
         return Addition(given)
     if own is None:
@@ -129,7 +129,7 @@ def _plan_without_trail(
     return Addition([old, *given], None, notes, held_ids, tables=(old,))
 
 
-class _Found:
+class _HeldFiles:
     """Which of the files that an output holds are among those that are given now."""
 
     def __init__(
@@ -203,7 +203,7 @@ class _Found:
     def _lack_groups(self) -> bool:
         """Whether the output has something beside rows that no given file has as it is there."""
         with_rows = [one for one in self._given if one.style is Style.ROWS]
-        columns = Schema(self._survey, with_rows).columns if with_rows else []
+        columns = MergedSchema(self._survey, with_rows).columns if with_rows else []
         joined = {column.path for column in columns}
         with opened_output(self._old.path, joined) as output:
             left = set(output.roots)

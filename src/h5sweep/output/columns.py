@@ -34,7 +34,7 @@ NAT = -(2**63)  # how NumPy stores "not a time"
 FILL_CANDIDATES = 64
 
 
-class Layout(Enum):
+class ColumnLayout(Enum):
     """How the cells of a column lie in the output."""
 
     FIXED = "fixed"
@@ -79,7 +79,7 @@ class DataColumn:
     source_name: str
     source_dtypes: frozenset[str]
     dtype: str
-    layout: Layout
+    layout: ColumnLayout
     inner: tuple[int, ...]
     ndim: int
     has_gaps: bool = False
@@ -106,7 +106,7 @@ class DataColumn:
     @property
     def row_bytes(self) -> int:
         """The size of every row of a FIXED column of numbers; 0 for others."""
-        is_of_one_size = self.layout is Layout.FIXED and not self.is_text
+        is_of_one_size = self.layout is ColumnLayout.FIXED and not self.is_text
         return self.row_elements * self.stored.itemsize if is_of_one_size else 0
 
     def to_stored(self, values: Array) -> Array:
@@ -158,16 +158,16 @@ def decide_columns(
 
 
 @dataclass
-class _Group:
+class _SharedColumn:
     """Variants that share a column, and the dtype in which all their values survive."""
 
     variants: list[Variant]
     dtype: str
 
 
-def _grouped(variants: list[Variant], questions: Questions) -> list[_Group]:
+def _grouped(variants: list[Variant], questions: Questions) -> list[_SharedColumn]:
     """Put the commonest variant first and let others join where no value is changed."""
-    groups: list[_Group] = []
+    groups: list[_SharedColumn] = []
     for variant in sorted(variants, key=lambda variant: -variant.rows):
         for group in groups:
             common = _common_dtype(group.dtype, variant.dtype)
@@ -176,7 +176,7 @@ def _grouped(variants: list[Variant], questions: Questions) -> list[_Group]:
                 group.dtype = common
                 break
         else:
-            groups.append(_Group([variant], _own_dtype(variant, questions)))
+            groups.append(_SharedColumn([variant], _own_dtype(variant, questions)))
     return groups
 
 
@@ -234,7 +234,7 @@ def _writable(dtype: str) -> str:
     return "<m8[s]" if unit in ("m", "h", "D", "W") else f"<m8[{unit}]"
 
 
-def _own_name(name: str, group: _Group, taken: set[str]) -> str:
+def _own_name(name: str, group: _SharedColumn, taken: set[str]) -> str:
     """A name for a column that could not be joined to the one called `name`."""
     kind = "T" if group.dtype == STR else np.dtype(group.dtype).kind
     words = {"T": "text", "M": "time", "m": "interval"}
@@ -251,7 +251,9 @@ def unique_name(wanted: str, taken: set[str]) -> str:
     return name
 
 
-def _new_column(name: str, group: _Group, has_gaps: bool, questions: Questions) -> DataColumn:
+def _new_column(
+    name: str, group: _SharedColumn, has_gaps: bool, questions: Questions
+) -> DataColumn:
     layout, inner, ndim = _layout(group.variants)
     column = DataColumn(
         name,
@@ -263,25 +265,25 @@ def _new_column(name: str, group: _Group, has_gaps: bool, questions: Questions) 
         ndim,
         has_gaps,
     )
-    if layout is not Layout.FIXED:
+    if layout is not ColumnLayout.FIXED:
         return column
     return _with_fill(column, group.variants, questions)
 
 
-def _layout(variants: list[Variant]) -> tuple[Layout, tuple[int, ...], int]:
+def _layout(variants: list[Variant]) -> tuple[ColumnLayout, tuple[int, ...], int]:
     """The layout for all these cells, the shape inside it, and the most axes a cell has."""
     ndims = sorted({ndim for variant in variants for ndim in variant.shapes})
     ndim = ndims[-1]
     if len(ndims) > 1:
-        return Layout.SHAPED, (), ndim
+        return ColumnLayout.SHAPED, (), ndim
     low = np.min([variant.shapes[ndim][0] for variant in variants], axis=0)
     high = np.max([variant.shapes[ndim][1] for variant in variants], axis=0)
     shape = tuple(int(size) for size in high)
     if np.array_equal(low, high):
-        return Layout.FIXED, shape, ndim
+        return ColumnLayout.FIXED, shape, ndim
     if np.array_equal(low[1:], high[1:]):
-        return Layout.RAGGED, shape[1:], ndim
-    return Layout.SHAPED, (), ndim
+        return ColumnLayout.RAGGED, shape[1:], ndim
+    return ColumnLayout.SHAPED, (), ndim
 
 
 def _with_fill(column: DataColumn, variants: list[Variant], questions: Questions) -> DataColumn:
@@ -316,7 +318,9 @@ def _with_integer_fill(
     return replace(column, dtype=wider.str, fill=fill)
 
 
-def _notes_on_dtypes(found: list[Variant], groups: list[_Group], names: list[str]) -> list[str]:
+def _notes_on_dtypes(
+    found: list[Variant], groups: list[_SharedColumn], names: list[str]
+) -> list[str]:
     if len(found) == 1:
         return []
     by_rows = sorted(found, key=lambda variant: -variant.rows)
@@ -332,7 +336,7 @@ def _notes_on_dtypes(found: list[Variant], groups: list[_Group], names: list[str
 def _notes_on_gaps(column: DataColumn, missing: int) -> list[str]:
     if missing <= 0:
         return []
-    if column.layout is not Layout.FIXED:
+    if column.layout is not ColumnLayout.FIXED:
         return [f"{column.source_name} is missing in {_tasks(missing)}: it has 0 elements there"]
     is_time = not column.is_text and np.dtype(column.dtype).kind in "mM"
     fill = '""' if column.is_text else "NaT" if is_time else str(column.fill)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..base.values import Array
-from .columns import DataColumn, Layout, unique_name
+from .columns import ColumnLayout, DataColumn, unique_name
 
 
 class Dimensions:
@@ -29,7 +29,7 @@ class Dimensions:
         wanted = self._wanted(column, declared)
         if counts is None:
             return replace(column, dims=self._claim_all(column, wanted, column.inner))
-        if column.layout is Layout.RAGGED:
+        if column.layout is ColumnLayout.RAGGED:
             sample, count_name = self._claim_sample(column, wanted[0], counts)
             inner_dims = self._claim_all(column, wanted[1:], column.inner)
             return replace(column, dims=(sample, *inner_dims), count_name=count_name)

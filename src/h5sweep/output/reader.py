@@ -24,7 +24,7 @@ from ..disk.h5py_loader import h5py, is_elsewhere
 from ..errors import DamagedError, WrongFolderError, naming, system_error
 from ..hdf5.tree import most_claimed
 from .columns import stored_dtype
-from .record_rows import BLOCK_BYTES, Part, spans
+from .record_rows import BLOCK_BYTES, BlockCells, spans
 from .text_heap import ELEMENT_DTYPE, RepeatedTexts
 
 FORMAT = "h5sweep.output/1"
@@ -353,7 +353,7 @@ class OutputSource:
             for column in columns
         ]
 
-    def parts(self, block_rows: Array, output_rows: Array) -> Iterator[Part]:
+    def parts(self, block_rows: Array, output_rows: Array) -> Iterator[BlockCells]:
         """The cells of `output_rows`, which stand at `block_rows` of a block."""
         for column in self._columns:
             for first, last, chosen in _stretches(output_rows):
@@ -475,7 +475,7 @@ def _stretches(rows: Array) -> Iterable[tuple[int, int, Array]]:
 
 def _stored_parts(
     column: StoredColumn, first: int, last: int, output_rows: Array, block_rows: Array
-) -> Iterator[Part]:
+) -> Iterator[BlockCells]:
     """The cells of `output_rows`, all between `first` and `last`, that have a value."""
     axes = column.axes(first, last)[output_rows - first]
     is_there = _has_value(column, first, last)[output_rows - first]
@@ -483,7 +483,9 @@ def _stored_parts(
     for ndim in np.unique(ndims[is_there]).tolist():
         chosen = np.flatnonzero(is_there & (ndims == ndim))
         load = _StoredLoader(column, first, last, output_rows[chosen] - first)
-        yield Part(column.source_name, column.dtype, block_rows[chosen], axes[chosen, :ndim], load)
+        yield BlockCells(
+            column.source_name, column.dtype, block_rows[chosen], axes[chosen, :ndim], load
+        )
 
 
 def _usual_gap(column: StoredColumn) -> Any:

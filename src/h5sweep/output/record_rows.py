@@ -21,14 +21,14 @@ import numpy as np
 
 from ..base.values import STR, Array, least_bytes, schema_from_header
 from ..errors import DamagedError, UnreadableError
-from ..runfolder.record_runs import FRAME_DTYPE, KEY_FOLLOWS, Stretch
+from ..runfolder.record_runs import FRAME_DTYPE, KEY_FOLLOWS, RecordRun
 from ..runfolder.records import FRAME_BYTES, RecordFile
 
 BLOCK_BYTES = 4 << 20
 BLOCK_ROWS = 1 << 16
 OLD_OUTPUT = -1  # stands where the number of a record file does
 
-Structure = tuple[tuple[str, str, int], ...]  # name, dtype and number of axes of each cell
+RowStructure = tuple[tuple[str, str, int], ...]  # name, dtype and number of axes of each cell
 
 OPEN_FILES = 64  # of which a process may have 1024, and sometimes only 256
 _LOCATED_ROWS = 1 << 13
@@ -86,7 +86,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Part:
+class BlockCells:
     """The cells of one name and dtype in some rows of a block.
 
     `rows` are positions in the block, `axes` the shapes, one row a cell; `load` reads the elements
@@ -106,7 +106,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Cells:
+class ColumnCells:
     """All cells of one name and dtype in some rows; `axes` has every shape among them."""
 
     name: str
@@ -124,8 +124,8 @@ class Forms:
     """
 
     def __init__(self) -> None:
-        self.structures: list[Structure] = []
-        self._structure_numbers: dict[Structure, int] = {}
+        self.structures: list[RowStructure] = []
+        self._structure_numbers: dict[RowStructure, int] = {}
         self._axes: list[array[int]] = []
         self._structure_of_form = array("i")
         self._place_of_form = array("q")
@@ -196,7 +196,9 @@ class RecordSource:
     def _open(self, number: int) -> RecordFile:
         return RecordFile(self._paths[number])
 
-    def take(self, rows: Rows, selected: Array, file: int, stretch: Stretch, taken: Array) -> None:
+    def take(
+        self, rows: Rows, selected: Array, file: int, stretch: RecordRun, taken: Array
+    ) -> None:
         """Fill in `rows[selected]`, which are the records `taken` of a stretch with a head."""
         assert stretch.head is not None
         rows.source[selected] = file
@@ -288,7 +290,7 @@ class RecordSource:
         have: Array = np.array(alike, bool)[self.forms.structure_of(forms)]
         return have
 
-    def cells(self, rows: Rows) -> Iterator[Cells]:
+    def cells(self, rows: Rows) -> Iterator[ColumnCells]:
         """What the located rows hold, known from their forms alone."""
         recorded = np.flatnonzero(rows.source != OLD_OUTPUT)
         structures = self.forms.structure_of(rows.form[recorded])
@@ -296,9 +298,9 @@ class RecordSource:
             mine = recorded[structures == number]
             axes = self.forms.all_axes(number)
             for (name, dtype, _), shapes in zip(structure, _split(axes, structure), strict=True):
-                yield Cells(name, dtype, int(mine[0]), len(mine), shapes)
+                yield ColumnCells(name, dtype, int(mine[0]), len(mine), shapes)
 
-    def parts(self, rows: Rows, block: slice) -> Iterator[Part]:
+    def parts(self, rows: Rows, block: slice) -> Iterator[BlockCells]:
         """The cells in the rows of a block that come from record files."""
         recorded = np.flatnonzero(rows.source[block] != OLD_OUTPUT)
         if not len(recorded):
@@ -349,26 +351,26 @@ def _read_extents(
 
 
 def _cells(
-    buffer: Array, structure: Structure, where: Array, axes: Array, places: Array
-) -> Iterator[Part]:
+    buffer: Array, structure: RowStructure, where: Array, axes: Array, places: Array
+) -> Iterator[BlockCells]:
     """Walk through the cells of records of one structure, in the order they were written."""
     for (name, dtype, _), shape in zip(structure, _split(axes, structure), strict=True):
         counts = elements(shape)
         if dtype == STR:
             starts, sizes, places = _walk_text(buffer, places, counts)
-            yield Part(name, dtype, where, shape, _TextLoader(buffer, starts, sizes))
+            yield BlockCells(name, dtype, where, shape, _TextLoader(buffer, starts, sizes))
         else:
-            yield Part(name, dtype, where, shape, _Loader(buffer, dtype, places, counts))
+            yield BlockCells(name, dtype, where, shape, _Loader(buffer, dtype, places, counts))
             places = places + counts * np.dtype(dtype).itemsize
 
 
 def _large_cells(
-    file: RecordFile, structure: Structure, where: Array, axes: Array, offset: int
-) -> Iterator[Part]:
+    file: RecordFile, structure: RowStructure, where: Array, axes: Array, offset: int
+) -> Iterator[BlockCells]:
     """The cells of one record of numbers, each read when it is wanted: it may be large."""
     for (name, dtype, _), shape in zip(structure, _split(axes, structure), strict=True):
         count = int(elements(shape)[0])
-        yield Part(name, dtype, where, shape, _CellLoader(file, dtype, offset, count))
+        yield BlockCells(name, dtype, where, shape, _CellLoader(file, dtype, offset, count))
         offset += count * np.dtype(dtype).itemsize
 
 
@@ -428,7 +430,7 @@ def _distinct(numbers: Array) -> list[int]:
     return found
 
 
-def _split(axes: Array, structure: Structure) -> Iterator[Array]:
+def _split(axes: Array, structure: RowStructure) -> Iterator[Array]:
     """The axes of each cell, of which `axes` has those of all cells side by side."""
     start = 0
     for _, _, ndim in structure:

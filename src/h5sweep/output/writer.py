@@ -20,7 +20,7 @@ from ..disk import durable
 from ..disk.h5py_loader import h5py, writing
 from ..hdf5.source import FileSource
 from ..hdf5.superblock import mended, read_superblock
-from .columns import NAT, TIME_WORDS, DataColumn, Layout, stored_dtype
+from .columns import NAT, TIME_WORDS, ColumnLayout, DataColumn, stored_dtype
 from .dimensions import Dimensions
 from .reader import BARE_DIMENSION, BOOKKEEPING
 from .text_heap import RepeatedTexts
@@ -165,7 +165,7 @@ class OutputWriter:
 
     def _create_column(self, column: DataColumn, given: Mapping[str, Any]) -> None:
         attributes = {**_values_of(given), **_column_attributes(column)}
-        if column.layout is Layout.FIXED:
+        if column.layout is ColumnLayout.FIXED:
             attributes["coordinates"] = self._coordinates
             dims = ("task", *column.dims)
         else:
@@ -266,7 +266,7 @@ def _column_attributes(column: DataColumn) -> dict[str, Any]:
     if kind and kind in "mM":
         attributes |= _time_attributes(np.dtype(column.dtype))
         attributes["_FillValue"] = np.int64(NAT)
-    elif column.has_gaps and column.layout is Layout.FIXED and column.stored.kind in "iu":
+    elif column.has_gaps and column.layout is ColumnLayout.FIXED and column.stored.kind in "iu":
         attributes["_FillValue"] = column.stored.type(column.fill)
     elif kind == "b":
         attributes["dtype"] = "bool"

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..base.linear_crc32 import LinearMap, Words, after, of_concatenation, shift_by
 from ..base.values import Array
-from .records import FRAME, FRAME_BYTES, MAGIC, WINDOW_BYTES, Kind, RecordFile, Scan
+from .records import FRAME, FRAME_BYTES, MAGIC, WINDOW_BYTES, RecordFile, RecordKind, Scan
 
 LEAST_RECORDS = 32
 LARGEST_RECORD_BYTES = 1 << 16
@@ -60,7 +60,7 @@ class ByTask(Protocol):
 
 
 @dataclass(frozen=True)
-class Stretch:
+class RecordRun:
     """Results of one size, one behind the other; arrays have one element a record.
 
     `head` is what all their headers begin with, up to the key; None if they differ there.
@@ -89,13 +89,13 @@ class Stretch:
         tasks, offsets = self.tasks, self.offsets
         kinds = np.frombuffer(state.kinds, np.uint8)
         is_new = (tasks >= 0) & (tasks < size)
-        is_new[is_new] = kinds[tasks[is_new]] != Kind.DONE
+        is_new[is_new] = kinds[tasks[is_new]] != RecordKind.DONE
         is_ascending = bool((tasks[1:] > tasks[:-1]).all())
         if not is_ascending and len(np.unique(tasks)) < len(tasks):
             is_new[:] = False
         is_new[-1] = False
         new = tasks[is_new]
-        kinds[new] = Kind.DONE
+        kinds[new] = RecordKind.DONE
         np.frombuffer(state.files, np.int32)[new] = file_number
         np.frombuffer(state.offsets, np.int64)[new] = offsets[is_new]
         np.frombuffer(state.finished_at, np.float64)[new] = self.finished_at[is_new]
@@ -103,12 +103,12 @@ class Stretch:
             yield offset, self.file.frame(offset)
 
 
-def scan_stretches(file: RecordFile, found: Scan) -> Iterator[Stretch | tuple[Any, ...]]:
+def scan_stretches(file: RecordFile, found: Scan) -> Iterator[RecordRun | tuple[Any, ...]]:
     """Yield every sound record of a file, as `RecordFile.scan` does, or in stretches."""
     return _scan(file, found, partial(_stretch_at, file, reads_data=True))
 
 
-def scan_heads(file: RecordFile, found: Scan) -> Iterator[Stretch | tuple[Any, ...]]:
+def scan_heads(file: RecordFile, found: Scan) -> Iterator[RecordRun | tuple[Any, ...]]:
     """The same, but leave it to the caller to compare data with the checksum that frames state.
 
     Together with that one the checksum of a record proves its frame and header, so that data need
@@ -118,8 +118,8 @@ def scan_heads(file: RecordFile, found: Scan) -> Iterator[Stretch | tuple[Any, .
 
 
 def _scan(
-    file: RecordFile, found: Scan, stretch_at: Callable[[int], Stretch | None]
-) -> Iterator[Stretch | tuple[Any, ...]]:
+    file: RecordFile, found: Scan, stretch_at: Callable[[int], RecordRun | None]
+) -> Iterator[RecordRun | tuple[Any, ...]]:
     position = 0
     singly_bytes = 1
     while position < file.size_bytes:
@@ -138,13 +138,13 @@ def _scan(
     found.end, found.torn_bytes = position, file.size_bytes - position
 
 
-def _stretch_at(file: RecordFile, offset: int, *, reads_data: bool) -> Stretch | None:
+def _stretch_at(file: RecordFile, offset: int, *, reads_data: bool) -> RecordRun | None:
     """The longest sound stretch of results that begins at `offset`, if it is worth it."""
     if offset + FRAME_BYTES > file.size_bytes:
         return None
     first = FRAME.unpack_from(file.view(offset, FRAME_BYTES))
     sizes = _Sizes.of(first)
-    is_result = first[0] == MAGIC and first[8] == file.mark and first[3] == Kind.DONE
+    is_result = first[0] == MAGIC and first[8] == file.mark and first[3] == RecordKind.DONE
     if not is_result or sizes.record > LARGEST_RECORD_BYTES:
         return None
     count = min(file.size_bytes - offset, MOST_BYTES) // sizes.record
@@ -164,7 +164,7 @@ def _stretch_at(file: RecordFile, offset: int, *, reads_data: bool) -> Stretch |
         frames = frames[: len(frames) // 2]
     if len(frames) < LEAST_RECORDS:
         return None
-    return Stretch(
+    return RecordRun(
         file,
         offset,
         sizes.record,

@@ -43,7 +43,7 @@ _HEADER_STEP = 64
 WINDOW_BYTES = 2 << 20  # of a file, at most, that are kept in memory while it is scanned
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record is about: a file, a start, or one of the five outcomes of a task."""
 
     FILE = 0
@@ -59,8 +59,10 @@ class Kind(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
-_LAST_KIND = max(Kind)
-FAILURES = frozenset({Kind.RAISED, Kind.DIED, Kind.TIMED_OUT, Kind.OVER_MEMORY})
+_LAST_KIND = max(RecordKind)
+FAILURES = frozenset(
+    {RecordKind.RAISED, RecordKind.DIED, RecordKind.TIMED_OUT, RecordKind.OVER_MEMORY}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Record:
     """One sound record and where it lies in its file; header and data are read on demand."""
 
     offset: int
-    kind: Kind
+    kind: RecordKind
     task: int
     header_bytes: int
     data_bytes: int
@@ -118,11 +120,11 @@ class RecordWriter:
         self._file = durable.Appender(path)
         header = {"format": FORMAT, "process": this_process().as_json(), **(about or {})}
         header["is_locked"] = self._file.has_lock
-        self.append(Kind.FILE, NO_TASK, json_bytes(header), finished_at=time.time())
+        self.append(RecordKind.FILE, NO_TASK, json_bytes(header), finished_at=time.time())
 
     def append(
         self,
-        kind: Kind,
+        kind: RecordKind,
         task: int,
         header: bytes,
         data: bytes = b"",
@@ -139,7 +141,9 @@ class RecordWriter:
         """Add results, each a header and data, by as few writes as may be."""
         waiting, size = [], 0
         for header, data in results:
-            packed = pack_record(self._mark, Kind.DONE, NO_TASK, header, data, finished_at, 0.0)
+            packed = pack_record(
+                self._mark, RecordKind.DONE, NO_TASK, header, data, finished_at, 0.0
+            )
             waiting.append(packed)
             size += len(packed)
             if size >= _WRITE_BYTES:
@@ -150,7 +154,9 @@ class RecordWriter:
 
     def append_started(self, tasks: list[int]) -> None:
         """Say that this process now works through `tasks`, in that order."""
-        self.append(Kind.STARTED, tasks[0], json_bytes({"tasks": tasks}), finished_at=time.time())
+        self.append(
+            RecordKind.STARTED, tasks[0], json_bytes({"tasks": tasks}), finished_at=time.time()
+        )
 
     def sync(self) -> None:
         self._file.sync()
@@ -283,7 +289,7 @@ class RecordFile:
         """What the file says of itself in its first record, or None if that is unreadable."""
         for offset, frame in self.scan(Scan()):
             with suppress(DamagedError):
-                return self.header(offset, frame) if frame[3] == Kind.FILE else None
+                return self.header(offset, frame) if frame[3] == RecordKind.FILE else None
             break
         return None
 
@@ -418,7 +424,7 @@ class RecordFile:
             return None
         # A record that was torn in the middle of the file claims part of the next one.
         end = min(int(end), following or end)
-        task = frame[2] if frame[2] != NO_TASK and frame[3] != Kind.STARTED else None
+        task = frame[2] if frame[2] != NO_TASK and frame[3] != RecordKind.STARTED else None
         self._note(found, position, end, task, "content")
         return end
 
@@ -448,15 +454,15 @@ class RecordFile:
 
 def _check_header(kind: int, header: dict[str, Any]) -> None:
     """Raise an error if a header lacks what readers take from it; checksums do not tell that."""
-    if kind == Kind.FILE:
+    if kind == RecordKind.FILE:
         ProcessId.from_json(header["process"])
         _require(isinstance(header.get("plan", ""), str), "plan")
-    elif kind == Kind.STARTED:
+    elif kind == RecordKind.STARTED:
         _require(all(type(task) is int and task >= 0 for task in header["tasks"]), "tasks")
     else:
         values = (header.get("key") or {}).values()
         _require(all(isinstance(value, str | int | float) for value in values), "key")
-    if kind == Kind.DONE:
+    if kind == RecordKind.DONE:
         for name, dtype, shape in header["data"]:
             is_array = all(type(size) is int and 0 <= size < 1 << 48 for size in shape)
             _require(isinstance(name, str) and isinstance(dtype, str) and is_array, "data")
@@ -480,7 +486,7 @@ def record_of(offset: int, frame: tuple[Any, ...]) -> Record:
     """Name the fields of one frame that `scan` yielded."""
     _, _, task, kind, header_bytes, data_bytes, finished_at, duration_s, _, data_crc, _ = frame
     return Record(
-        offset, Kind(kind), task, header_bytes, data_bytes, finished_at, duration_s, data_crc
+        offset, RecordKind(kind), task, header_bytes, data_bytes, finished_at, duration_s, data_crc
     )
 
 

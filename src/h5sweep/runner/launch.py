@@ -14,7 +14,7 @@ from typing import Any
 from ..runfolder.layout import RunFolder
 from .channel import Channel
 from .worker import WorkerOrder
-from .worker_position import Slot
+from .worker_position import WorkerPosition
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -45,10 +45,10 @@ class LaunchOrder:
         return {**limits, **os.environ}
 
 
-def start_worker(order: LaunchOrder) -> tuple[subprocess.Popen[bytes], Channel, Slot]:
+def start_worker(order: LaunchOrder) -> tuple[subprocess.Popen[bytes], Channel, WorkerPosition]:
     """Start a worker and return it with our end of its channel and its slot."""
     ours, theirs = Channel.make_pair()
-    with ours, theirs, Slot.create() as (slot, descriptor):
+    with ours, theirs, WorkerPosition.create() as (slot, descriptor):
         process = _start(order, theirs.fileno(), descriptor)
         return process, Channel(ours.detach()), slot
 

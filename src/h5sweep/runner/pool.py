@@ -21,13 +21,13 @@ from typing import Any
 
 from ..disk.durable import Syncer
 from ..errors import StorageError, StudyError, UsageError
-from ..runfolder.records import Kind
+from ..runfolder.records import RecordKind
 from .channel import NOT_YET
 from .launch import LaunchOrder
 from .queue import LARGEST_BATCH, TaskQueue
 from .settings import PoolSettings
 from .starts import Starts
-from .worker_handle import Current, Member, OomKills, Outcome, cause_of_death, is_from_outside
+from .worker_handle import Current, OomKills, Outcome, WorkerHandle, cause_of_death, is_from_outside
 
 SLOW_IMPORT_S = 30.0
 STUCK_S = 0.5
@@ -50,7 +50,7 @@ class Failed:
     """A task did not end well. `recorded` says whether its worker left a record of that."""
 
     task: int
-    kind: Kind
+    kind: RecordKind
     error: dict[str, str]
     duration_s: float
     will_retry: bool
@@ -94,8 +94,8 @@ class Pool:
         self._settings = settings
         self._queue = TaskQueue((), settings)
         self._selector = selectors.DefaultSelector()
-        self._members: list[Member] = []  # that have a task or may be given one
-        self._dismissed: list[Member] = []  # that end by themselves
+        self._members: list[WorkerHandle] = []  # that have a task or may be given one
+        self._dismissed: list[WorkerHandle] = []  # that end by themselves
         self._answered = 0  # tasks, of batches that took so long:
         self._answered_s = 0.0
         self._starts = Starts(order.folder.logs_path)
@@ -201,7 +201,7 @@ class Pool:
         while len(self._members) < wanted and self._starts.is_due:
             self._start()
 
-    def _give_or_dismiss(self, member: Member) -> None:
+    def _give_or_dismiss(self, member: WorkerHandle) -> None:
         limit = self._settings.tasks_per_worker
         left = LARGEST_BATCH if limit is None else limit - member.tasks_run
         batch = self._queue.next_batch(left) if left > 0 else []
@@ -212,7 +212,7 @@ class Pool:
 
     def _start(self) -> None:
         try:
-            member = Member.start(self._order)
+            member = WorkerHandle.start(self._order)
         except OSError as error:
             # Too many processes or open files, or too little memory: that may pass.
             reason = f"none can be started: {error.strerror}"
@@ -222,7 +222,7 @@ class Pool:
         self._selector.register(member.channel, selectors.EVENT_READ, member)
         self._selector.register(member.sentinel, selectors.EVENT_READ, member)
 
-    def _dismiss(self, member: Member) -> None:
+    def _dismiss(self, member: WorkerHandle) -> None:
         """Have an idle worker end by itself. Nobody waits for it: `_wait` meets its end."""
         self._members.remove(member)
         self._selector.unregister(member.channel)
@@ -236,7 +236,7 @@ class Pool:
         for member in list(self._members):
             self._reap(member)
 
-    def _reap(self, member: Member) -> int:
+    def _reap(self, member: WorkerHandle) -> int:
         """Leave nothing of a worker that has ended but its record file; return its exit code."""
         if member.is_dismissed:
             self._dismissed.remove(member)
@@ -250,7 +250,7 @@ class Pool:
             self._syncer.remove(member.record_path)
         return exit_code
 
-    def _sync(self, member: Member) -> None:
+    def _sync(self, member: WorkerHandle) -> None:
         """Have a worker's record file synced from now on, as soon as it is there."""
         if not member.is_synced and member.record_path is not None and member.record_path.exists():
             member.is_synced = True
@@ -271,7 +271,7 @@ class Pool:
             else:
                 yield from self._take_death(member)
 
-    def _hear(self, member: Member) -> Iterator[Event]:
+    def _hear(self, member: WorkerHandle) -> Iterator[Event]:
         message = member.hear()
         if message is NOT_YET:
             yield from self._note_others(member)
@@ -280,9 +280,9 @@ class Pool:
         elif not member.has_ended(CLOSING_S):
             # It is not about to end, so its task must have closed the channel.
             what = "the task closed file descriptors that were not its own"
-            member.kill_for(None, Outcome.failure(Kind.DIED, "closed", what))
+            member.kill_for(None, Outcome.failure(RecordKind.DIED, "closed", what))
 
-    def _note_others(self, member: Member) -> Iterator[Note]:
+    def _note_others(self, member: WorkerHandle) -> Iterator[Note]:
         """Say once in a run that a task writes where it should not: it may do harm elsewhere."""
         if member.channel.has_met_others and not self._is_other_noted:
             self._is_other_noted = True
@@ -291,7 +291,7 @@ class Pool:
                 "open; what came from there is left out"
             )
 
-    def _take_message(self, member: Member, message: dict[str, Any]) -> Iterator[Event]:
+    def _take_message(self, member: WorkerHandle, message: dict[str, Any]) -> Iterator[Event]:
         if "ready" in message:
             member.record_path = Path(message["ready"])
             self._has_started = True
@@ -312,7 +312,7 @@ class Pool:
         else:
             raise StudyError(error["message"])
 
-    def _take_answer(self, member: Member, answer: dict[str, Any]) -> Iterator[Event]:
+    def _take_answer(self, member: WorkerHandle, answer: dict[str, Any]) -> Iterator[Event]:
         batch, ended, errors = member.batch, answer["ended"], answer["errors"]
         self._give_back(member.end_batch(ended))
         if member.killed_for:
@@ -326,7 +326,7 @@ class Pool:
             self._answered_s += elapsed_s
         yield Ended(ended - len(errors))
         for index, error in errors.items():
-            outcome = Outcome(Kind(error["kind"]), error["error"])
+            outcome = Outcome(RecordKind(error["kind"]), error["error"])
             yield self._failed(batch[int(index)], outcome)
 
     def _give_back(self, tasks: list[int]) -> None:
@@ -341,7 +341,7 @@ class Pool:
 
     # What becomes of those that die
 
-    def _take_death(self, member: Member) -> Iterator[Event]:
+    def _take_death(self, member: WorkerHandle) -> Iterator[Event]:
         """Find out what a worker that ended unasked had finished, and what it died of."""
         while member.channel.has_something() and (message := member.hear()) is not None:
             # It may have answered just before it ended.
@@ -355,7 +355,7 @@ class Pool:
             yield from self._take_failed_start(member, exit_code)
         yield from self._settle_batch(member, current, exit_code)
 
-    def _take_failed_start(self, member: Member, exit_code: int) -> Iterator[Note]:
+    def _take_failed_start(self, member: WorkerHandle, exit_code: int) -> Iterator[Note]:
         by_study = not is_from_outside(exit_code)
         reason = cause_of_death(exit_code, self._oom_kills).error["message"]
         note = self._starts.fail(
@@ -365,16 +365,16 @@ class Pool:
             yield Note(note)
 
     def _settle_batch(
-        self, member: Member, current: Current | None, exit_code: int
+        self, member: WorkerHandle, current: Current | None, exit_code: int
     ) -> Iterator[Event]:
         """Say how the tasks of a dead worker ended, blame the one that it was in, save the rest."""
         batch = member.unanswered()
         if not batch:
             return
         outcomes = member.outcomes_on_disk()
-        yield Ended(sum(outcome.kind == Kind.DONE for outcome in outcomes.values()))
+        yield Ended(sum(outcome.kind == RecordKind.DONE for outcome in outcomes.values()))
         for task, outcome in outcomes.items():
-            if outcome.kind != Kind.DONE:
+            if outcome.kind != RecordKind.DONE:
                 yield self._failed(task, outcome)
         left = [task for task in batch if task not in outcomes]
         if current is not None and current.task in left:
@@ -414,21 +414,21 @@ class Pool:
                     f"what it prints is in {log}"
                 )
 
-    def _check_limits(self, member: Member, current: Current) -> None:
+    def _check_limits(self, member: WorkerHandle, current: Current) -> None:
         if member.killed_for:
             return
         timeout_s, memory_bytes = self._settings.timeout_s, self._settings.memory_bytes
         running_s = current.running_s
         if timeout_s is not None and running_s > timeout_s:
             message = f"still running after {running_s:.1f} s; the limit is {timeout_s:g} s"
-            outcome = Outcome.failure(Kind.TIMED_OUT, "time limit", message)
+            outcome = Outcome.failure(RecordKind.TIMED_OUT, "time limit", message)
             member.stop_for(current.task, outcome, self._log_of(member))
         elif memory_bytes is not None and (used := member.resident_bytes()) > memory_bytes:
             message = f"used {used / 1e6:,.0f} MB; the limit is {memory_bytes / 1e6:,.0f} MB"
-            outcome = Outcome.failure(Kind.OVER_MEMORY, "memory limit", message)
+            outcome = Outcome.failure(RecordKind.OVER_MEMORY, "memory limit", message)
             member.kill_for(current.task, outcome)
 
-    def _log_of(self, member: Member) -> Path:
+    def _log_of(self, member: WorkerHandle) -> Path:
         assert member.record_path is not None  # it was given a task
         return self._order.folder.log_path(member.record_path)
 

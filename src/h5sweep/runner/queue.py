@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from ..runfolder.records import Kind
+from ..runfolder.records import RecordKind
 from .settings import PoolSettings
 
 BATCH_S = 0.2
@@ -22,7 +22,7 @@ class TaskQueue:
     def __init__(self, tasks: Iterable[int], settings: PoolSettings) -> None:
         self._new = deque(tasks)
         self._later: list[tuple[float, int]] = []
-        self._failures: dict[tuple[int, Kind], int] = {}
+        self._failures: dict[tuple[int, RecordKind], int] = {}
         self._settings = settings
         self._seconds_a_task: float | None = None
         self._last_size = 1
@@ -55,7 +55,7 @@ class TaskQueue:
         """Put tasks that were handed out but not begun back to the front."""
         self._new.extendleft(reversed(tasks))
 
-    def retry(self, task: int, kind: Kind) -> bool:
+    def retry(self, task: int, kind: RecordKind) -> bool:
         """Whether a failed task is tried again; if so, it is queued after a growing pause."""
         failures = self._failures[task, kind] = self._failures.get((task, kind), 0) + 1
         if failures > self._settings.retries.allowed(kind):

@@ -18,7 +18,7 @@ from ..base.values import ResultEncoder, result_header
 from ..disk.durable import SYNC_INTERVAL_S
 from ..errors import StorageError, UsageError
 from ..runfolder.layout import RunFolder
-from ..runfolder.records import NO_TASK, Kind, RecordWriter
+from ..runfolder.records import NO_TASK, RecordKind, RecordWriter
 from ..runfolder.unplanned import fitted_key, misfit_text, types_of_keys
 
 _WIDER = {"int": "float"}
@@ -65,7 +65,7 @@ class Recorder:
             self._check_alike(checked)
             schema, data = self._encoder(checked).encode(result)
             (self._records or self._open_file()).append(
-                Kind.DONE,
+                RecordKind.DONE,
                 NO_TASK,
                 result_header(schema, key_json(checked).encode()),
                 data,

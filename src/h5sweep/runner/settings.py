@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from ..runfolder.records import Kind
+from ..runfolder.records import RecordKind
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Retries:
         if (least := min(self.died, self.timed_out, self.raised, self.over_memory)) < 0:
             raise UsageError(f"{least} retries cannot be: give 0 or more")
 
-    def allowed(self, kind: Kind) -> int:
+    def allowed(self, kind: RecordKind) -> int:
         return int(getattr(self, kind.name.lower()))
 
 

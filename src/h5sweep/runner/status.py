@@ -50,7 +50,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Run:
+class LockHolder:
     """Who holds the run folder's lock, and since when, unless that process is dead.
 
     `alive` is None if that cannot be seen from here.
@@ -61,7 +61,7 @@ class Run:
     since: float | None = None
 
     @classmethod
-    def of(cls, owner: ProcessId | None, since: float | None = None) -> Run:
+    def of(cls, owner: ProcessId | None, since: float | None = None) -> LockHolder:
         if owner is None:
             return cls()
         alive = owner.is_alive()
@@ -75,7 +75,7 @@ class Status:
     output: str
     output_exists: bool
     is_declared: bool
-    run: Run
+    run: LockHolder
     tasks: int
     done: int
     failed: int
@@ -122,7 +122,7 @@ def status_of(
     output_exists: bool,
     *,
     most_values: int | None = None,
-    run: Run | None = None,
+    run: LockHolder | None = None,
 ) -> Status:
     """Sum a state up; key columns of more than `most_values` values are left out."""
     beyond_plan = _count_keys(key for key, _ in state.beyond_plan)
@@ -135,7 +135,7 @@ def status_of(
         output=output,
         output_exists=output_exists,
         is_declared=state.is_declared,
-        run=run or Run(),
+        run=run or LockHolder(),
         tasks=state.tasks_total + beyond_plan + left_out,
         done=state.tasks_done + beyond_plan,
         failed=state.tasks_failed,

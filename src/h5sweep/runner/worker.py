@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..base.plan import Column, Key, Plan, key_json, value_json
+from ..base.plan import Key, Plan, PlanColumn, key_json, value_json
 from ..base.values import ResultEncoder, result_header
 from ..disk.durable import storage_error
 from ..errors import (
@@ -33,11 +33,11 @@ from ..errors import (
     system_error,
 )
 from ..runfolder.layout import RunFolder
-from ..runfolder.records import Kind, RecordWriter, json_bytes
+from ..runfolder.records import RecordKind, RecordWriter, json_bytes
 from ..state.study import Function, StudyReference, load_function, user_place, user_traceback
 from .channel import Channel
 from .task_log import TaskLog
-from .worker_position import Slot
+from .worker_position import WorkerPosition
 
 LONGEST_TRACEBACK = 20_000
 PR_SET_PDEATHSIG = 1
@@ -96,7 +96,7 @@ def _serve(
     if first_batch is not None:
         folder = RunFolder(Path(order.output))
         try:
-            worker = Worker(function, folder, record_path, Slot.open(order.slot), log)
+            worker = Worker(function, folder, record_path, WorkerPosition.open(order.slot), log)
         except OSError as error:
             if (refused := system_error(error)) is None:
                 raise
@@ -119,7 +119,12 @@ class Worker:
     """One process's function, record file, and place in the plan."""
 
     def __init__(
-        self, function: Function, folder: RunFolder, record_path: Path, slot: Slot, log: TaskLog
+        self,
+        function: Function,
+        folder: RunFolder,
+        record_path: Path,
+        slot: WorkerPosition,
+        log: TaskLog,
     ) -> None:
         plan = folder.load_plan()
         if plan is None:
@@ -169,7 +174,7 @@ class Worker:
             schema, data = self._encode(self._call(key))
             self._end_if_forked()
             self._records.append(
-                Kind.DONE,
+                RecordKind.DONE,
                 task,
                 result_header(schema, self._key_json(task)),
                 data,
@@ -202,7 +207,7 @@ class Worker:
             os._exit(1)
 
     def _fail(self, task: int, key: Key, error: BaseException, duration_s: float) -> dict[str, Any]:
-        kind = Kind.OVER_MEMORY if isinstance(error, MemoryError) else Kind.RAISED
+        kind = RecordKind.OVER_MEMORY if isinstance(error, MemoryError) else RecordKind.RAISED
         described = describe_error(error)
         self._log.end()
         self._records.append(
@@ -233,7 +238,7 @@ class KeyEncoder:
 class _ValueTexts(dict[int, bytes]):
     """The values of one parameter as `"name": value`, by their place among its values."""
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: PlanColumn) -> None:
         super().__init__()
         self._name = json.dumps(column.name)
         self._values = column.values

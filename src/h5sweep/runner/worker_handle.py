@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..disk.durable import storage_error
-from ..runfolder.records import FAILURES, KIND, TASK, Kind, RecordFile, Scan
+from ..runfolder.records import FAILURES, KIND, TASK, RecordFile, RecordKind, Scan
 from .channel import Channel, is_readable
 from .launch import LaunchOrder, kill_group, signal_name, start_worker
 from .stacks import asked_stack, crash_stack, end_with_stack, size_bytes
-from .worker_position import NO_END, Slot
+from .worker_position import NO_END, WorkerPosition
 
 EXIT_S = 5.0
 STACK_S = 1.0
@@ -41,21 +41,21 @@ class Current:
 class Outcome(NamedTuple):
     """How a task ended, and what is known about that if it failed."""
 
-    kind: Kind
+    kind: RecordKind
     error: dict[str, str]
 
     @classmethod
-    def failure(cls, kind: Kind, cause: str, message: str) -> Outcome:
+    def failure(cls, kind: RecordKind, cause: str, message: str) -> Outcome:
         return cls(kind, {"type": cause, "message": message, "where": "", "traceback": ""})
 
 
 @dataclass(eq=False)
-class Member:
+class WorkerHandle:
     """A worker of a pool. `sentinel` is readable once its process has ended."""
 
     process: subprocess.Popen[bytes]
     channel: Channel
-    slot: Slot
+    slot: WorkerPosition
     sentinel: int
     started: float = field(default_factory=time.monotonic)
     record_path: Path | None = None
@@ -73,7 +73,7 @@ class Member:
     _stack_start: int = sys.maxsize  # of its log; it was not asked for a stack
 
     @classmethod
-    def start(cls, order: LaunchOrder) -> Member:
+    def start(cls, order: LaunchOrder) -> WorkerHandle:
         """Start a worker process; it says when it is ready."""
         process, channel, slot = start_worker(order)
         return cls(process, channel, slot, os.pidfd_open(process.pid))
@@ -250,11 +250,11 @@ class Member:
             return outcomes
         with RecordFile(self.record_path) as file:
             for offset, frame in file.scan(Scan(), start=self._scan_from):
-                if frame[KIND] == Kind.DONE:
-                    outcomes[frame[TASK]] = Outcome(Kind.DONE, {})
+                if frame[KIND] == RecordKind.DONE:
+                    outcomes[frame[TASK]] = Outcome(RecordKind.DONE, {})
                 elif frame[KIND] in FAILURES:
                     error = file.header(offset, frame)["error"]
-                    outcomes[frame[TASK]] = Outcome(Kind(frame[KIND]), error)
+                    outcomes[frame[TASK]] = Outcome(RecordKind(frame[KIND]), error)
         return outcomes
 
 
@@ -286,13 +286,13 @@ def cause_of_death(exit_code: int, oom_kills: OomKills) -> Outcome:
     """What is known about why a worker ended by itself, and not after its last batch."""
     if exit_code >= 0:
         message = f"the process ended with exit code {exit_code}"
-        return Outcome.failure(Kind.DIED, "exit", message)
+        return Outcome.failure(RecordKind.DIED, "exit", message)
     name = signal_name(-exit_code)
     reason = _SIGNAL_REASONS.get(name, "")
     if name == "SIGKILL" and oom_kills.have_risen():
         reason = "probably by the kernel, for want of memory (its OOM count rose)"
     message = f"the process was ended by {name}" + (f": {reason}" if reason else "")
-    return Outcome.failure(Kind.DIED, name, message)
+    return Outcome.failure(RecordKind.DIED, name, message)
 
 
 _SENT_BY_OTHERS = frozenset(

@@ -25,7 +25,7 @@ NO_END = 2**63
 _SEAL_FUTURE_WRITE = 0x10  # since Linux 5.1; the module fcntl does not know it
 
 
-class Slot:
+class WorkerPosition:
     """Shared memory for one worker; the coordinator creates it, the worker opens it."""
 
     def __init__(self, descriptor: int) -> None:
@@ -33,7 +33,7 @@ class Slot:
 
     @classmethod
     @contextmanager
-    def create(cls) -> Iterator[tuple[Slot, int]]:
+    def create(cls) -> Iterator[tuple[WorkerPosition, int]]:
         """A new slot, and the descriptor by which a worker opens it, valid for the while."""
         # In memory, not in a temporary folder: that may be full, or not there.
         descriptor = os.memfd_create("h5sweep-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -46,7 +46,7 @@ class Slot:
             os.close(descriptor)
 
     @classmethod
-    def open(cls, descriptor: int) -> Slot:
+    def open(cls, descriptor: int) -> WorkerPosition:
         """The worker's side. From now on the descriptor changes nothing: a task may write to it."""
         slot = cls(descriptor)
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _SEAL_FUTURE_WRITE

@@ -20,8 +20,8 @@ from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import DEFLATE, FLETCHER32, Attribute, Filter, Storage
 from ..hdf5.tree import Dataset, data_extents, most_made_up
 from ..worker_files.decode import DoubtfulElements, field_places, has_lists
-from ..worker_files.view import CLAIMS_MORE, Cell, Cells, Gap, Proof, rows_that_fit
-from .data_gaps import FEW_BYTES, UNWRITTEN, DataGaps, Shared
+from ..worker_files.view import CLAIMS_MORE, FoundValue, FoundValues, Gap, Proof, rows_that_fit
+from .data_gaps import FEW_BYTES, UNWRITTEN, DataGaps, FileMemory
 
 LOST_PAGE = "it lies in a page of zeros that reaches beyond it: a lost page"
 NO_CHUNK = "a chunk of it is in no index"
@@ -44,7 +44,9 @@ class Rescued:
 class CarvedVariable:
     """A dataset that was found in a file, read by its bytes."""
 
-    def __init__(self, carving: Carving, carved: Carved, most_bytes: int, shared: Shared) -> None:
+    def __init__(
+        self, carving: Carving, carved: Carved, most_bytes: int, shared: FileMemory
+    ) -> None:
         assert carved.object.dataset is not None
         self.file = carving.file
         self.elements, self._pages, self.is_closed = (
@@ -102,7 +104,7 @@ class CarvedVariable:
     def start(self) -> int:
         return self.file.superblock.start
 
-    def read(self, row: int | None) -> dict[str, Cell]:
+    def read(self, row: int | None) -> dict[str, FoundValue]:
         """All of it, or one row; Damaged or Unsupported if it is not all there."""
         rows = None if row is None else range(row, row + 1)
         data, proof, doubt, places = self._read_data(rows)
@@ -123,7 +125,7 @@ class CarvedVariable:
             part = name if name in self.fields and row is not None else ""
             gap, runs = gaps.get(part, (Gap.NONE, 0))
             is_fill = bool(fills[part][0])
-            found[name] = Cell(array, proof, is_fill, gap, runs, rescued, doubt, offset)
+            found[name] = FoundValue(array, proof, is_fill, gap, runs, rescued, doubt, offset)
         return found
 
     def rows_at_once(self, row: int) -> int:
@@ -143,7 +145,7 @@ class CarvedVariable:
     def _has_lists(self) -> bool:
         return has_lists(self.dataset.type)
 
-    def read_rows(self, rows: range) -> dict[str, Cells]:
+    def read_rows(self, rows: range) -> dict[str, FoundValues]:
         """The same for rows of one chunk at once; those with zeros at a page's edge are apart."""
         data, proof, doubt, places = self._read_data(rows)
         doubt = self.doubt or doubt
@@ -154,7 +156,7 @@ class CarvedVariable:
         proof = Proof.DOUBT if doubt else self._proof_of_type(proof)
         rescued = self._is_rescued(rows[0])
         return {
-            name: Cells(
+            name: FoundValues(
                 array, fills[name if name in self.fields else ""], apart, proof, rescued, doubt
             )
             for name, array in cells.items()
@@ -406,7 +408,9 @@ def _readable_attributes(elements: DoubtfulElements, carved: Carved) -> Iterator
                 yield name, cell.value
 
 
-def attribute_cell(elements: DoubtfulElements, carved: Carved, attribute: Attribute) -> Cell | None:
+def attribute_cell(
+    elements: DoubtfulElements, carved: Carved, attribute: Attribute
+) -> FoundValue | None:
     """The value of an attribute; None if it has none. Damaged or Unsupported if it is not there."""
     if attribute.space.dims is None:
         return None
@@ -414,4 +418,4 @@ def attribute_cell(elements: DoubtfulElements, carved: Carved, attribute: Attrib
     if "" not in cells:
         raise Unsupported("a compound")
     is_checked = carved.is_checked and not attribute.type.points_elsewhere
-    return Cell(cells[""], Proof.CHECKSUM if is_checked else Proof.NOTHING)
+    return FoundValue(cells[""], Proof.CHECKSUM if is_checked else Proof.NOTHING)

@@ -14,7 +14,7 @@ from ..base.key_rule import KeyRule
 from ..base.values import Array
 from ..hdf5.errors import Damaged
 from ..worker_files.tasks import rows_of
-from ..worker_files.view import NO_KEY, Cell, Failures, Found, Group, Proof
+from ..worker_files.view import NO_KEY, Failures, FoundTask, FoundValue, Group, Proof
 from .carved_datasets import CarvedVariable
 
 FORMAT = "h5sweep.output/1"
@@ -25,14 +25,14 @@ def is_output(group: Group) -> bool:
     return about is not None and str(about.value) == FORMAT
 
 
-def find_rows(group: Group, rule: KeyRule) -> Iterator[Found]:
+def find_rows(group: Group, rule: KeyRule) -> Iterator[FoundTask]:
     """Every row whose checksum holds, as a task; of the others, what is wrong."""
     names = _words(group, "h5sweep_key")
     columns, lost = _columns_of(group)
     checksums = _variable(group, "row_crc32")
     rows = 0 if checksums is None else rows_of({"row_crc32": checksums})
     for row in range(rows):
-        found = Found(f"row {row:,}", is_row=True)
+        found = FoundTask(f"row {row:,}", is_row=True)
         try:
             _take_key(found, group, names, row, rule)
             assert checksums is not None
@@ -45,12 +45,12 @@ def find_rows(group: Group, rule: KeyRule) -> Iterator[Found]:
         yield found
 
 
-def _columns_of(group: Group) -> tuple[list[_Column], dict[str, str]]:
+def _columns_of(group: Group) -> tuple[list[_CarvedColumn], dict[str, str]]:
     """The data columns; and those without which no row is whole, with what became of them."""
     columns, lost = [], {}
     for name in _words(group, "h5sweep_columns"):
         try:
-            columns.append(_Column(group, name))
+            columns.append(_CarvedColumn(group, name))
         except Failures as error:
             lost[name] = str(error)
     return columns, lost
@@ -66,7 +66,7 @@ def _variable(group: Group, name: object) -> CarvedVariable | None:
     return found if isinstance(found, CarvedVariable) else None
 
 
-def _take_key(found: Found, group: Group, names: list[str], row: int, rule: KeyRule) -> None:
+def _take_key(found: FoundTask, group: Group, names: list[str], row: int, rule: KeyRule) -> None:
     key: dict[str, object] = {}
     proof = Proof.CHECKSUM
     for name in names:
@@ -88,13 +88,13 @@ def _take_key(found: Found, group: Group, names: list[str], row: int, rule: KeyR
     found.key_proof = proof
 
 
-def _take_cells(found: Found, columns: list[_Column], row: int, expected: int) -> None:
+def _take_cells(found: FoundTask, columns: list[_CarvedColumn], row: int, expected: int) -> None:
     checksum = 0
     for column in columns:
         stored = column.stored(row)
         checksum = crc32(_checked_bytes(stored), checksum)
         if (value := column.value(stored, row)) is not None:
-            found.cells[column.source_name] = Cell(value, Proof.CHECKSUM)
+            found.cells[column.source_name] = FoundValue(value, Proof.CHECKSUM)
     if checksum != expected:
         found.lost[""] = "its checksum does not hold"
     found.is_proven = True
@@ -107,7 +107,7 @@ def _checked_bytes(stored: Array) -> bytes:
     return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
 
 
-class _Column:
+class _CarvedColumn:
     """A data column, in whichever of the three layouts."""
 
     def __init__(self, group: Group, name: str) -> None:

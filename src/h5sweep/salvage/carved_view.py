@@ -9,13 +9,13 @@ from ..worker_files.decode import DoubtfulElements
 from ..worker_files.skipping import is_mere_dimension
 from ..worker_files.view import Group
 from .carved_datasets import CarvedVariable, attribute_cell
-from .data_gaps import Shared
+from .data_gaps import FileMemory
 from .zero_pages import PAGE_BYTES
 
 
 def view_carved(carving: Carving, most_bytes: int) -> list[Group]:
     """The groups of a file; of those that nothing leads to, none if nothing is wrong with it."""
-    shared = Shared(carving)
+    shared = FileMemory(carving)
     variables = {
         address: CarvedVariable(carving, carved, most_bytes, shared)
         for address, carved in carving.objects.items()
@@ -104,7 +104,9 @@ def _belongs_elsewhere(carving: Carving, carved: Carved, child: Carved, group: G
     return False
 
 
-def _note_suspects(carving: Carving, variables: dict[int, CarvedVariable], shared: Shared) -> None:
+def _note_suspects(
+    carving: Carving, variables: dict[int, CarvedVariable], shared: FileMemory
+) -> None:
     """Find data that two datasets claim: the index of one of them is stale."""
     claims = sorted(
         (at, at + size, address)

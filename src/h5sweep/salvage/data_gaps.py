@@ -13,7 +13,7 @@ from functools import cached_property
 
 from ..hdf5.chunks import Chunk
 from ..hdf5.damage.carve import Carving, LenientFile
-from ..hdf5.damage.zero_runs import SECTOR_BYTES, SLACK_BYTES, Run, is_of_sectors
+from ..hdf5.damage.zero_runs import SECTOR_BYTES, SLACK_BYTES, ZeroRun, is_of_sectors
 from ..hdf5.messages import Storage
 from ..hdf5.tree import Dataset, least_unbelievable
 from ..worker_files.decode import DoubtfulElements
@@ -25,7 +25,7 @@ MOST_BORDER_BYTES = 64  # of numbers that are zero beside unused space
 UNWRITTEN = (-1, 0)  # instead of a place: of what never got one in a file that was closed
 
 
-class Shared:
+class FileMemory:
     """What all variables of a file remember together."""
 
     def __init__(self, carving: Carving) -> None:
@@ -42,7 +42,7 @@ class Shared:
 class DataGaps:
     """The zeros among the data of one dataset."""
 
-    def __init__(self, file: LenientFile, dataset: Dataset, shared: Shared) -> None:
+    def __init__(self, file: LenientFile, dataset: Dataset, shared: FileMemory) -> None:
         self.file, self.dataset, self.shared = file, dataset, shared
         self.start = file.superblock.start
 
@@ -73,7 +73,7 @@ class DataGaps:
         # A single number may well be zero, and a page of them may be a lost one.
         return Gap.MAYBE if pages or runs or size > FEW_BYTES else Gap.NONE, 0
 
-    def runs_in(self, address: int, size: int) -> list[Run]:
+    def runs_in(self, address: int, size: int) -> list[ZeroRun]:
         """Long stretches of zeros with these bytes in them, but for those of unused space."""
         first, end = self.start + address, self.start + address + size
         least = min(SLACK_BYTES, self.dataset.type.size, size)
@@ -88,7 +88,7 @@ class DataGaps:
         runs = [self._without_room(run, first) for run in runs]
         return [run for run in runs if not (may_border and self._is_border(run, first, end))]
 
-    def _without_room(self, run: Run, first: int) -> Run:
+    def _without_room(self, run: ZeroRun, first: int) -> ZeroRun:
         """The same zeros without the room for more rows behind the last one."""
         place = bisect_right(self.shared.claims, (first - self.start, 1 << 64, 0)) - 1
         if place < 0:
@@ -96,7 +96,7 @@ class DataGaps:
         _, end, written = (self.start + bound for bound in self.shared.claims[place])
         return (run[0], written) if first < written < min(end, run[1]) else run
 
-    def _is_border(self, run: Run, first: int, end: int) -> bool:
+    def _is_border(self, run: ZeroRun, first: int, end: int) -> bool:
         """Whether only a few numbers, which may be zero, border on unused space.
 
         Another dataset that is nothing but zeros is no more than that: it is judged by itself.
@@ -119,13 +119,13 @@ class DataGaps:
                 return
             yield at, written
 
-    def _is_inside(self, run: Run, address: int, size: int) -> bool:
+    def _is_inside(self, run: ZeroRun, address: int, size: int) -> bool:
         """Whether zeros are part of a value, or its end."""
         first, end = self.start + address, self.start + address + size
         is_within = first < run[0] and run[1] <= end + SLACK_BYTES
         return is_within and not is_of_sectors(run, first, end)
 
-    def _is_of_whole_values(self, run: Run, first: int, end: int) -> bool:
+    def _is_of_whole_values(self, run: ZeroRun, first: int, end: int) -> bool:
         """Whether every dataset that lies in zeros is nothing but zeros."""
         if is_of_sectors(run, first, end):
             return False

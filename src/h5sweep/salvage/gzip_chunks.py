@@ -33,7 +33,7 @@ _AMBIGUOUS = "several streams may be this chunk"
 
 
 @dataclass(eq=False)
-class Slot:
+class ChunkSlot:
     """A chunk of a column, and what its index leads to."""
 
     name: str
@@ -57,7 +57,7 @@ class Slot:
 
 
 @dataclass(eq=False)
-class Family:
+class ChunkVersions:
     """The versions of one chunk, of which the longest is kept."""
 
     data: bytes
@@ -85,7 +85,7 @@ def settle_streams(groups: Sequence[Group], rule: KeyRule, *, is_closed: bool) -
             alike = {name: v for name, v in packed.items() if _kind_of(v) == kind}
             mine = {id(variable) for variable in alike.values()}
             others = [variable for variable in every if id(variable) not in mine]
-            _Table(columns, alike, rule, others).settle()
+            _ChunkedTable(columns, alike, rule, others).settle()
         for variable in () if is_closed else columns.values():
             if variable not in packed.values():
                 _doubt_last_chunks(variable)
@@ -113,7 +113,7 @@ def _kind_of(variable: CarvedVariable) -> tuple[object, ...]:
     return chunk_bytes(dataset), dataset.layout.chunk[0], steps
 
 
-class _Table:
+class _ChunkedTable:
     """The columns of one kind, among all columns of a table."""
 
     def __init__(
@@ -156,46 +156,46 @@ class _Table:
             solutions = [] if rivals else self.solve(free, families)
             self.take(free, self.fullest(solutions, families))
 
-    def without_twins(self, free: list[Slot]) -> tuple[list[Slot], list[Slot]]:
+    def without_twins(self, free: list[ChunkSlot]) -> tuple[list[ChunkSlot], list[ChunkSlot]]:
         """Set chunks apart that are whole and begin as another does: no family tells them apart."""
         whole = [slot for slot in free if self.is_whole(slot)]
         twins = [slot for slot in whole if any(self.begins(slot, other) for other in whole)]
         return [slot for slot in free if slot not in twins], twins
 
-    def begins(self, slot: Slot, other: Slot) -> bool:
+    def begins(self, slot: ChunkSlot, other: ChunkSlot) -> bool:
         assert slot.claim is not None and other.claim is not None  # they are right
-        own = Family(slot.claim.data, self.rows_in(slot.claim.data))
+        own = ChunkVersions(slot.claim.data, self.rows_in(slot.claim.data))
         return slot is not other and self.is_version(own, other.claim.data)
 
-    def is_whole(self, slot: Slot) -> bool:
+    def is_whole(self, slot: ChunkSlot) -> bool:
         return slot.is_claim_right and not self.is_short(slot)
 
-    def is_short(self, slot: Slot) -> bool:
+    def is_short(self, slot: ChunkSlot) -> bool:
         """Whether its last rows are fill values, as those are that were not written."""
         assert slot.claim is not None
         return self.rows_in(slot.claim.data) < min(slot.room, self.rows - slot.first)
 
-    def rivals(self) -> list[Slot]:
+    def rivals(self) -> list[ChunkSlot]:
         """The chunks of all others whose streams cannot be told from those of this table."""
         size = chunk_bytes(self.sample.dataset)
         return [
-            Slot("", variable, chunk.start, None, is_claim_right=True)
+            ChunkSlot("", variable, chunk.start, None, is_claim_right=True)
             for variable in self.others
             if any(step.number == DEFLATE for step in variable.dataset.filters)
             and chunk_bytes(variable.dataset) == size
             for chunk in variable.dataset.chunks
         ]
 
-    def doubt_short(self, free: list[Slot], explained: list[Family]) -> None:
+    def doubt_short(self, free: list[ChunkSlot], explained: list[ChunkVersions]) -> None:
         """Doubt fill values where a stream that was taken for another chunk may be a newer one."""
         for slot in free:
             assert slot.claim is not None  # it was taken
-            own = Family(slot.claim.data, self.rows_in(slot.claim.data))
+            own = ChunkVersions(slot.claim.data, self.rows_in(slot.claim.data))
             newer = (f for f in explained if f.rows > own.rows and self.is_version(own, f.data))
             if self.is_short(slot) and any(newer):
                 slot.variable.rescued[slot.first] = Rescued(own.data, slot.room, _AMBIGUOUS)
 
-    def rows_before(self, free: list[Slot], families: list[Family]) -> int:
+    def rows_before(self, free: list[ChunkSlot], families: list[ChunkVersions]) -> int:
         """How many rows there were before the append that did not come to its end."""
         older = []
         for slot in free:
@@ -205,10 +205,10 @@ class _Table:
                 older.append(slot.first + rows)
         return min(self.rows - 1, max(older, default=self.rows))
 
-    def slots(self) -> tuple[list[Slot], list[Slot]]:
+    def slots(self) -> tuple[list[ChunkSlot], list[ChunkSlot]]:
         """Chunks that are surely what their index says, and those to be looked for."""
-        fixed: list[Slot] = []
-        free: list[Slot] = []
+        fixed: list[ChunkSlot] = []
+        free: list[ChunkSlot] = []
         side = self.sample.dataset.layout.chunk[0]
         last = (self.rows - 1) // side
         for number in range(last + 1):
@@ -223,7 +223,7 @@ class _Table:
                     slot.claim = None  # not to be kept: there may be many
         return fixed, free
 
-    def slot(self, name: str, variable: CarvedVariable, first: int) -> Slot:
+    def slot(self, name: str, variable: CarvedVariable, first: int) -> ChunkSlot:
         start = (first, *(0 for _ in variable.dataset.layout.chunk[1:]))
         chunk = variable.chunks.get(start)
         try:
@@ -236,9 +236,9 @@ class _Table:
             and stored.size == chunk.size
             and not variable.is_suspect(chunk.address)
         )
-        return Slot(name, variable, start, stored, is_right)
+        return ChunkSlot(name, variable, start, stored, is_right)
 
-    def orphans(self, fixed: list[Slot]) -> list[Family]:
+    def orphans(self, fixed: list[ChunkSlot]) -> list[ChunkVersions]:
         """Streams of this kind at which no index that is surely right points."""
         file, dataset = self.sample.file, self.sample.dataset
         start = file.superblock.start
@@ -258,7 +258,7 @@ class _Table:
             except (Damaged, Unsupported):
                 continue
             if rows := self.rows_in(data):
-                found.append(Family(data, rows))
+                found.append(ChunkVersions(data, rows))
                 kept += len(data)
             if kept > MOST_KEPT_BYTES:
                 return []
@@ -272,13 +272,13 @@ class _Table:
             rows -= 1
         return rows
 
-    def is_version(self, older: Family, newer: bytes) -> bool:
+    def is_version(self, older: ChunkVersions, newer: bytes) -> bool:
         size = older.rows * self.row_bytes
         return newer[:size] == older.data[:size]
 
-    def explain(self, orphans: list[Family], known: list[Slot]) -> list[Family]:
+    def explain(self, orphans: list[ChunkVersions], known: list[ChunkSlot]) -> list[ChunkVersions]:
         """Drop earlier versions of chunks that are known, and return them."""
-        dropped: list[Family] = []
+        dropped: list[ChunkVersions] = []
         for slot in known if orphans else ():
             claim = slot.claim or self.slot(slot.name, slot.variable, slot.first).claim
             if claim is not None:
@@ -286,24 +286,26 @@ class _Table:
                 orphans[:] = [o for o in orphans if not self.is_version(o, claim.data)]
         return dropped
 
-    def families(self, orphans: list[Family], free: list[Slot]) -> list[Family]:
+    def families(self, orphans: list[ChunkVersions], free: list[ChunkSlot]) -> list[ChunkVersions]:
         """Put versions of one chunk together, the longest standing for all."""
         streams = {stream.data: stream for stream in orphans}
         for slot in free:
             if slot.claim is not None and (rows := self.rows_in(slot.claim.data)):
-                streams.setdefault(slot.claim.data, Family(slot.claim.data, rows))
-        found: list[Family] = []
+                streams.setdefault(slot.claim.data, ChunkVersions(slot.claim.data, rows))
+        found: list[ChunkVersions] = []
         for stream in sorted(streams.values(), key=lambda s: -s.rows):
             if not any(self.is_version(stream, family.data) for family in found):
                 found.append(stream)
         return found
 
-    def claimed(self, free: list[Slot], families: list[Family]) -> dict[Slot, Family] | None:
+    def claimed(
+        self, free: list[ChunkSlot], families: list[ChunkVersions]
+    ) -> dict[ChunkSlot, ChunkVersions] | None:
         """What the indexes say, if none is stale: each leads to a family, and no family is left.
 
         A chunk that was moved leaves a family: its stream, to which no index leads.
         """
-        found: dict[Slot, Family] = {}
+        found: dict[ChunkSlot, ChunkVersions] = {}
         left = list(families)
         for slot in free:
             if not slot.is_claim_right:
@@ -315,15 +317,17 @@ class _Table:
             left = [family for family in left if family is not mine]
         return None if left else found
 
-    def family_of(self, slot: Slot, families: list[Family]) -> Family | None:
+    def family_of(self, slot: ChunkSlot, families: list[ChunkVersions]) -> ChunkVersions | None:
         """The family that the claim of a chunk is of; one of its own if it holds no values."""
         assert slot.claim is not None  # it is right
-        own = Family(slot.claim.data, self.rows_in(slot.claim.data))
+        own = ChunkVersions(slot.claim.data, self.rows_in(slot.claim.data))
         if not own.rows:
             return own
         return next((family for family in families if self.is_version(own, family.data)), None)
 
-    def solve(self, free: list[Slot], families: list[Family]) -> list[dict[Slot, Family]]:
+    def solve(
+        self, free: list[ChunkSlot], families: list[ChunkVersions]
+    ) -> list[dict[ChunkSlot, ChunkVersions]]:
         """Every way to give each chunk a family of its own, under which all keys can be.
 
         None if there are too many to look at all: those left out may be the right ones.
@@ -333,8 +337,8 @@ class _Table:
             if slot.is_claim_right and (own := self.family_of(slot, [])) is not None:
                 options[slot].append(own)
         order = sorted(free, key=lambda slot: len(options[slot]))
-        found: list[dict[Slot, Family]] = []
-        waiting: list[dict[Slot, Family]] = [{}]
+        found: list[dict[ChunkSlot, ChunkVersions]] = []
+        waiting: list[dict[ChunkSlot, ChunkVersions]] = [{}]
         for _ in range(MOST_STEPS):
             if not waiting or len(found) > MOST_SOLUTIONS:
                 return found if not waiting else []
@@ -349,14 +353,14 @@ class _Table:
         return []
 
     def fullest(
-        self, solutions: list[dict[Slot, Family]], families: list[Family]
-    ) -> list[dict[Slot, Family]]:
+        self, solutions: list[dict[ChunkSlot, ChunkVersions]], families: list[ChunkVersions]
+    ) -> list[dict[ChunkSlot, ChunkVersions]]:
         """Of several ways to place compounds, that with the most rows: each has its key in it."""
         if len(solutions) < 2 or not self.are_rows_sure(families):
             return solutions
         return [max(solutions, key=self.rows_placed)]
 
-    def rows_placed(self, chosen: dict[Slot, Family]) -> tuple[int, int]:
+    def rows_placed(self, chosen: dict[ChunkSlot, ChunkVersions]) -> tuple[int, int]:
         """How many rows there are then, and how many chunks are what their index leads to."""
         rows = own = 0
         for slot, family in chosen.items():
@@ -364,7 +368,7 @@ class _Table:
             own += slot.is_claim_right and self.family_of(slot, [family]) is family
         return rows, own
 
-    def are_rows_sure(self, families: list[Family]) -> bool:
+    def are_rows_sure(self, families: list[ChunkVersions]) -> bool:
         """Whether these are compounds, no key has two rows, and no last row lacks a value."""
         known: dict[tuple[object, ...], bytes] = {}
         size = self.row_bytes
@@ -383,13 +387,13 @@ class _Table:
                     return False
         return bool(known)
 
-    def may_be(self, slot: Slot, family: Family) -> bool:
+    def may_be(self, slot: ChunkSlot, family: ChunkVersions) -> bool:
         most = min(slot.room, self.longest - slot.first)
         if family.rows > most:
             return False
         return _is_plausible(slot.variable, family.data[: family.rows * self.row_bytes])
 
-    def has_possible_keys(self, chosen: dict[Slot, Family]) -> bool:
+    def has_possible_keys(self, chosen: dict[ChunkSlot, ChunkVersions]) -> bool:
         """Whether the rows have keys that are expected, none of them twice."""
         names = self.rule.names
         touched = [slot for slot in chosen if slot.name in (*names, ROWS)]
@@ -409,7 +413,9 @@ class _Table:
             seen.add(row_key)
         return True
 
-    def key_values(self, name: str, first: int, chosen: dict[Slot, Family]) -> dict[int, object]:
+    def key_values(
+        self, name: str, first: int, chosen: dict[ChunkSlot, ChunkVersions]
+    ) -> dict[int, object]:
         """The values of a key column from `first` on, as far as they are known then."""
         found: dict[int, object] = {}
         mine = [slot for slot in chosen if slot.name in (name, ROWS)]
@@ -427,24 +433,24 @@ class _Table:
                 continue
         return found
 
-    def known_rows(self, slot: Slot, family: Family) -> int:
+    def known_rows(self, slot: ChunkSlot, family: ChunkVersions) -> int:
         """Up to which row the fill value is a value, and not merely what was never written."""
         is_own = slot.claim is not None and self.is_version(
-            Family(slot.claim.data, self.rows_in(slot.claim.data)), family.data
+            ChunkVersions(slot.claim.data, self.rows_in(slot.claim.data)), family.data
         )
         safe = min(max(self.safe_rows - slot.first, 0), slot.room)
         return max(family.rows, safe) if slot.is_claim_right and is_own else family.rows
 
-    def take(self, free: list[Slot], solutions: list[dict[Slot, Family]]) -> None:
+    def take(self, free: list[ChunkSlot], solutions: list[dict[ChunkSlot, ChunkVersions]]) -> None:
         for slot in free:
             families = {id(solution[slot]): solution[slot] for solution in solutions}
             if len(families) == 1:
                 (family,) = families.values()
                 self.give(slot, family, "")
             elif slot.claim is not None:
-                self.give(slot, Family(slot.claim.data, slot.room), _AMBIGUOUS)
+                self.give(slot, ChunkVersions(slot.claim.data, slot.room), _AMBIGUOUS)
 
-    def give(self, slot: Slot, family: Family, doubt: str) -> None:
+    def give(self, slot: ChunkSlot, family: ChunkVersions, doubt: str) -> None:
         rows = self.known_rows(slot, family)
         is_in_place = slot.claim is not None and slot.claim.data == family.data
         if slot.is_claim_right and is_in_place and rows == slot.room and not doubt:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from operator import attrgetter
 
 from ..base.plan import Key
-from ..worker_files.view import Found, Proof
+from ..worker_files.view import FoundTask, Proof
 
 LEAST_SIBLINGS = 3
 ALONE = "no other result says which values it should have"
@@ -100,7 +100,7 @@ def _one_of_all(names: frozenset[str]) -> frozenset[str]:
     return names
 
 
-def proof_of(found: Found) -> Proof:
+def proof_of(found: FoundTask) -> Proof:
     """The least that vouches for any part of a result."""
     if found.is_proven:
         return found.key_proof
@@ -108,7 +108,7 @@ def proof_of(found: Found) -> Proof:
 
 
 @dataclass
-class Siblings:
+class CommonTraits:
     """What the results of a file have in common."""
 
     is_sound: bool = False
@@ -179,7 +179,7 @@ def judge_results(
     are not taken for zeros. Of one that is not sound, the end of a page may not have been written,
     or a page lost.
     """
-    siblings = Siblings(is_sound, is_closed, has_unwritten)
+    siblings = CommonTraits(is_sound, is_closed, has_unwritten)
     for traits, count in Counter(map(_SHARED, (*candidates, *others))).items():
         siblings.add(traits, count)
     siblings.note_constants()
@@ -249,7 +249,7 @@ def _note_page_ends(candidates: Sequence[Candidate]) -> None:
             candidate.tail = shared(candidate.tail | {name})
 
 
-def _objection(found: Candidate, siblings: Siblings) -> str:
+def _objection(found: Candidate, siblings: CommonTraits) -> str:
     """What speaks against a result, in words; empty if nothing does."""
     if found.doubt:
         return found.doubt
@@ -266,7 +266,7 @@ def _objection(found: Candidate, siblings: Siblings) -> str:
     return _unlike(found, siblings) or _unwritten(found, siblings)
 
 
-def _unlike(found: Candidate, siblings: Siblings) -> str:
+def _unlike(found: Candidate, siblings: CommonTraits) -> str:
     for name, dtype, shape in found.form:
         dtypes, shapes = siblings.dtypes[name], siblings.shapes[name]
         usual, count = dtypes.most_common(1)[0]
@@ -278,7 +278,7 @@ def _unlike(found: Candidate, siblings: Siblings) -> str:
     return ""
 
 
-def _unwritten(found: Candidate, siblings: Siblings) -> str:
+def _unwritten(found: Candidate, siblings: CommonTraits) -> str:
     for name in siblings.lost_parts(found):
         return f"zeros lie where part of {name} should be, as a lost page leaves them"
     if siblings.is_closed or (siblings.is_sound and not found.is_row):

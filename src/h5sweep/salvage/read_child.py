@@ -32,11 +32,11 @@ from ..worker_files.skipping import is_mere_dimension
 from ..worker_files.tasks import find_tasks, leave_out, show_tasks
 from ..worker_files.view import (
     CLAIMS_MORE,
-    Cell,
-    Cells,
     Failures,
-    Found,
     FoundRows,
+    FoundTask,
+    FoundValue,
+    FoundValues,
     Group,
     rows_that_fit,
 )
@@ -117,7 +117,7 @@ def _answer(request: dict[str, Any]) -> list[str]:
         source = Overlaid(source, request["start"], bytes.fromhex(request["new"]))
         settings = {}
     with h5py.File(source, "r", **settings) as file, sealed():
-        listing = _Listing(file)
+        listing = _GroupListing(file)
         listing.walk()
         listing.ask(request["wanted"])
         listing.limit_claims(request["size_bytes"])
@@ -151,7 +151,7 @@ def _send_rows(found: FoundRows) -> None:
     _send(header, b"".join(every[number] for number in kept))
 
 
-def _send_found(found: Found) -> None:
+def _send_found(found: FoundTask) -> None:
     header: dict[str, Any] = {"place": found.place, "key": found.key, "lost": found.lost}
     header["doubt"] = found.doubt
     if found.key is None or found.lost or not found.cells:
@@ -167,7 +167,7 @@ def _send_found(found: Found) -> None:
     _send(header, data)
 
 
-class _Listing:
+class _GroupListing:
     """The groups of a file as far as the library lists them, or gives them by name."""
 
     def __init__(self, file: Any) -> None:
@@ -280,7 +280,7 @@ def _take_attributes(view: Group, group: Any) -> None:
             view.attributes.update({} if cell is None else {name: cell})
 
 
-def _attribute(group: Any, name: str) -> Cell | None:
+def _attribute(group: Any, name: str) -> FoundValue | None:
     """The value of an attribute; None if it has none."""
     about = h5py.h5a.open(group.id, name.encode())
     datatype, space = about.get_type(), about.get_space()
@@ -293,7 +293,7 @@ def _attribute(group: Any, name: str) -> Cell | None:
     cells = dict(_arrays(np.asarray(group.attrs[name]), about.dtype))
     if "" not in cells:
         raise Unsupported("a compound")
-    return Cell(cells[""])
+    return FoundValue(cells[""])
 
 
 class _LibraryVariable:
@@ -330,12 +330,12 @@ class _LibraryVariable:
         self.dataset.id.chunk_iter(lambda chunk: ends.append(chunk.chunk_offset[0] + side))
         return min(max(ends), self.shape[0])
 
-    def read(self, row: int | None) -> dict[str, Cell]:
+    def read(self, row: int | None) -> dict[str, FoundValue]:
         if self.shape is None or self.dataset.id.get_type().detect_class(h5py.h5t.REFERENCE):
             raise Unsupported("values that no result can hold")
         self.require_believable(self.claimed_bytes if row is None else 0)
         value = np.asarray(self.dataset[() if row is None else row])
-        return {name: Cell(array) for name, array in _arrays(value, self.dataset.dtype)}
+        return {name: FoundValue(array) for name, array in _arrays(value, self.dataset.dtype)}
 
     def require_believable(self, at_once: int) -> None:
         stored = self.dataset.id.get_storage_size()
@@ -348,14 +348,14 @@ class _LibraryVariable:
         side = self.dataset.chunks[0] if self.dataset.chunks else None
         return rows_that_fit(row_bytes, row, side)
 
-    def read_rows(self, rows: range) -> dict[str, Cells]:
+    def read_rows(self, rows: range) -> dict[str, FoundValues]:
         dtype = self.dataset.dtype
         if _has_lists(dtype) or self.dataset.id.get_type().detect_class(h5py.h5t.REFERENCE):
             raise Unsupported("values that differ from row to row")
         self.require_believable(0)
         value = np.asarray(self.dataset[rows.start : rows.stop])
         none = np.zeros(len(rows), bool)
-        return {name: Cells(array, none, none) for name, array in _arrays(value, dtype)}
+        return {name: FoundValues(array, none, none) for name, array in _arrays(value, dtype)}
 
     def place(self, row: int | None) -> tuple[tuple[int, int], ...]:
         return ()

@@ -32,7 +32,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Conflict:
+class SalvageConflict:
     """One task of which readers or places give different values: none of them was taken."""
 
     key: Key
@@ -51,7 +51,7 @@ class FileSalvage:
     taken: tuple[Candidate, ...] = ()
     refused: tuple[Candidate, ...] = ()
     losses: tuple[Loss, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[SalvageConflict, ...] = ()
     notes: tuple[str, ...] = ()
     nameless: int = 0
     records: str | None = None

@@ -16,7 +16,7 @@ from typing import Any
 from ..base.key_rule import KeyRule
 from ..base.plan import Key, Plan, key_text
 from ..disk import durable
-from ..disk.find_files import RECORDS_SUFFIX, Place, find_places
+from ..disk.find_files import RECORDS_SUFFIX, FoundFile, find_places
 from ..disk.open_files import files_being_written, identity_of
 from ..errors import DamagedError, StorageError, UnsupportedValueError, UsageError
 from ..hdf5.damage.carve import Carving, carve
@@ -25,7 +25,7 @@ from ..hdf5.file import Hdf5File
 from ..hdf5.source import OpenSource, Source
 from ..library.child_host import Limits
 from ..runfolder.layout import RunFolder
-from ..runfolder.records import Kind, RecordFile, Scan, read_data
+from ..runfolder.records import RecordFile, RecordKind, Scan, read_data
 from ..state.expected_tasks import read_expected_state
 from ..worker_files.read_file import data_findings, own_tree
 from ..worker_files.skipping import Names, stray_text
@@ -42,8 +42,8 @@ from ..worker_files.view import (
     NEVER_WRITTEN,
     NO_KEY,
     Failures,
-    Found,
     FoundRows,
+    FoundTask,
     Group,
     Proof,
     row_place,
@@ -51,12 +51,12 @@ from ..worker_files.view import (
 from .carved_datasets import NO_CHUNK, UNSURE_CHUNK, CarvedVariable
 from .carved_output import find_rows, is_output
 from .carved_view import view_carved
-from .data_gaps import Shared
+from .data_gaps import FileMemory
 from .gzip_chunks import settle_streams
 from .labels import ALONE, Candidate, Label, Way, judge_results
-from .report import Conflict, FileSalvage, Loss, SalvageReport
+from .report import FileSalvage, Loss, SalvageConflict, SalvageReport
 from .second_reader import SecondReader, question_of
-from .spool import Stage, digest_of, form_of, schema_of
+from .spool import Spool, digest_of, form_of, schema_of
 from .write_records import save_array, write_records
 
 MOST_WANTED = 100_000
@@ -166,7 +166,7 @@ class _Job:
 
     def salvage(
         self,
-        place: Place,
+        place: FoundFile,
         written: dict[tuple[int, int], str],
         target: Path | None,
         folder: RunFolder | None,
@@ -179,7 +179,7 @@ class _Job:
                 return FileSalvage(
                     place.path, f"being written by {writer}; not opened", is_live=True
                 )
-            with OpenSource(path) as source, Stage() as stage:
+            with OpenSource(path) as source, Spool() as stage:
                 one = _File(self, place.path, source, stage)
                 one.read()
                 if path.stat() != before and _changed(before, path.stat()):
@@ -206,7 +206,7 @@ def _changed(before: os.stat_result, after: os.stat_result) -> bool:
 class _File:
     """One file, its readers, and what they found."""
 
-    def __init__(self, job: _Job, path: str, source: Source, stage: Stage) -> None:
+    def __init__(self, job: _Job, path: str, source: Source, stage: Spool) -> None:
         self.job = job
         self.path = path
         self.source = source
@@ -221,7 +221,7 @@ class _File:
         self.blank: list[str] = []  # rows of fill values, behind the last that has others
         self.without_chunk: set[str] = set()  # for these the library makes up fill values
         self.refused: list[Candidate] = []
-        self.conflicts: list[Conflict] = []
+        self.conflicts: list[SalvageConflict] = []
         self.notes: list[str] = []
         self.what = ""
         self.nameless = 0
@@ -302,7 +302,7 @@ class _File:
         scan = Scan()
         with RecordFile(Path(self.path)) as file:
             for offset, frame in file.scan(scan):
-                if frame[3] == Kind.DONE:
+                if frame[3] == RecordKind.DONE:
                     self.take_record(file, offset, frame)
         for damage in scan.damages:
             extent = ((damage.offset, damage.size_bytes),)
@@ -318,7 +318,7 @@ class _File:
         found = Candidate(key, place, Way.RECORDS, form_of(schema), b"", Proof.CHECKSUM)
         self.take(self.stage.add(found, schema, data))
 
-    def take_all(self, tasks: Iterable[Found | FoundRows]) -> None:
+    def take_all(self, tasks: Iterable[FoundTask | FoundRows]) -> None:
         for found in tasks:
             if isinstance(found, FoundRows):
                 self.take_rows(found)
@@ -340,7 +340,7 @@ class _File:
             elif candidate is None:
                 self.losses.append(Loss(place, None, NO_KEY))
 
-    def take_found(self, found: Found) -> None:
+    def take_found(self, found: FoundTask) -> None:
         candidate = self.stage.add_found(found, Way.CARVED, self.rule)
         place = found.place.lstrip("/")
         kept = None if candidate is None else self.take(candidate)
@@ -485,7 +485,7 @@ class _File:
         if len(ours) == 1 and all(c.way is not Way.LIBRARY for c in known):
             return ours[0]  # the others are remnants of it, or in doubt
         names = tuple(f"{c.way}: {c.place}" + (f" ({c.reason})" if c.reason else "") for c in known)
-        self.conflicts.append(Conflict(known[0].key, names))
+        self.conflicts.append(SalvageConflict(known[0].key, names))
         return None
 
     def export_nameless(self, carving: Carving, groups: Sequence[Group]) -> None:
@@ -494,7 +494,7 @@ class _File:
         if carving.is_sound:
             return
         index = []
-        stem, shared = Path(self.path).stem, Shared(carving)
+        stem, shared = Path(self.path).stem, FileMemory(carving)
         for address, carved in carving.objects.items():
             if carved.object.dataset is None or carved.parents:
                 continue
@@ -544,7 +544,7 @@ def _same_key(key: Key, other: Key) -> bool:
     return key == other and all(type(value) is type(key[name]) for name, value in other.items())
 
 
-def _loss_of(found: Found) -> Loss:
+def _loss_of(found: FoundTask) -> Loss:
     whys = [f"{name}: {why}" if name else why for name, why in found.lost.items()]
     if not whys:
         whys = ["it holds no values" if found.key is not None else NO_KEY]

@@ -16,13 +16,13 @@ from ..base.key_rule import KeyRule
 from ..base.plan import key_json
 from ..base.values import Array, ResultEncoder, result_header
 from ..errors import UnsupportedValueError
-from ..worker_files.view import NEVER_WRITTEN, Found, FoundRows, Gap, Proof, is_blank
+from ..worker_files.view import NEVER_WRITTEN, FoundRows, FoundTask, Gap, Proof, is_blank
 from .labels import Candidate, Form, Way, proof_of, shared
 
 _SIZES = struct.Struct("<QQ")
 
 
-class Stage:
+class Spool:
     """A temporary file with the header and data of every result that was found."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Stage:
         self._end = 0
         self._encoder = ResultEncoder()
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Spool:
         return self
 
     def __exit__(
@@ -41,7 +41,7 @@ class Stage:
     ) -> None:
         self._file.close()
 
-    def add_found(self, found: Found, way: Way, rule: KeyRule) -> Candidate | None:
+    def add_found(self, found: FoundTask, way: Way, rule: KeyRule) -> Candidate | None:
         """Keep a task that is whole; of one that is not, its losses say why it is not kept."""
         if found.key is None or found.lost or not found.cells:
             return None

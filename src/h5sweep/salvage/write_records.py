@@ -16,13 +16,13 @@ from ..base.plan import key_text
 from ..base.values import Array
 from ..disk import durable
 from ..disk.find_files import RECORDS_SUFFIX
-from ..runfolder.records import Kind, RecordFile, RecordWriter, Scan, json_bytes, read_data
+from ..runfolder.records import RecordFile, RecordKind, RecordWriter, Scan, json_bytes, read_data
 from .labels import Candidate
-from .spool import Stage, digest_of, schema_of
+from .spool import Spool, digest_of, schema_of
 
 
 def write_records(
-    folder: Path, source: Path, stage: Stage, taken: list[Candidate], finished_at: float
+    folder: Path, source: Path, stage: Spool, taken: list[Candidate], finished_at: float
 ) -> Path:
     """Make the record file of one source, durably: whole or as it was, killed at any moment.
 
@@ -32,7 +32,7 @@ def write_records(
     name = f"salvage_{source.stem}_{crc32(os.fsencode(source.absolute())):08x}{RECORDS_SUFFIX}"
     path = folder / name
     with ExitStack() as stack:
-        earlier = _Earlier.open(path, stack)
+        earlier = _EarlierRecords.open(path, stack)
         if earlier.holds(taken):
             return path  # the same again
         temporary = stack.enter_context(durable.replacing(path))
@@ -44,17 +44,17 @@ def write_records(
     return path
 
 
-class _Earlier:
+class _EarlierRecords:
     """The records that an earlier call has written for the same source."""
 
     def __init__(self, file: RecordFile | None) -> None:
         self._file = file
         self._records = (
-            [] if file is None else [r for r in file.scan(Scan()) if r[1][3] == Kind.DONE]
+            [] if file is None else [r for r in file.scan(Scan()) if r[1][3] == RecordKind.DONE]
         )
 
     @classmethod
-    def open(cls, path: Path, stack: ExitStack) -> _Earlier:
+    def open(cls, path: Path, stack: ExitStack) -> _EarlierRecords:
         return cls(stack.enter_context(RecordFile(path)) if path.exists() else None)
 
     def _parsed(self, record: tuple[Any, ...]) -> tuple[dict[str, Any], bytes]:

@@ -22,7 +22,7 @@ from .state import FolderState, read_state
 from .study import Declaration, source_of
 
 Tell = Callable[[str], None]
-Sweep = dict[str, Any]  # what sweep.json says
+SweepFacts = dict[str, Any]  # what sweep.json says
 
 
 def require_own_folder(folder: RunFolder, declaration: Declaration) -> None:
@@ -64,7 +64,7 @@ def declare_sweep(folder: RunFolder, declaration: Declaration, tell: Tell) -> Fo
 
 
 def _kept_attributes(
-    sweep: Sweep, attributes: dict[str, dict[str, Any]], declaration: Declaration
+    sweep: SweepFacts, attributes: dict[str, dict[str, Any]], declaration: Declaration
 ) -> dict[str, dict[str, Any]]:
     """The attributes of columns, and units that were declared once: results there are in them."""
     for name, unit in (sweep.get("units") or {}).items():
@@ -116,7 +116,7 @@ def _way_to_relabel(folder: RunFolder, before: str, now: str) -> str:
 
 def _changes(
     declaration: Declaration,
-    sweep: Sweep,
+    sweep: SweepFacts,
     attributes: dict[str, dict[str, Any]],
     stored: Plan | None,
     plan: Plan,

@@ -32,8 +32,8 @@ from ..runfolder.records import (
     NO_TASK,
     TASK,
     Damage,
-    Kind,
     RecordFile,
+    RecordKind,
     Scan,
 )
 from ..runfolder.unplanned import fitted_key, misfit_text, types_of_keys
@@ -58,7 +58,7 @@ LOCK_SILENT_S = 60.0  # twelve heartbeats of a run, and room for clocks that dif
 IN_OUTPUT = 255  # stands where a Kind does, for a task whose record is gone but whose row is there
 
 
-class Reason(StrEnum):
+class MissingReason(StrEnum):
     """Why a task is missing."""
 
     NEVER_STARTED = "never started"
@@ -73,7 +73,7 @@ class Reason(StrEnum):
 class Failure:
     """How a task ended that did not end well."""
 
-    kind: Kind
+    kind: RecordKind
     error: str
     message: str
     where: str
@@ -88,12 +88,12 @@ class Missing:
 
     task: int
     key: Key
-    reason: Reason
+    reason: MissingReason
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordPlace:
     """Where a record lies: which of `FolderState.paths`, and its offset there."""
 
     file: int
@@ -111,13 +111,15 @@ class FolderState:
     files: array[int]
     offsets: array[int]
     finished_at: array[float]
-    failures: dict[int, Place] = field(default_factory=dict)
+    failures: dict[int, RecordPlace] = field(default_factory=dict)
     running: dict[int, tuple[ProcessId, float]] = field(default_factory=dict)
     interrupted: dict[int, ProcessId] = field(default_factory=dict)
     lost: dict[int, Damage] = field(default_factory=dict)
     damages: list[Damage] = field(default_factory=list)
-    beyond_plan: list[tuple[Key, Place]] = field(default_factory=list)  # a merge appends them
-    left_out: list[tuple[Key, Place]] = field(default_factory=list)  # whose keys are not alike
+    beyond_plan: list[tuple[Key, RecordPlace]] = field(default_factory=list)  # a merge appends them
+    left_out: list[tuple[Key, RecordPlace]] = field(
+        default_factory=list
+    )  # whose keys are not alike
     heartbeat: float = 0.0  # when the lock was last written
     is_declared: bool = False  # whether anybody has said which tasks there should be
     undeclared: set[int] = field(default_factory=set)  # unfinished, and not asked for
@@ -142,7 +144,7 @@ class FolderState:
 
     @property
     def tasks_done(self) -> int:
-        return self.kinds.count(Kind.DONE) + self.kinds.count(IN_OUTPUT)
+        return self.kinds.count(RecordKind.DONE) + self.kinds.count(IN_OUTPUT)
 
     @property
     def tasks_failed(self) -> int:
@@ -154,11 +156,11 @@ class FolderState:
         return self.tasks_done - self.held.count
 
     def is_done(self, task: int) -> bool:
-        return self.kinds[task] in (Kind.DONE, IN_OUTPUT)
+        return self.kinds[task] in (RecordKind.DONE, IN_OUTPUT)
 
     def missing_tasks(self) -> Iterator[int]:
         """The numbers of all tasks without a result."""
-        done, undeclared = (Kind.DONE, IN_OUTPUT), self.undeclared
+        done, undeclared = (RecordKind.DONE, IN_OUTPUT), self.undeclared
         missing = (task for task, kind in enumerate(self.kinds) if kind not in done)
         return (task for task in missing if task not in undeclared) if undeclared else missing
 
@@ -172,19 +174,19 @@ class FolderState:
             reason, detail = self._reason(task)
             yield Missing(task, self.plan.key(task), reason, detail)
 
-    def _reason(self, task: int) -> tuple[Reason, str]:
+    def _reason(self, task: int) -> tuple[MissingReason, str]:
         if task in self.running:
-            return Reason.RUNNING, str(self.running[task][0])
+            return MissingReason.RUNNING, str(self.running[task][0])
         if task in self.failures:
             failure = self.all_failures[task]
-            return Reason.FAILED, f"{failure.kind.words}: {failure.error}: {failure.message}"
+            return MissingReason.FAILED, f"{failure.kind.words}: {failure.error}: {failure.message}"
         if task in self.lost:
-            return Reason.LOST, self.lost[task].path.name
+            return MissingReason.LOST, self.lost[task].path.name
         if task in self.interrupted:
-            return Reason.INTERRUPTED, f"its process ended: {self.interrupted[task]}"
+            return MissingReason.INTERRUPTED, f"its process ended: {self.interrupted[task]}"
         if task in self.held.unsound:
-            return Reason.CHANGED, "its row is not what was written"
-        return Reason.NEVER_STARTED, ""
+            return MissingReason.CHANGED, "its row is not what was written"
+        return MissingReason.NEVER_STARTED, ""
 
     @cached_property
     def all_failures(self) -> dict[int, Failure]:
@@ -246,10 +248,10 @@ def refusal_texts(state: FolderState) -> list[str]:
     ]
 
 
-def _read_failure(file: RecordFile, place: Place) -> Failure:
+def _read_failure(file: RecordFile, place: RecordPlace) -> Failure:
     error = file.header(place.offset, place.frame)["error"]
     return Failure(
-        Kind(place.frame[KIND]),
+        RecordKind(place.frame[KIND]),
         error.get("type", ""),
         error.get("message", ""),
         error.get("where", ""),
@@ -395,11 +397,11 @@ class _FileReader:
                 yield from record.take_new(self.state, self.file_number, size)
 
     def _take_outcome(self, offset: int, frame: tuple[Any, ...], size: int) -> None:
-        state, place = self.state, Place(self.file_number, offset, frame)
+        state, place = self.state, RecordPlace(self.file_number, offset, frame)
         task = frame[TASK] if frame[TASK] < size else self._number_by_key(offset, frame, place)
         if task is None:
             return
-        if frame[KIND] == Kind.DONE:
+        if frame[KIND] == RecordKind.DONE:
             self._take_result(task, place)
         elif not state.is_done(task):
             known = state.failures.get(task)
@@ -407,23 +409,23 @@ class _FileReader:
                 state.failures[task] = place
                 state.kinds[task] = frame[KIND]
 
-    def _take_result(self, task: int, place: Place) -> None:
+    def _take_result(self, task: int, place: RecordPlace) -> None:
         state = self.state
-        if state.kinds[task] == Kind.DONE:
+        if state.kinds[task] == RecordKind.DONE:
             state.duplicates += 1
             if not _is_later(place, state.files[task], state.finished_at[task]):
                 return
-        state.kinds[task] = Kind.DONE
+        state.kinds[task] = RecordKind.DONE
         state.files[task] = place.file
         state.offsets[task] = place.offset
         state.finished_at[task] = place.frame[FINISHED_AT]
 
-    def _number_by_key(self, offset: int, frame: tuple[Any, ...], place: Place) -> int | None:
+    def _number_by_key(self, offset: int, frame: tuple[Any, ...], place: RecordPlace) -> int | None:
         key = self.file.header(offset, frame).get("key")
         if key is None:
             return None
         task = self.state.plan.number(key)
-        if task is None and frame[KIND] == Kind.DONE:
+        if task is None and frame[KIND] == RecordKind.DONE:
             self.state.beyond_plan.append((key, place))
         return task
 
@@ -479,7 +481,7 @@ class _FileReader:
         return tasks
 
 
-def _is_later(place: Place, file: int, finished_at: float) -> bool:
+def _is_later(place: RecordPlace, file: int, finished_at: float) -> bool:
     """Whether a record counts in place of one that was read before it.
 
     In one file it does, whatever the clock said: it was written later. Of two files, clocks decide.
@@ -487,4 +489,4 @@ def _is_later(place: Place, file: int, finished_at: float) -> bool:
     return place.file == file or bool(place.frame[FINISHED_AT] >= finished_at)
 
 
-_DONE_FLAGS = bytes(1 if kind in (Kind.DONE, IN_OUTPUT) else 0 for kind in range(256))
+_DONE_FLAGS = bytes(1 if kind in (RecordKind.DONE, IN_OUTPUT) else 0 for kind in range(256))

@@ -33,14 +33,14 @@ class _StudyRead(BaseException):
 
 
 @dataclass
-class _Reading:
+class _StudyReading:
     """Whether a study file is being read right now, and whether its tasks are wanted."""
 
     active: bool = False
     plans_wanted: bool = True
 
 
-_reading = _Reading()
+_reading = _StudyReading()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..base.values import Array
-from ..hdf5.datatypes import Class, Datatype, Member
+from ..hdf5.datatypes import Class, CompoundMember, Datatype
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.file import Hdf5File
 from ..hdf5.heaps import read_global_heap
@@ -180,7 +180,7 @@ class DoubtfulElements(Elements):
         return text
 
 
-def _member_bytes(datatype: Datatype, data: bytes) -> Iterator[tuple[Member, bytes]]:
+def _member_bytes(datatype: Datatype, data: bytes) -> Iterator[tuple[CompoundMember, bytes]]:
     """The members of a compound, each with its bytes of all elements."""
     rows = np.frombuffer(data, np.uint8).reshape(-1, datatype.size)
     for member in datatype.members:

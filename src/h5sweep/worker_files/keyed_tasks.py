@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.tree import Dataset, Object, ObjectKind
 from .decode import field_places
-from .layouts import Layout, natural_order
+from .layouts import FileLayout, natural_order
 from .read_values import Values
 
 ROWS_AT_ONCE = 1 << 16
@@ -42,7 +42,7 @@ class Where:
 class KeyedFile:
     """A file of another program, in which a key tells the tasks."""
 
-    def __init__(self, layout: Layout, rule: KeyRule, path: str) -> None:
+    def __init__(self, layout: FileLayout, rule: KeyRule, path: str) -> None:
         self.layout, self.rule, self._path = layout, rule, path
         self.tree = layout.tree
         self.values = Values(layout.tree.file)

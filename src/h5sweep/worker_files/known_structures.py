@@ -15,7 +15,7 @@ import numpy as np
 from ..base.values import Array
 from ..hdf5.data import fill_bytes
 from ..hdf5.tree import Dataset
-from .layouts import Contents, Layout
+from .layouts import Contents, FileLayout
 from .same_structure import Family
 
 MOST_ROW_BYTES = 64 << 10
@@ -39,14 +39,16 @@ class KeptData:
         return rows.take(numbers, axis=0)
 
 
-class Known:
+class KnownStructure:
     """A structure in which nothing was wrong, and the data of small files that have it.
 
     A file that equals it outside its data is as sound, unless the last row of a table is unwritten:
     of each table one piece of that row is looked at.
     """
 
-    def __init__(self, family: Family, contents: Contents, layout: Layout, size_bytes: int) -> None:
+    def __init__(
+        self, family: Family, contents: Contents, layout: FileLayout, size_bytes: int
+    ) -> None:
         self.family, self.contents, self.size_bytes = family, contents, size_bytes
         gaps = list(family.gaps(size_bytes))
         self.kept = KeptData(sum(end - start for start, end in gaps))
@@ -74,7 +76,7 @@ class Known:
         return all(os.pread(descriptor, len(fill), at) != fill for at, fill in self._last_rows)
 
 
-def _last_rows(layout: Layout) -> Iterator[tuple[int, bytes]]:
+def _last_rows(layout: FileLayout) -> Iterator[tuple[int, bytes]]:
     """Of every table that can grow, where one piece of its last row lies, and what fills it.
 
     The piece is the smallest that is in the file.

@@ -59,7 +59,7 @@ class Contents:
 
 
 @dataclass
-class Table:
+class FileTable:
     """Columns of one group that grow together."""
 
     group: str
@@ -82,14 +82,14 @@ class Table:
         return may_grow and has_several and len(self.lengths) == 1 and self.rows > 1
 
 
-class Layout:
+class FileLayout:
     """One file's objects, seen as tasks; `tree` is without those that are skipped."""
 
     def __init__(self, tree: Tree, *, skip: Names = frozenset()) -> None:
         self.tree, self.skipped = without_skipped(tree, skip)
         self.by_group: dict[str, dict[str, Dataset]] = {}
         self._tails: dict[str, int] = {}
-        self._tables: list[Table] | None = None
+        self._tables: list[FileTable] | None = None
         self._bad: dict[str, list[range]] = {}  # rows of each dataset that cannot be unpacked
         self.axes = {one.path for one in self.tree.objects if is_mere_axis(one)}  # of netCDF
         for path, dataset in self.tree.datasets:
@@ -143,27 +143,27 @@ class Layout:
         groups = [o for o in self.tree.objects if o.kind is ObjectKind.GROUP and o.attributes]
         return [o.path for o in groups if o.path != "/" and o.path not in parents]
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[FileTable]:
         """Groups with columns that may grow."""
         if self._tables is None:
             found = []
             for group, datasets in self.by_group.items():
                 growing = {name: dataset for name, dataset in datasets.items() if dataset.may_grow}
                 if growing and _are_columns(group, growing, datasets):
-                    found.append(Table(group, growing))
+                    found.append(FileTable(group, growing))
             if self.groups_beside(found):  # then one in which all grow is that of a task as well
                 found = [table for table in found if table.group == "/"]
             self._tables = found
         return self._tables
 
-    def groups_beside(self, tables: Iterable[Table]) -> list[str]:
+    def groups_beside(self, tables: Iterable[FileTable]) -> list[str]:
         """Groups that hold datasets and are neither tables nor in the group of one."""
         inside = {table.group for table in tables}
         return [
             group for group in self.by_group if group != "/" and inside.isdisjoint(_ways_to(group))
         ]
 
-    def tail_rows(self, table: Table) -> int:
+    def tail_rows(self, table: FileTable) -> int:
         """How many rows at a table's end were made room for and never written."""
         if table.group not in self._tails:
             may_have = table.is_even and not self.has_own_rules
@@ -192,8 +192,8 @@ class Layout:
             if max(some.start, last) < min(some.stop, rows):
                 yield range(max(some.start, last), last := min(some.stop, rows))
 
-    def all_tables(self) -> list[Table]:
-        return self.tables() or [Table("/", self.by_group.get("/", {}))]
+    def all_tables(self) -> list[FileTable]:
+        return self.tables() or [FileTable("/", self.by_group.get("/", {}))]
 
     def task_groups(self) -> list[Object]:
         """The topmost groups that hold datasets.
@@ -247,11 +247,11 @@ class Layout:
             return 1, "", ""
         return (None if any(f.is_listing for f in self.tree.faults) else 0), "", ""
 
-    def _whole_rows(self, table: Table) -> int:
+    def _whole_rows(self, table: FileTable) -> int:
         rows = table.rows - self.tail_rows(table)
         return rows - sum(map(len, self.bad_rows(table.group, rows)))
 
-    def _end_keys(self, table: Table) -> tuple[str, str]:
+    def _end_keys(self, table: FileTable) -> tuple[str, str]:
         """The keys of the first and last row that all columns have."""
         rows = table.rows - self.tail_rows(table)
         if not rows:
@@ -324,7 +324,7 @@ def natural_order(text: str) -> list[Any]:
     return parts
 
 
-def judge_contents(layout: Layout, require: Sequence[str] = ()) -> list[Finding]:
+def judge_contents(layout: FileLayout, require: Sequence[str] = ()) -> list[Finding]:
     """What is wrong with the data as a worker's results."""
     found = [*_judge_datasets(layout.tree)]
     is_listed = not any(f.is_listing for f in layout.tree.faults)
@@ -372,7 +372,7 @@ def _judge_claims(tree: Tree) -> Iterator[Finding]:
         yield findings.HUGE.finding(where=where, shape=largest.space.dims, stored=stored)
 
 
-def _judge_required(layout: Layout, require: Sequence[str]) -> Iterator[Finding]:
+def _judge_required(layout: FileLayout, require: Sequence[str]) -> Iterator[Finding]:
     """Every group that has one of the columns must have all, of equal length."""
     if any(fault.is_listing for fault in layout.tree.faults):
         return
@@ -384,12 +384,12 @@ def _judge_required(layout: Layout, require: Sequence[str]) -> Iterator[Finding]
         if missing:
             yield findings.REQUIRED.finding(names=", ".join(prefix + name for name in missing))
         if layout.style is Style.ROWS:
-            table = Table(group, {name: columns[name] for name in require if name in columns})
+            table = FileTable(group, {name: columns[name] for name in require if name in columns})
             if len(table.lengths) > 1:
                 yield findings.UNEQUAL.finding(lengths=_lengths_text(table))
 
 
-def _judge_table(layout: Layout, table: Table, *, is_usual: bool) -> Iterator[Finding]:
+def _judge_table(layout: FileLayout, table: FileTable, *, is_usual: bool) -> Iterator[Finding]:
     """What is wrong with a table; a killed writer leaves no more than one of unequal lengths."""
     if len(table.lengths) > 1:
         is_interrupted = _is_interrupted(table) and not is_usual
@@ -404,7 +404,7 @@ def _judge_table(layout: Layout, table: Table, *, is_usual: bool) -> Iterator[Fi
         yield findings.BOGUS_TAIL.finding(first=table.rows - tail, last=table.rows - 1)
 
 
-def _is_interrupted(table: Table) -> bool:
+def _is_interrupted(table: FileTable) -> bool:
     """Whether the lengths look like one append that did not reach every column."""
     if len(table.lengths) != 2:
         return False
@@ -412,14 +412,14 @@ def _is_interrupted(table: Table) -> bool:
     return ahead == 1 or (len(table.columns) >= 4 and 0 < ahead <= table.rows)
 
 
-def _lengths_text(table: Table) -> str:
+def _lengths_text(table: FileTable) -> str:
     by_length: dict[int, list[str]] = {}
     for name, dataset in table.columns.items():
         by_length.setdefault(dataset.rows or 0, []).append(name)
     return "; ".join(f"{n:,}: {', '.join(by_length[n])}" for n in sorted(by_length, reverse=True))
 
 
-def _judge_coverage(table: Table) -> Iterator[Finding]:
+def _judge_coverage(table: FileTable) -> Iterator[Finding]:
     """Columns whose last chunk is in no index, while the others have theirs."""
     covered = {name: _rows_covered(dataset) for name, dataset in table.columns.items()}
     if max(covered.values()) < table.rows:
@@ -436,7 +436,7 @@ def _rows_covered(dataset: Dataset) -> int:
     return max((chunk.start[0] + side for chunk in dataset.chunks), default=0)
 
 
-def _tail_rows(tree: Tree, table: Table) -> int:
+def _tail_rows(tree: Tree, table: FileTable) -> int:
     """How many rows at the end are fill values in every column; 0 if the first row is too."""
     try:
         if _is_unwritten(tree, table, 0):
@@ -451,7 +451,7 @@ def _tail_rows(tree: Tree, table: Table) -> int:
     return found
 
 
-def _is_unwritten(tree: Tree, table: Table, row: int) -> bool:
+def _is_unwritten(tree: Tree, table: FileTable, row: int) -> bool:
     # The least data first: mostly that is enough to say no, and chunks may have to be unpacked.
     columns = sorted(table.columns.values(), key=lambda d: math.prod(d.layout.chunk) * d.type.size)
     return all(is_fill(d, piece) for d in columns for piece in read_row(tree.file, d, row))

@@ -14,7 +14,7 @@ from operator import lt
 from ..errors import DamagedError, naming
 from ..hdf5.chunks import Chunk
 from ..hdf5.data import LZF, chunk_bytes, fate_of_chunk, prove_chunk
-from ..hdf5.errors import Damaged, Kind, Unsupported
+from ..hdf5.errors import Damaged, DamageKind, Unsupported
 from ..hdf5.file import Hdf5File
 from ..hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
 from ..hdf5.source import FileSource, Source
@@ -70,7 +70,7 @@ def structure_findings(tree: Tree) -> list[Finding]:
             found.append(findings.FEATURE.finding(where=fault.path, why=fault.error))
         elif fault.path == "/" and fault.is_listing:
             found.append(findings.ROOT.finding(why=fault.error))
-        elif isinstance(fault.error, Damaged) and fault.error.kind is Kind.CHECKSUM:
+        elif isinstance(fault.error, Damaged) and fault.error.kind is DamageKind.CHECKSUM:
             found.append(findings.METADATA_CHECKSUM.finding(where=fault.path, why=fault.error))
         else:
             found.append(findings.METADATA.finding(where=fault.path, why=fault.error))

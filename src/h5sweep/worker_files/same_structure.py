@@ -59,7 +59,7 @@ class Family:
         return replace(self.tree, file=file)
 
 
-class Siblings:
+class Families:
     """The families met so far, by the size of their files."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from ..disk.find_files import Place, find_places
+from ..disk.find_files import FoundFile, find_places
 from ..disk.open_files import Identity, files_being_written, identity_of
 from ..errors import ChangedError, naming
 from ..hdf5.errors import Damaged, Unsupported
@@ -32,8 +32,8 @@ from ..hdf5.tree import Tree, data_extents
 from ..hdf5.uniform_groups import AlikeFile, AlikeReader, quick_source
 from . import findings
 from .findings import Finding, State, against_merging, by_weight, state_of
-from .known_structures import KeptData, Known
-from .layouts import Contents, Layout, Style, judge_contents, natural_order
+from .known_structures import KeptData, KnownStructure
+from .layouts import Contents, FileLayout, Style, judge_contents, natural_order
 from .read_file import (
     SMALL_BYTES,
     DamagedFileError,
@@ -43,7 +43,7 @@ from .read_file import (
     structure_findings,
     unread_file,
 )
-from .same_structure import Family, Siblings
+from .same_structure import Families, Family
 from .skipping import Names, is_named
 from .triage import Triage, is_record_file
 
@@ -152,9 +152,9 @@ class Survey:
         self.skip = skip
         self.linked_folders: list[str] = []  # links in folders that were not followed
         self._triage = Triage()
-        self._siblings = Siblings()
-        self._sound: dict[int, list[Known]] = {}  # by the size of their files
-        self._latest: Known | None = None  # what the last small file is like
+        self._siblings = Families()
+        self._sound: dict[int, list[KnownStructure]] = {}  # by the size of their files
+        self._latest: KnownStructure | None = None  # what the last small file is like
         self._bytes_left = MOST_KEPT_BYTES
         self._chunks_left = MOST_KEPT_CHUNKS
         self._alike = AlikeReader()
@@ -186,7 +186,7 @@ class Survey:
         assert one is not None  # nothing was seen before
         return one
 
-    def _look_at_once(self, places: Sequence[Place], met: _Met) -> list[Input]:
+    def _look_at_once(self, places: Sequence[FoundFile], met: _Met) -> list[Input]:
         """Look at files that are all like the one before; nothing if one of them is not."""
         known, paths = self._latest, [place.path for place in places]
         if known is None or (read := _read_files(paths, known.size_bytes)) is None:
@@ -206,12 +206,12 @@ class Survey:
             for number, (path, modified_ns, checksum) in enumerate(facts, number)
         ]
 
-    def _keep(self, known: Known, data: bytes) -> int:
+    def _keep(self, known: KnownStructure, data: bytes) -> int:
         """Keep the data of files that are like `known`; return the number of the first."""
         self._bytes_left -= len(data)
         return known.kept.add(data)
 
-    def _look_at_each(self, places: Sequence[Place], met: _Met) -> Iterator[Input]:
+    def _look_at_each(self, places: Sequence[FoundFile], met: _Met) -> Iterator[Input]:
         for place in places:
             one = self._look(place.path, met)
             if one is not None and (one.state is not State.NOT_HDF5 or place.claims_hdf5):
@@ -262,7 +262,7 @@ class Survey:
             one.kept, one.kept_as = known.kept, self._keep(known, data)
             one.xxh3, self._latest = xxh3_64_intdigest(content), known
 
-    def _judge_anew(self, one: Input, source: Source) -> Known | None:
+    def _judge_anew(self, one: Input, source: Source) -> KnownStructure | None:
         """Judge a file unlike all before; if it is sound, return by what others are like it."""
         if is_record_file(one.name, source):
             one.contents = Contents(Style.RECORDS, None)
@@ -285,7 +285,7 @@ class Survey:
                 one.family = family
                 same_size = self._sound.setdefault(one.size_bytes, [])
                 if not found and all(family is not other.family for other in same_size):
-                    known = Known(family, one.contents, layout, one.size_bytes)
+                    known = KnownStructure(family, one.contents, layout, one.size_bytes)
                     same_size.append(known)
             else:
                 self._keep_tree(one, family.tree)
@@ -342,7 +342,7 @@ class Survey:
             os.close(descriptor)
 
     @contextmanager
-    def opened(self, one: Input) -> Iterator[Layout]:
+    def opened(self, one: Input) -> Iterator[FileLayout]:
         """The objects of a file and its bytes; ChangedError if it is not what was looked at."""
         descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -357,9 +357,9 @@ class Survey:
         finally:
             os.close(descriptor)
 
-    def layout_of(self, tree: Tree) -> Layout:
+    def layout_of(self, tree: Tree) -> FileLayout:
         """The objects of a file without those that are to be left out."""
-        return Layout(tree, skip=self.skip)
+        return FileLayout(tree, skip=self.skip)
 
     def _tree_of(self, one: Input, source: Source) -> Tree:
         if one.family is not None:
@@ -397,7 +397,7 @@ class _Met:
         self._before[device] |= inodes
 
 
-class _Batch(NamedTuple):
+class _ReadFiles(NamedTuple):
     """Files that were read at once."""
 
     device: int
@@ -406,7 +406,7 @@ class _Batch(NamedTuple):
     contents: list[bytes]
 
 
-def _read_files(paths: Sequence[str], size_bytes: int) -> _Batch | None:
+def _read_files(paths: Sequence[str], size_bytes: int) -> _ReadFiles | None:
     """Read files of one size; None if one cannot be, is of another, or may have changed meanwhile.
 
     To ask each for its state before it is read and again after would take longer than to read it.
@@ -426,7 +426,7 @@ def _read_files(paths: Sequence[str], size_bytes: int) -> _Batch | None:
     if any(size != size_bytes or not stat.S_ISREG(mode) for size, mode in set(map(_kind, found))):
         return None
     device, *others = set(map(_device, found))
-    read = _Batch(device, set(map(_inode, found)), list(map(_modified_ns, found)), contents)
+    read = _ReadFiles(device, set(map(_inode, found)), list(map(_modified_ns, found)), contents)
     is_settled = max(*read.modified_ns, *map(_changed_ns, found)) < begun_ns - SETTLED_NS
     are_whole = set(map(len, contents)) == {size_bytes}
     return read if is_settled and are_whole and not others else None
@@ -466,7 +466,7 @@ def _has_named(alike: AlikeFile, names: Names) -> bool:
     return any(is_named(path, names) for path in paths)
 
 
-def contents_of_alike(layout: Layout, alike: AlikeFile) -> Contents:
+def contents_of_alike(layout: FileLayout, alike: AlikeFile) -> Contents:
     """Count the tasks of a file, those in groups that are alike and the others."""
     rest = layout.contents()
     # What stands at the root beside groups is no task.

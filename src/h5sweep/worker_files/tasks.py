@@ -22,10 +22,10 @@ from .skipping import MARK, Beside, Names, is_mark, is_named
 from .view import (
     NO_KEY,
     ROWS,
-    Cell,
     Failures,
-    Found,
     FoundRows,
+    FoundTask,
+    FoundValue,
     Gap,
     Group,
     Proof,
@@ -150,13 +150,13 @@ def _is_name(name: str) -> bool:
     return name.isidentifier() and name not in RESERVED_NAMES
 
 
-def _may_be_key(cell: Cell) -> bool:
+def _may_be_key(cell: FoundValue) -> bool:
     return cell.value.shape == () and cell.value.dtype.kind in "biuU"
 
 
 def find_tasks(
     groups: Sequence[Group], rule: KeyRule, file_name: str
-) -> Iterator[Found | FoundRows]:
+) -> Iterator[FoundTask | FoundRows]:
     """Every task of a file, with its values; of what could not be read, why."""
     keyed = {id(group): key for group in groups if (key := _group_key(group, rule)) is not None}
     tables = {id(g) for g in groups if id(g) not in keyed and columns_of(g, rule)}
@@ -175,17 +175,17 @@ def find_tasks(
             yield from _lost_in(group, rule, is_leaf=id(group) not in above, is_known=is_known)
 
 
-def _lost_in(group: Group, rule: KeyRule, *, is_leaf: bool, is_known: bool) -> Iterator[Found]:
+def _lost_in(group: Group, rule: KeyRule, *, is_leaf: bool, is_known: bool) -> Iterator[FoundTask]:
     """What of a group that is no task may be lost tasks: groups it names, or itself."""
     for name, why in group.lost.items():
         path = _path_in(group, name)
         key = rule.checked(rule.pattern.key_of(path)) if rule.pattern else None
-        yield Found(path, key, lost={"": why})
+        yield FoundTask(path, key, lost={"": why})
     has_values = group.variables and (group.path != "/" or not is_known)
     if has_values or (group.attributes and is_leaf and not group.is_linked):
-        yield Found(group.place, lost={"": NO_KEY})
+        yield FoundTask(group.place, lost={"": NO_KEY})
     elif group.unread:
-        yield Found("", lost={"": f"{group.place}: {group.unread}"})
+        yield FoundTask("", lost={"": f"{group.place}: {group.unread}"})
 
 
 def _group_key(group: Group, rule: KeyRule) -> tuple[Key, Proof] | None:
@@ -211,7 +211,7 @@ def _group_key(group: Group, rule: KeyRule) -> tuple[Key, Proof] | None:
     return None if key is None else (key, min(cell.proof for cell in cells.values()))
 
 
-def _single_value(group: Group, name: str) -> Cell | None:
+def _single_value(group: Group, name: str) -> FoundValue | None:
     """A dataset of one element, which may be part of the key."""
     variable = group.variables.get(name)
     if variable is None or variable.shape not in ((), (1,)) or variable.may_grow:
@@ -245,9 +245,9 @@ def _groups_within(groups: Sequence[Group], keyed: Mapping[int, object]) -> dict
 
 def _read_group(
     group: Group, groups: Sequence[Group], known: tuple[Key, Proof], rule: KeyRule
-) -> Found:
+) -> FoundTask:
     key, proof = known
-    found = Found(group.place, key, key_proof=proof, order=group.address)
+    found = FoundTask(group.place, key, key_proof=proof, order=group.address)
     found.is_linked = group.is_linked
     _take_variables(found, group, "", rule)
     for inner in groups:
@@ -257,7 +257,7 @@ def _read_group(
     return found
 
 
-def _take_attributes(found: Found, group: Group, rule: KeyRule) -> None:
+def _take_attributes(found: FoundTask, group: Group, rule: KeyRule) -> None:
     """Attributes that are not the key are values too."""
     for name, cell in group.attributes.items():
         if name not in rule.names and cell.value.dtype.kind in "biufcU":
@@ -266,7 +266,7 @@ def _take_attributes(found: Found, group: Group, rule: KeyRule) -> None:
         found.doubt = found.doubt or f"its {name} cannot be read: {why}"
 
 
-def _take_variables(found: Found, group: Group, prefix: str, rule: KeyRule) -> None:
+def _take_variables(found: FoundTask, group: Group, prefix: str, rule: KeyRule) -> None:
     """Everything in a group; what may be missing in it may be missing in the task."""
     found.doubt = found.doubt or group.doubt
     found.lost.update({prefix + name: why for name, why in group.lost.items()})
@@ -284,13 +284,13 @@ def _in_order(variables: Mapping[str, Variable]) -> list[tuple[str, Variable]]:
     return sorted(variables.items(), key=lambda item: naming_order(item[0]))
 
 
-def _free_name(found: Found, text: str, rule: KeyRule) -> str:
+def _free_name(found: FoundTask, text: str, rule: KeyRule) -> str:
     """The name of a value; if another has it already, with a number behind it."""
     return free_name(text, found.cells, rule.names)
 
 
 def _take_cells(
-    found: Found, name: str, variable: Variable, row: int | None, rule: KeyRule
+    found: FoundTask, name: str, variable: Variable, row: int | None, rule: KeyRule
 ) -> None:
     try:
         for member, cell in variable.read(row).items():
@@ -340,7 +340,7 @@ def count_rows(groups: Sequence[Group], rule: KeyRule) -> int:
     return sum(rows_of(columns_of(table, rule)) for table in find_tables(groups, rule))
 
 
-def _read_table(group: Group, rule: KeyRule) -> Iterator[Found | FoundRows]:
+def _read_table(group: Group, rule: KeyRule) -> Iterator[FoundTask | FoundRows]:
     columns = dict(_in_order(columns_of(group, rule)))
     total, row = rows_of(columns), 0
     while row < total:
@@ -354,8 +354,8 @@ def _read_table(group: Group, rule: KeyRule) -> Iterator[Found | FoundRows]:
         row = rows.stop
 
 
-def _read_row(group: Group, columns: Mapping[str, Variable], rule: KeyRule, row: int) -> Found:
-    found = Found(row_place(group.place, row), is_row=True)
+def _read_row(group: Group, columns: Mapping[str, Variable], rule: KeyRule, row: int) -> FoundTask:
+    found = FoundTask(row_place(group.place, row), is_row=True)
     found.is_linked, found.doubt = group.is_linked, group.doubt or group.unread
     has_key = any(name in columns or ROWS in columns for name in rule.names)
     found.lost.update({name: why for name, why in group.lost.items() if has_key})
@@ -415,7 +415,9 @@ def _read_rows(
     )
 
 
-def _interleaved(found: FoundRows, read_row: Callable[[int], Found]) -> Iterator[Found | FoundRows]:
+def _interleaved(
+    found: FoundRows, read_row: Callable[[int], FoundTask]
+) -> Iterator[FoundTask | FoundRows]:
     """Rows that were read at once, and between them those that have to be read one by one."""
     first = 0
     for place in (*np.flatnonzero(found.apart).tolist(), len(found.rows)):
@@ -426,7 +428,7 @@ def _interleaved(found: FoundRows, read_row: Callable[[int], Found]) -> Iterator
         first = place + 1
 
 
-def _take_row_key(found: Found, rule: KeyRule) -> None:
+def _take_row_key(found: FoundTask, rule: KeyRule) -> None:
     """Move the key out of the cells of a row."""
     cells = {name: found.cells.pop(name, None) for name in rule.names}
     if any(cell is None or cell.value.shape != () for cell in cells.values()):
@@ -448,9 +450,9 @@ def _file_key(rule: KeyRule, file_name: str) -> Key | None:
     return rule.checked(rule.pattern.key_of(PurePosixPath(file_name).stem))
 
 
-def _read_one(groups: Sequence[Group], key: Key, rule: KeyRule) -> Found:
+def _read_one(groups: Sequence[Group], key: Key, rule: KeyRule) -> FoundTask:
     """The file of one task."""
-    found = Found("/", key, order=0)
+    found = FoundTask("/", key, order=0)
     for group in groups:
         prefix = group.path.strip("/").replace("/", "_")
         _take_variables(found, group, prefix + "_" if prefix else "", rule)

@@ -45,7 +45,7 @@ class Gap(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class FoundValue:
     """One value of a task as it was read, and what vouches for it."""
 
     value: Array
@@ -59,7 +59,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class FoundValues:
     """A value of some rows, as a `Cell` is of one; what differs from row to row is an array."""
 
     values: Array
@@ -69,10 +69,10 @@ class Cells:
     is_rescued: bool = False
     doubt: str = ""
 
-    def at(self, number: int) -> Cell:
+    def at(self, number: int) -> FoundValue:
         """The value of one row, if it is not one of those that are apart."""
         value, is_fill = np.asarray(self.values[number]), bool(self.fills[number])
-        return Cell(value, self.proof, is_fill, is_rescued=self.is_rescued, doubt=self.doubt)
+        return FoundValue(value, self.proof, is_fill, is_rescued=self.is_rescued, doubt=self.doubt)
 
 
 class Variable(Protocol):
@@ -90,13 +90,13 @@ class Variable(Protocol):
     def rows_there(self) -> int:
         """Behind which row nothing of it can be, whatever its shape claims."""
 
-    def read(self, row: int | None) -> dict[str, Cell]:
+    def read(self, row: int | None) -> dict[str, FoundValue]:
         """All of it, or one step along its first axis; by the members of a compound, else ""."""
 
     def rows_at_once(self, row: int) -> int:
         """How many rows may be read at once, from this one on."""
 
-    def read_rows(self, rows: range) -> dict[str, Cells]:
+    def read_rows(self, rows: range) -> dict[str, FoundValues]:
         """What `read` gives of each of these rows."""
 
     def place(self, row: int | None) -> tuple[tuple[int, int], ...]:
@@ -108,7 +108,7 @@ class Group:
     """A group: what it is called, what it says of itself, what it holds."""
 
     path: str
-    attributes: dict[str, Cell] = field(default_factory=dict)
+    attributes: dict[str, FoundValue] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)  # names that lead nowhere, and why
     lost_attributes: dict[str, str] = field(default_factory=dict)
@@ -133,12 +133,12 @@ class Group:
 
 
 @dataclass(slots=True)
-class Found:
+class FoundTask:
     """One task of a file: its key, its values, and what of it could not be had."""
 
     place: str
     key: Key | None = None
-    cells: dict[str, Cell] = field(default_factory=dict)
+    cells: dict[str, FoundValue] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     is_unsupported: bool = False  # what is lost is not damaged, but not known here
     key_proof: Proof = Proof.NOTHING
@@ -166,7 +166,7 @@ class FoundRows:
 
     table: str
     rows: range
-    cells: dict[str, Cells]
+    cells: dict[str, FoundValues]
     keys: list[Key | None]
     unwritten: Array
     key_fills: dict[str, Array]
@@ -177,10 +177,10 @@ class FoundRows:
     def place(self, number: int) -> str:
         return row_place(self.table, self.rows[number])
 
-    def singly(self) -> Iterator[Found]:
+    def singly(self) -> Iterator[FoundTask]:
         """Each row by itself."""
         for number, key in enumerate(self.keys):
-            found = Found(self.place(number), key, is_row=True, doubt=self.doubt)
+            found = FoundTask(self.place(number), key, is_row=True, doubt=self.doubt)
             found.cells = {name: cells.at(number) for name, cells in self.cells.items()}
             if self.unwritten[number]:
                 found.note_unwritten()

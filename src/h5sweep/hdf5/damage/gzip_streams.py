@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..checksum import fletcher32
 from ..chunks import Chunk
 from ..data import MOST_CHUNK_BYTES, chunk_bytes, inflate, undo_filter
-from ..errors import Damaged, Kind, Unsupported
+from ..errors import Damaged, DamageKind, Unsupported
 from ..file import Hdf5File
 from ..messages import DEFLATE, FLETCHER32, Filter
 from ..source import Source
@@ -55,12 +55,12 @@ def unpack_stream(source: Source, start: int, steps: list[Filter], dataset: Data
     if any(step.number != FLETCHER32 for step in steps[place + 1 :]):
         raise Unsupported("a filter behind gzip")
     if start >= source.size:
-        raise Damaged(f"a chunk at {start:,}, beyond the end of the file", Kind.BEYOND_END)
+        raise Damaged(f"a chunk at {start:,}, beyond the end of the file", DamageKind.BEYOND_END)
     raw = source.read(start, min(source.size - start, size + size // 500 + 128))
     data, used = inflate(raw, size)
     for _ in steps[place + 1 :]:
         if fletcher32(raw[:used]) != int.from_bytes(raw[used : used + 4], "little"):
-            raise Damaged("wrong checksum of a chunk", Kind.CHECKSUM)
+            raise Damaged("wrong checksum of a chunk", DamageKind.CHECKSUM)
         used += 4
     return _undone(steps[:place], data, used, dataset, is_checked=True)
 

@@ -25,7 +25,7 @@ _ALIGNED = 8
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _NameEntry:
     offset: int  # of the name in its heap
     address: int
 
@@ -49,7 +49,9 @@ def find_lost_names(
     return {address: name for address, name in fitting[0].items() if address in groups}
 
 
-def _entries_of(file: Hdf5File, node: int, groups: set[int], known: set[int]) -> tuple[_Entry, ...]:
+def _entries_of(
+    file: Hdf5File, node: int, groups: set[int], known: set[int]
+) -> tuple[_NameEntry, ...]:
     """What a node lists, if these are groups to which nothing else leads; else nothing."""
     if (file.widths.offset, file.widths.length) != (8, 8):
         return ()
@@ -66,7 +68,7 @@ def _entries_of(file: Hdf5File, node: int, groups: set[int], known: set[int]) ->
             return ()
         if address in groups and not _has_directory(file, address, (tree, heap)):
             return ()
-        found.append(_Entry(offset, address))
+        found.append(_NameEntry(offset, address))
     return tuple(found)
 
 
@@ -79,7 +81,9 @@ def _has_directory(file: Hdf5File, address: int, expected: tuple[int, int]) -> b
         return False
 
 
-def _names_at(file: Hdf5File, start: int, nodes: list[tuple[_Entry, ...]]) -> dict[int, str] | None:
+def _names_at(
+    file: Hdf5File, start: int, nodes: list[tuple[_NameEntry, ...]]
+) -> dict[int, str] | None:
     """The names, by the objects, if the heap begins at `start`; None if it cannot."""
     found: dict[int, str] = {}
     for entries in nodes:
@@ -93,8 +97,8 @@ def _names_at(file: Hdf5File, start: int, nodes: list[tuple[_Entry, ...]]) -> di
 
 
 def _read_names(
-    file: Hdf5File, start: int, entries: tuple[_Entry, ...]
-) -> Iterator[tuple[_Entry, bytes | None]]:
+    file: Hdf5File, start: int, entries: tuple[_NameEntry, ...]
+) -> Iterator[tuple[_NameEntry, bytes | None]]:
     for entry in entries:
         place = start + entry.offset
         size = min(_MOST_NAME_BYTES, file.size - place)

@@ -18,7 +18,7 @@ SLACK_BYTES = 8  # zeros that a number next to it may have at that end
 _STEP_BYTES = 4 << 20
 _SECTOR = bytes(SECTOR_BYTES)
 _OTHER = re.compile(rb"[^\0]")
-Run = tuple[int, int]
+ZeroRun = tuple[int, int]
 
 
 class ZeroRuns:
@@ -27,7 +27,7 @@ class ZeroRuns:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def within(self, first: int, end: int) -> list[Run]:
+    def within(self, first: int, end: int) -> list[ZeroRun]:
         """Those that some of these bytes lie in, each as a whole."""
         starts, ends = self._all
         place = max(bisect_right(starts, first) - 1, 0)
@@ -59,7 +59,7 @@ class ZeroRuns:
         return starts, ends
 
 
-def is_of_sectors(run: Run, first: int, end: int) -> bool:
+def is_of_sectors(run: ZeroRun, first: int, end: int) -> bool:
     """Whether zeros begin or end where a sector does, and some of these bytes are in it."""
     begins, ends = -(-run[0] // SECTOR_BYTES) * SECTOR_BYTES, run[1] // SECTOR_BYTES * SECTOR_BYTES
     # Of a sector in which something else follows, no byte was lost.

@@ -43,7 +43,9 @@ class DatasetAttributes:
         return self._values.items()
 
 
-_Places = list[tuple[dict[str, str], str]]  # the `left_out` of a file, and what to call it there
+_AttributePlaces = list[
+    tuple[dict[str, str], str]
+]  # the `left_out` of a file, and what to call it there
 
 
 class UnitedAttributes:
@@ -59,7 +61,9 @@ class UnitedAttributes:
         self.united = {column: dict(about) for column, about in known.items()}
         self.notes: list[str] = []
         self._units = units
-        self._found: dict[tuple[str, str], dict[str, _Places]] = {}  # attribute → value → places
+        self._found: dict[
+            tuple[str, str], dict[str, _AttributePlaces]
+        ] = {}  # attribute → value → places
         self._has_results = has_results
         self._files = 0  # of which nobody knows what columns they have; of the others
         self._files_with: Counter[str] = Counter()  # a column, and

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ...base.key_names import CONVERTERS, as_type
 from ...base.key_rule import KeyRow
-from ...base.plan import CODES, Column, Plan, Value
+from ...base.plan import CODES, Plan, PlanColumn, Value
 from ...errors import UsageError
 
 
@@ -63,7 +63,7 @@ class PlanKeys:
         earlier = (*plan.earlier, (plan.id, len(plan))) if len(plan) else ()
         return Plan(columns, plan_id, earlier)
 
-    def _column(self, name: str) -> Column:
+    def _column(self, name: str) -> PlanColumn:
         """A column of the plan, with the values of the new tasks behind those it has."""
         place = self.names.index(name)
         values = [row[place] for row in self._new]
@@ -73,7 +73,7 @@ class PlanKeys:
         codes = array(CODES, old.codes if old else [])
         convert = CONVERTERS[kind]
         codes.extend([known.setdefault(convert(v), len(known)) for v in values])
-        return Column(name, kind, tuple(known), codes)
+        return PlanColumn(name, kind, tuple(known), codes)
 
 
 def _common_type(name: str, values: Sequence[Value]) -> str:

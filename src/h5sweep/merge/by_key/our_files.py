@@ -15,7 +15,7 @@ from ...base.values import STR, Array, least_bytes, schema_bytes, schema_from_he
 from ...errors import DamagedError, SweepError
 from ...output.reader import OutputReader, OutputSource, damaged_rows
 from ...runfolder.layout import RunFolder
-from ...runfolder.records import Kind, RecordFile, Scan, record_of
+from ...runfolder.records import RecordFile, RecordKind, Scan, record_of
 from ...worker_files import findings
 from ...worker_files.read_file import DamagedFileError
 from .attributes import Described
@@ -24,7 +24,9 @@ from .tasks import About, Result
 
 ROWS_AT_ONCE = 4096
 
-Cells = dict[str, tuple[str, tuple[int, ...], bytes]]  # name → dtype, shape and bytes of a value
+EncodedCells = dict[
+    str, tuple[str, tuple[int, ...], bytes]
+]  # name → dtype, shape and bytes of a value
 
 
 class OutputTasks:
@@ -69,9 +71,9 @@ def describe(about: About, attributes: Attributes) -> None:
             about.described.add(Described(column, f"/{column}", name), value, [0])
 
 
-def read_cells(reader: OutputReader, rows: Array) -> list[Cells]:
+def read_cells(reader: OutputReader, rows: Array) -> list[EncodedCells]:
     """The values in these rows of an output, each as it was recorded."""
-    found: list[Cells] = [{} for _ in rows]
+    found: list[EncodedCells] = [{} for _ in rows]
     for part in OutputSource(reader).parts(np.arange(len(rows)), rows):
         values, ends = part.load(), np.cumsum(part.counts).tolist()
         start = 0
@@ -98,7 +100,7 @@ class RecordTasks:
         found = Scan()
         with RecordFile(path) as file:
             for offset, frame in file.scan(found):
-                if frame[3] != Kind.DONE:
+                if frame[3] != RecordKind.DONE:
                     continue
                 key = _parsed(file.header(offset, frame)["key"], plan)
                 require_same_names(rule.names, key, path)
@@ -142,7 +144,7 @@ def first_key_names(path: Path) -> tuple[str, ...] | None:
     """The names in the key of the first result of a record file; None if it has none."""
     with RecordFile(path) as file:
         for offset, frame in file.scan(Scan()):
-            if frame[3] == Kind.DONE:
+            if frame[3] == RecordKind.DONE:
                 return tuple(file.header(offset, frame)["key"])
     return None
 

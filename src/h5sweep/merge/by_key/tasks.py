@@ -28,7 +28,7 @@ from ...hdf5.errors import Damaged, Unsupported
 from ...hdf5.messages import Attribute
 from ...hdf5.tree import Dataset, Object, ObjectKind
 from ...worker_files.keyed_tasks import KeyedFile, Where, nearest
-from ...worker_files.layouts import Layout, indexed_table
+from ...worker_files.layouts import FileLayout, indexed_table
 from ...worker_files.read_file import damaged_file
 from ...worker_files.read_values import MOST_VALUE_BYTES
 from ...worker_files.skipping import MOST_NAMED, stray_text
@@ -79,7 +79,9 @@ class About:
             self.notes.append(text)
 
 
-def find_tasks(layout: Layout, one: Input, rule: KeyRule, *, skip_unmatched: bool) -> TasksOfFile:
+def find_tasks(
+    layout: FileLayout, one: Input, rule: KeyRule, *, skip_unmatched: bool
+) -> TasksOfFile:
     """The tasks of a file; UsageError, with what there is instead, if it has none by this key."""
     file = ForeignFile(layout, one, rule)
     if not file.has_results():
@@ -101,7 +103,7 @@ def find_tasks(layout: Layout, one: Input, rule: KeyRule, *, skip_unmatched: boo
 class ForeignFile(KeyedFile):
     """One file: its objects by path, and where their values are."""
 
-    def __init__(self, layout: Layout, one: Input, rule: KeyRule) -> None:
+    def __init__(self, layout: FileLayout, one: Input, rule: KeyRule) -> None:
         super().__init__(layout, rule, one.name)
         self.one = one
         self.finished_at = one.modified_ns / 1e9

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -25,8 +25,9 @@ from ...base.key_names import as_type
 from ...base.key_rule import KeyRow, KeyRule
 from ...base.plan import Key, Plan, Value, key_text, value_json
 from ...base.process_id import this_process
+from ...base.progress import Progress
 from ...base.units import count_text
-from ...base.values import STR, Schema, cast, decode_result, result_header, schema_from_header
+from ...base.values import STR, ResultSchema, cast, decode_result, result_header, schema_from_header
 from ...disk import durable
 from ...disk.find_files import absolute
 from ...errors import ConflictError, UsageError
@@ -34,7 +35,7 @@ from ...output.output_tasks import tasks_of_output
 from ...output.reader import OutputReader
 from ...runfolder.audit import Conflict
 from ...runfolder.layout import RunFolder
-from ...runfolder.records import FORMAT, NO_TASK, Kind, RecordFile, json_bytes, pack_record
+from ...runfolder.records import FORMAT, NO_TASK, RecordFile, RecordKind, json_bytes, pack_record
 from ...state.numbering import number_all
 from ...state.state import IN_OUTPUT, FolderState
 from ...worker_files.layouts import Style
@@ -42,7 +43,7 @@ from ...worker_files.survey import Input, OnConflict, Survey, Taken, xxh3_of
 from .attributes import UnitedAttributes
 from .number_keys import PlanKeys
 from .our_files import (
-    Cells,
+    EncodedCells,
     OutputTasks,
     RecordTasks,
     first_key_names,
@@ -57,9 +58,10 @@ WRITE_BYTES = 1 << 20
 ROWS_AT_ONCE = 256
 _OPEN_FILES = 64
 
-Progress = Callable[[int, int], None]
-Cell = tuple[str, tuple[int, ...], bytes]
-_Place = tuple[int, int] | str  # which input and which of its tasks; or in words, the run folder's
+EncodedCell = tuple[str, tuple[int, ...], bytes]
+_RowPlace = (
+    tuple[int, int] | str
+)  # which input and which of its tasks; or in words, the run folder's
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,11 @@ def record_tasks(
     inputs = [one for one in inputs if one.path.absolute().parent != folder.records_path.absolute()]
     state = number_all(folder)
     rule = key_rule(key, state.plan, inputs)
-    with _Known(folder, state) as known, ThreadPoolExecutor(1) as aside, ExitStack() as stack:
+    with (
+        _FolderResults(folder, state) as known,
+        ThreadPoolExecutor(1) as aside,
+        ExitStack() as stack,
+    ):
         recording = _Recording(survey, folder, known, rule, on_conflict, stack)
         total = sum(one.size_bytes for one in inputs)
         done, checksum = 0, None
@@ -226,7 +232,7 @@ class _Recording:
         self,
         survey: Survey,
         folder: RunFolder,
-        known: _Known,
+        known: _FolderResults,
         rule: KeyRule,
         on_conflict: OnConflict,
         stack: ExitStack,
@@ -245,11 +251,11 @@ class _Recording:
         self._seen: dict[int, int] = {}
         self._input_of, self._number_of, self._offset_of = array("l"), array("q"), array("q")
         self._already = 0
-        self._conflicts: dict[KeyRow, tuple[_Place, list[_Place]]] = {}  # taken, left out
+        self._conflicts: dict[KeyRow, tuple[_RowPlace, list[_RowPlace]]] = {}  # taken, left out
         self._notes: dict[str, None] = {}
         sweep = folder.load_sweep()
         attributes, units = sweep.get("attributes") or {}, sweep.get("units") or {}
-        has_results = Kind.DONE in known.state.kinds or IN_OUTPUT in known.state.kinds
+        has_results = RecordKind.DONE in known.state.kinds or IN_OUTPUT in known.state.kinds
         self._attributes = UnitedAttributes(attributes, units, has_results=has_results)
 
     def take(self, one: Input, tasks: TasksOfFile) -> None:
@@ -310,12 +316,12 @@ class _Recording:
         self._number_of.append(result.number)
         self._offset_of.append(offset)
 
-    def _is_preferred(self, result: Result, earlier: _Earlier) -> bool:
+    def _is_preferred(self, result: Result, earlier: _RecordedResult) -> bool:
         if self._on_conflict is OnConflict.NEWEST:
             return result.finished_at > earlier.finished_at
         return self._on_conflict is OnConflict.LAST
 
-    def _resolve(self, row: KeyRow, first: _Place, second: _Place) -> None:
+    def _resolve(self, row: KeyRow, first: _RowPlace, second: _RowPlace) -> None:
         """Note a conflict, of which `first` is to be taken; ConflictError if none is to be."""
         if self._on_conflict is OnConflict.STOP:
             texts = self._place_texts([first, second])
@@ -341,9 +347,9 @@ class _Recording:
             for row, (taken, others) in found.items()
         ]
 
-    def _place_texts(self, places: Iterable[_Place], folder: str = "") -> dict[_Place, str]:
+    def _place_texts(self, places: Iterable[_RowPlace], folder: str = "") -> dict[_RowPlace, str]:
         """Places for people, paths as seen from `folder`; every file is opened once."""
-        found: dict[_Place, str] = {}
+        found: dict[_RowPlace, str] = {}
         by_input: dict[int, list[int]] = {}
         for place in places:
             if isinstance(place, str):
@@ -376,7 +382,7 @@ class _Recording:
         assert self._file is not None
         header = result_header(result.schema, self._key_texts(row))
         record = pack_record(
-            self._mark, Kind.DONE, task, header, result.data, finished_at, result.duration_s
+            self._mark, RecordKind.DONE, task, header, result.data, finished_at, result.duration_s
         )
         offset = self._end
         self._file.write(record)
@@ -395,7 +401,7 @@ class _Recording:
     def _head(self, plan_id: str) -> bytes:
         about = {"format": FORMAT, "process": this_process().as_json(), "role": ROLE}
         header = json_bytes({**about, "plan": plan_id})
-        return pack_record(self._mark, Kind.FILE, NO_TASK, header, b"", time.time(), 0.0)
+        return pack_record(self._mark, RecordKind.FILE, NO_TASK, header, b"", time.time(), 0.0)
 
     def finish(self) -> Plan:
         """Finish the record file, which appears as the stack closes; return the plan with it."""
@@ -448,14 +454,14 @@ class _KeyTexts:
 
 
 @dataclass(frozen=True)
-class _Earlier:
+class _RecordedResult:
     """A result that the run folder has already."""
 
     where: str
     finished_at: float
     schema: bytes = b""
     data: bytes = b""
-    cells: Cells | None = None  # in place of both, if only the output has it
+    cells: EncodedCells | None = None  # in place of both, if only the output has it
 
     def is_equal(self, result: Result) -> bool:
         if self.cells is not None:
@@ -463,7 +469,7 @@ class _Earlier:
         return are_equal(self.schema, self.data, result.schema, result.data)
 
 
-class _Known:
+class _FolderResults:
     """The results that a run folder has, in its records or only in its output."""
 
     def __init__(self, folder: RunFolder, state: FolderState) -> None:
@@ -477,7 +483,7 @@ class _Known:
             tasks = tasks_of_output(self._output, state.plan).tolist()
             self._rows = {task: row for row, task in enumerate(tasks)}
 
-    def __enter__(self) -> _Known:
+    def __enter__(self) -> _FolderResults:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -488,20 +494,20 @@ class _Known:
     def _open(self, number: int) -> RecordFile:
         return RecordFile(self.state.paths[number])
 
-    def find(self, task: int) -> _Earlier | None:
+    def find(self, task: int) -> _RecordedResult | None:
         """What there is of a task."""
         state = self.state
         kind = state.kinds[task] if task < len(state.kinds) else 0
-        if kind == Kind.DONE:
+        if kind == RecordKind.DONE:
             file = self._file(state.files[task])
             schema, data, finished_at, _ = read_result(file, state.offsets[task])
             where = f"the run folder, {file.path.name}"
-            return _Earlier(where, finished_at, schema, data)
+            return _RecordedResult(where, finished_at, schema, data)
         if kind == IN_OUTPUT and self._output is not None:
             row = self._rows[task]
             (cells,) = read_cells(self._output, np.array([row]))
             finished_at = float(self._output.slab("finished_at", row, row + 1)[0])
-            return _Earlier(str(self._folder.output), finished_at, cells=cells)
+            return _RecordedResult(str(self._folder.output), finished_at, cells=cells)
         return None
 
 
@@ -515,11 +521,11 @@ def are_equal(schema: bytes, data: bytes, other_schema: bytes, other_data: bytes
     )
 
 
-def cells_of(schema: bytes, data: bytes) -> Cells:
+def cells_of(schema: bytes, data: bytes) -> EncodedCells:
     """The values of a record, each with its dtype and shape."""
     parsed = _parsed_schema(schema)
     arrays = decode_result(parsed, data)
-    found: Cells = {}
+    found: EncodedCells = {}
     for cell in parsed:
         values = arrays[cell.name]
         if cell.dtype == STR:
@@ -532,11 +538,11 @@ def cells_of(schema: bytes, data: bytes) -> Cells:
 
 
 @lru_cache(64)
-def _parsed_schema(schema: bytes) -> Schema:
+def _parsed_schema(schema: bytes) -> ResultSchema:
     return schema_from_header({"data": json.loads(schema)})
 
 
-def _is_equal_cell(mine: Cell, theirs: Cell) -> bool:
+def _is_equal_cell(mine: EncodedCell, theirs: EncodedCell) -> bool:
     if mine[:2] == theirs[:2]:
         return mine[2] == theirs[2]
     if mine[1] != theirs[1] or STR in (mine[0], theirs[0]):
@@ -544,7 +550,7 @@ def _is_equal_cell(mine: Cell, theirs: Cell) -> bool:
     return _survives(mine, theirs) and _survives(theirs, mine)
 
 
-def _survives(one: Cell, other: Cell) -> bool:
+def _survives(one: EncodedCell, other: EncodedCell) -> bool:
     """Whether a value is `other` when it is turned into its dtype."""
     values = np.frombuffer(one[2], one[0])
     with np.errstate(all="ignore"), suppress(TypeError, ValueError, OverflowError):
@@ -567,12 +573,12 @@ def _are_in_rows(reader: OutputReader, waiting: list[tuple[int, Result]]) -> boo
     return are_there
 
 
-def _are_in_cells(result: Result, cells: Cells) -> bool:
+def _are_in_cells(result: Result, cells: EncodedCells) -> bool:
     mine = cells_of(result.schema, result.data)
     return all(n in cells and _is_equal_as_stored(mine[n], cells[n]) for n in mine)
 
 
-def _is_equal_as_stored(mine: Cell, stored: Cell) -> bool:
+def _is_equal_as_stored(mine: EncodedCell, stored: EncodedCell) -> bool:
     """An output may hold a value in a wider dtype: it must come back from there as it was."""
     if mine[1] != stored[1]:
         return False

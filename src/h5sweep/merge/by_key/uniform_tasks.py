@@ -20,7 +20,7 @@ from ...hdf5.tree import Dataset, Object
 from ...hdf5.uniform_groups import AlikeFile, AlikeGroups
 from ...worker_files.decode import points_simply
 from ...worker_files.keyed_tasks import nearest
-from ...worker_files.layouts import Layout
+from ...worker_files.layouts import FileLayout
 from ...worker_files.survey import Input
 from .attributes import Described
 from .tasks import (
@@ -37,7 +37,7 @@ BLOCK_BYTES = 32 << 20
 
 
 def find_alike_tasks(
-    layout: Layout, alike: AlikeFile, one: Input, rule: KeyRule, *, skip_unmatched: bool
+    layout: FileLayout, alike: AlikeFile, one: Input, rule: KeyRule, *, skip_unmatched: bool
 ) -> TasksOfFile | None:
     """The tasks of a file of groups that are alike; None if these groups are not the tasks.
 

@@ -19,7 +19,7 @@ from ...state.state import RecordsTaken, Scanner
 THREADS = 2
 MOST_RECORDS = 2048  # or stretches of records
 
-_Record = RecordsTaken | tuple[Any, ...]
+_Scanned = RecordsTaken | tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class _Begun:
 
     file: RecordFile
     found: Scan
-    first: list[_Record]
-    rest: Iterator[_Record]
+    first: list[_Scanned]
+    rest: Iterator[_Scanned]
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def scanning_ahead(scan: Scanner, paths: Sequence[Path]) -> Iterator[Scanner]:
             for path in islice(left, THREADS + 1 - len(begun)):
                 begun[path] = executor.submit(_begin, scan, path)
 
-        def go_on(file: RecordFile, found: Scan) -> Iterator[_Record]:
+        def go_on(file: RecordFile, found: Scan) -> Iterator[_Scanned]:
             future = begun.pop(file.path, None)
             begin_more()
             if future is None:

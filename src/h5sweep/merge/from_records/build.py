@@ -25,11 +25,12 @@ import numpy as np
 from ... import __version__
 from ...base.attributes import Attributes, united_with_units, with_texts_of_any_length
 from ...base.plan import RESERVED_NAMES, key_text
+from ...base.progress import Progress
 from ...base.units import count_text
 from ...base.values import Array
 from ...disk import durable
 from ...errors import DamagedError, UnreadableError
-from ...output.columns import DataColumn, Layout, Questions, decide_columns
+from ...output.columns import ColumnLayout, DataColumn, Questions, decide_columns
 from ...output.dimensions import Dimensions
 from ...output.output_tasks import ranges_of
 from ...output.reader import (
@@ -52,7 +53,6 @@ from ...state.state import FolderState, Scanner, left_out_text, refusal_texts
 from .ahead import scanning_ahead
 from .rows import THREADS, Sources, assemble, assemble_shapes
 
-Progress = Callable[[int, int], None]
 _CHANGED = (
     "a record file has changed while it was merged. The old output is as it was; give the same "
     "command again"
@@ -170,7 +170,7 @@ class _Merge:
             Questions(self._sources.survives, self._sources.values_among),
             taken=taken,
         )
-        counts = self._sources.counts([c for c in columns if c.layout is not Layout.FIXED])
+        counts = self._sources.counts([c for c in columns if c.layout is not ColumnLayout.FIXED])
         self._dimensions = Dimensions(len(self.rows), taken | {c.name for c in columns})
         declared = self._sweep.get("dims", {})
         self.columns = [

@@ -18,12 +18,12 @@ from ...base.values import Array, cast
 from ...errors import UnreadableError
 from ...output.output_tasks import tasks_of_output
 from ...output.reader import OutputReader, OutputSource
-from ...output.record_rows import Part, RecordSource, Rows, spans
-from ...runfolder.records import KIND, TASK, Kind, RecordFile, Scan
+from ...output.record_rows import BlockCells, RecordSource, Rows, spans
+from ...runfolder.records import KIND, TASK, RecordFile, RecordKind, Scan
 
 
 @dataclass
-class _Found:
+class _RecordedTasks:
     """What one record file says."""
 
     done: list[tuple[int, int]] = field(default_factory=list)  # task, offset of its record
@@ -68,14 +68,14 @@ class RecordProof:
         except UnreadableError as error:
             return f"it cannot be read: {error.refusal}"
 
-    def _read(self, file: RecordFile, scan: Scan) -> _Found:
-        found = _Found()
+    def _read(self, file: RecordFile, scan: Scan) -> _RecordedTasks:
+        found = _RecordedTasks()
         about = file.about() or {}
         size = self._plan.tasks_shared_with(about.get("plan"))
         for offset, frame in file.scan(scan):
-            if frame[KIND] == Kind.FILE:
+            if frame[KIND] == RecordKind.FILE:
                 continue
-            if frame[KIND] == Kind.STARTED:
+            if frame[KIND] == RecordKind.STARTED:
                 # Numbers of a plan that is not ours mean nothing.
                 started = file.header(offset, frame)["tasks"] if size else ()
                 found.named.update(started)
@@ -86,7 +86,7 @@ class RecordProof:
                 found.nameless = key_text(key) if key else f"task {frame[TASK]}"
                 continue
             found.named.add(task)
-            if frame[KIND] == Kind.DONE:
+            if frame[KIND] == RecordKind.DONE:
                 found.done.append((task, offset))
         return found
 
@@ -129,7 +129,7 @@ class RecordProof:
         )
 
 
-def _differing(recorded: Iterable[Part], stored: list[Part], rows: int) -> Array:
+def _differing(recorded: Iterable[BlockCells], stored: list[BlockCells], rows: int) -> Array:
     """Which rows have a recorded cell that none of the stored ones equals."""
     is_different: Array = np.zeros(rows, bool)
     for part in recorded:
@@ -141,7 +141,7 @@ def _differing(recorded: Iterable[Part], stored: list[Part], rows: int) -> Array
     return is_different
 
 
-def _equal_cells(part: Part, other: Part) -> Array:
+def _equal_cells(part: BlockCells, other: BlockCells) -> Array:
     """Which cells of a part are in the other, with the same shape and the same value."""
     is_equal: Array = np.zeros(len(part.rows), bool)
     if part.axes.shape[1] != other.axes.shape[1]:

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from ...base.values import Array, cast
-from ...output.columns import DataColumn, Layout, Variant
+from ...output.columns import ColumnLayout, DataColumn, Variant
 from ...output.output_tasks import tasks_of_output
 from ...output.reader import OutputReader, OutputSource, damaged_rows
-from ...output.record_rows import OLD_OUTPUT, Cells, Part, RecordSource, Rows, spans
-from ...runfolder.record_runs import Stretch
-from ...runfolder.records import Kind
+from ...output.record_rows import OLD_OUTPUT, BlockCells, ColumnCells, RecordSource, Rows, spans
+from ...runfolder.record_runs import RecordRun
+from ...runfolder.records import RecordKind
 from ...state.state import IN_OUTPUT, FolderState
 
 THREADS = min(4, len(os.sched_getaffinity(0)))
@@ -37,7 +37,7 @@ class Sources:
                 is_bad[damaged_rows(old)] = True
             self.damaged_tasks = tasks_of_rows[is_bad]
             is_kept[self.damaged_tasks] = False
-        tasks = np.flatnonzero((kinds == Kind.DONE) | is_kept)
+        tasks = np.flatnonzero((kinds == RecordKind.DONE) | is_kept)
         self.rows = Rows.empty(tasks)
         self.lost_tasks = np.setdiff1d(self.damaged_tasks, tasks)
         self._take_stretches(state)
@@ -51,19 +51,19 @@ class Sources:
         row_of_task = np.full(len(kinds), -1)
         row_of_task[self.rows.tasks] = np.arange(len(self.rows))
         for file, stretch in state.stretches:
-            if not isinstance(stretch, Stretch) or stretch.head is None:
+            if not isinstance(stretch, RecordRun) or stretch.head is None:
                 continue
             places = np.flatnonzero((stretch.tasks >= 0) & (stretch.tasks < len(kinds)))
             tasks = stretch.tasks[places]
             is_newest = (files[tasks] == file) & (offsets[tasks] == stretch.offsets[places])
-            is_newest &= kinds[tasks] == Kind.DONE
+            is_newest &= kinds[tasks] == RecordKind.DONE
             selected = row_of_task[tasks[is_newest]]
             self._records.take(self.rows, selected, file, stretch, places[is_newest])
 
     def _locate_records(self, state: FolderState) -> None:
         """Fill in the rows of all other records, from their files."""
         kinds, files, offsets = _arrays(state)
-        is_left = (kinds[self.rows.tasks] == Kind.DONE) & (self.rows.source == OLD_OUTPUT)
+        is_left = (kinds[self.rows.tasks] == RecordKind.DONE) & (self.rows.source == OLD_OUTPUT)
         recorded = np.flatnonzero(is_left)
         files, offsets = files[self.rows.tasks[recorded]], offsets[self.rows.tasks[recorded]]
         order = np.argsort(files, kind="stable")
@@ -86,12 +86,12 @@ class Sources:
         self.rows.finished_at[kept] = old.whole("finished_at")[places]
         self.rows.duration_s[kept] = old.whole("duration_s")[places]
 
-    def parts(self, block: slice) -> Iterator[Part]:
+    def parts(self, block: slice) -> Iterator[BlockCells]:
         """All cells in the rows of a block."""
         yield from self._records.parts(self.rows, block)
         yield from self._kept_parts(block)
 
-    def _kept_parts(self, block: slice) -> Iterator[Part]:
+    def _kept_parts(self, block: slice) -> Iterator[BlockCells]:
         kept = np.flatnonzero(self.rows.source[block] == OLD_OUTPUT)
         if self._old is not None and len(kept):
             yield from self._old.parts(kept, self.rows.position[block][kept])
@@ -106,11 +106,11 @@ class Sources:
             found.setdefault(variant, Variant(*variant)).add(cells.rows, cells.axes)
         return list(found.values())
 
-    def _kept_cells(self) -> Iterator[Cells]:
+    def _kept_cells(self) -> Iterator[ColumnCells]:
         for block in self.rows.blocks() if self._old is not None else ():
             for part in self._kept_parts(block):
                 first_row = block.start + int(part.rows[0])
-                yield Cells(part.name, part.dtype, first_row, len(part.rows), part.axes)
+                yield ColumnCells(part.name, part.dtype, first_row, len(part.rows), part.axes)
 
     def counts(self, columns: Sequence[DataColumn]) -> dict[str, Array]:
         """For each of these columns, how many elements along its first axis each row has."""
@@ -119,7 +119,7 @@ class Sources:
             parts = list(self.parts(block))
             for column in columns:
                 for part in _parts_of(column, parts):
-                    is_ragged = column.layout is Layout.RAGGED
+                    is_ragged = column.layout is ColumnLayout.RAGGED
                     sizes = part.axes[:, 0] if is_ragged else part.counts
                     counts[column.name][block][part.rows] = sizes
         return counts
@@ -154,7 +154,7 @@ class Sources:
                     yield part.load()
 
 
-def _first_row(cells: Cells) -> int:
+def _first_row(cells: ColumnCells) -> int:
     return cells.first_row
 
 
@@ -175,10 +175,10 @@ def _arrays(state: FolderState) -> tuple[Array, Array, Array]:
     )
 
 
-def assemble(column: DataColumn, parts: Sequence[Part], rows: int) -> tuple[Array, Array]:
+def assemble(column: DataColumn, parts: Sequence[BlockCells], rows: int) -> tuple[Array, Array]:
     """The elements of one column for a block, as stored, and how many belong to each row."""
     mine = _parts_of(column, parts)
-    if column.layout is Layout.FIXED:
+    if column.layout is ColumnLayout.FIXED:
         counts = np.full(rows, column.row_elements)
     else:
         counts = np.zeros(rows, np.int64)
@@ -186,12 +186,12 @@ def assemble(column: DataColumn, parts: Sequence[Part], rows: int) -> tuple[Arra
             counts[part.rows] = part.counts
     if len(mine) == 1 and len(mine[0].rows) == rows:
         return column.to_stored(mine[0].load()), counts
-    if column.layout is Layout.FIXED:
+    if column.layout is ColumnLayout.FIXED:
         return _assemble_fixed(column, mine, rows), counts
     return _assemble_ragged(column, mine, counts), counts
 
 
-def assemble_shapes(column: DataColumn, parts: Sequence[Part], rows: int) -> Array:
+def assemble_shapes(column: DataColumn, parts: Sequence[BlockCells], rows: int) -> Array:
     """The shape of each cell of a SHAPED column; -1 for axes that a cell does not have."""
     shapes = np.full((rows, column.ndim), -1, np.int64)
     for part in _parts_of(column, parts):
@@ -199,7 +199,7 @@ def assemble_shapes(column: DataColumn, parts: Sequence[Part], rows: int) -> Arr
     return shapes
 
 
-def _assemble_fixed(column: DataColumn, parts: Sequence[Part], rows: int) -> Array:
+def _assemble_fixed(column: DataColumn, parts: Sequence[BlockCells], rows: int) -> Array:
     width = column.row_elements
     if sum(len(part.rows) for part in parts) == rows:
         stored = np.empty((rows, width), column.stored)
@@ -211,7 +211,7 @@ def _assemble_fixed(column: DataColumn, parts: Sequence[Part], rows: int) -> Arr
     return stored.reshape(-1)
 
 
-def _assemble_ragged(column: DataColumn, parts: Sequence[Part], counts: Array) -> Array:
+def _assemble_ragged(column: DataColumn, parts: Sequence[BlockCells], counts: Array) -> Array:
     starts = np.cumsum(counts) - counts
     stored = np.empty(int(counts.sum()), column.stored)
     for part in parts:
@@ -220,7 +220,7 @@ def _assemble_ragged(column: DataColumn, parts: Sequence[Part], counts: Array) -
     return stored
 
 
-def _parts_of(column: DataColumn, parts: Sequence[Part]) -> list[Part]:
+def _parts_of(column: DataColumn, parts: Sequence[BlockCells]) -> list[BlockCells]:
     name, dtypes = column.source_name, column.source_dtypes
     return [part for part in parts if part.name == name and part.dtype in dtypes]
 

@@ -21,10 +21,10 @@ from ...hdf5.cursor import Widths
 from ...hdf5.datatypes import Class, Datatype
 from ...hdf5.errors import Damaged, Unsupported
 from ...hdf5.messages import Storage
-from ...hdf5.tree import Dataset, Object, ObjectKind, Tree, Walk
+from ...hdf5.tree import Dataset, Object, ObjectKind, Tree, TreeWalk
 from ...hdf5.uniform_groups import AlikeFile, AlikeGroups, Example
 from ...worker_files.keyed_tasks import nearest
-from ...worker_files.layouts import Layout, Style
+from ...worker_files.layouts import FileLayout, Style
 from ...worker_files.read_file import damaged_file
 from ...worker_files.read_values import Values
 from ..marker import OWN_ATTRIBUTES
@@ -35,7 +35,7 @@ _MEMBERS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
-class _Member:
+class _AlikeMember:
     """A task group that is in a set of groups that are alike."""
 
     groups: AlikeGroups
@@ -52,7 +52,7 @@ class TaskGroups:
     def __init__(
         self,
         name: str,
-        layout: Layout,
+        layout: FileLayout,
         *,
         stem: str = "",
         is_one: bool = False,
@@ -218,17 +218,17 @@ class TaskGroups:
         except Unsupported:
             return attribute.value.hex()
 
-    def member(self, path: str) -> _Member | None:
+    def member(self, path: str) -> _AlikeMember | None:
         """The set that a task group is in, by its path in an output, and its place there."""
         return self._member_at(path) if self.roots.get(path) == path else None
 
-    def _member_at(self, source: str) -> _Member | None:
+    def _member_at(self, source: str) -> _AlikeMember | None:
         """The same by its path in the file."""
         number = self._numbers.get(source)
         if number is None:
             return None
         place = bisect_right(self._firsts, number) - 1
-        return _Member(self.sets[place], number - self._firsts[place])
+        return _AlikeMember(self.sets[place], number - self._firsts[place])
 
     def digest(self, path: str) -> bytes:
         """What stands for all that is in a task group: names, types, shapes, values, links."""
@@ -261,9 +261,9 @@ class TaskGroups:
                 found += self._walked(path, member)
         return found
 
-    def _walked(self, source: str, member: _Member) -> list[tuple[str, Object]]:
+    def _walked(self, source: str, member: _AlikeMember) -> list[tuple[str, Object]]:
         """The objects of a group in a set, read by the plain reader."""
-        walk = Walk(Tree(self._tree.file))
+        walk = TreeWalk(Tree(self._tree.file))
         walk.waiting = [(source, int(member.groups.places[0][member.number]))]
         walk.visit_all()
         return [(found.path, found) for found in walk.tree.objects]
@@ -384,7 +384,7 @@ def _equal_members(
 
 def task_groups_of(
     name: str,
-    layout: Layout,
+    layout: FileLayout,
     stem: str,
     alike: AlikeFile | None = None,
     joined: Collection[str] = (),

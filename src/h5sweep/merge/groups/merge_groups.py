@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
     ExitStack,
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from xxhash import xxh3_64_intdigest
 
+from ...base.progress import Progress
 from ...base.units import count_text
 from ...disk.find_files import absolute
 from ...errors import ConflictError, DamagedError, SweepError
@@ -39,7 +40,7 @@ from ...hdf5.tree import Object, read_whole_tree
 from ...hdf5.uniform_groups import AlikeFile, AlikeReader
 from ...runfolder.audit import Conflict
 from ...worker_files import findings
-from ...worker_files.layouts import Layout
+from ...worker_files.layouts import FileLayout
 from ...worker_files.read_file import DamagedFileError
 from ...worker_files.survey import Input, OnConflict, Survey, Taken, xxh3_of
 from ..tables.duplicates import RowsLookedAt
@@ -54,7 +55,7 @@ from .equal import (
 from .write import GroupWriter
 
 if TYPE_CHECKING:
-    from ..tables.merge_tables import JoinedColumns
+    from ..tables.merge_tables import MergedTables
 
 MEMORY_BYTES = 1 << 30
 START_S = 60.0
@@ -63,10 +64,8 @@ SECONDS_PER_MB = 1.0
 MOST_NAMED = 3
 _SMALL_BYTES = 16 << 20  # of an output that is read at once; else, only what is asked for
 
-Progress = Callable[[int, int], None]
 
-
-class JoinedGroups:
+class MergedGroups:
     """The groups of all inputs, and from which input each is taken.
 
     Groups of one path in several inputs are there once if they hold the same. ConflictError, which
@@ -79,7 +78,7 @@ class JoinedGroups:
         inputs: Sequence[Input],
         *,
         on_conflict: OnConflict = OnConflict.STOP,
-        columns: JoinedColumns | None = None,
+        columns: MergedTables | None = None,
     ) -> None:
         """`columns`: what the output will have besides, of these inputs and of others."""
         self.notes: list[str] = []
@@ -328,7 +327,7 @@ def opened_output(path: Path, joined: Collection[str] = ()) -> Iterator[TaskGrou
             is_small = opened.size <= _SMALL_BYTES
             found = open_file(Source(opened.read(0, opened.size)) if is_small else opened)
             alike = _read_alike_output(found)
-            layout = Layout(alike.tree if alike else read_whole_tree(found))
+            layout = FileLayout(alike.tree if alike else read_whole_tree(found))
             yield task_groups_of(str(path), layout, "", alike, joined)
     except (Damaged, OSError) as error:
         raise _not_read_back(path, error) from error
@@ -445,4 +444,4 @@ class _Copier:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-__all__ = ["JoinedGroups", "is_in_groups"]
+__all__ = ["MergedGroups", "is_in_groups"]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ...hdf5.datatypes import Datatype
 from ...hdf5.superblock import SIGNATURE, Superblock
-from ...hdf5.uniform_groups import AlikeGroups, Bytes, Example, Places, lookup3_rows
+from ...hdf5.uniform_groups import Addresses, AlikeGroups, ByteArray, Example, lookup3_rows
 from ...worker_files.decode import points_simply
 from ...worker_files.read_values import Values
 
@@ -69,9 +69,9 @@ class GroupWriter:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def add(self, groups: AlikeGroups, chosen: Places, values: Values) -> None:
+    def add(self, groups: AlikeGroups, chosen: Addresses, values: Values) -> None:
         """Write some of the groups, under the paths that they have; `values` are their file's."""
-        moved = _Moved(groups)
+        moved = _Shift(groups)
         step = max(BLOCK_BYTES // moved.size, 1)
         for first in range(0, len(chosen), step):
             some = chosen[first : first + step]
@@ -151,7 +151,7 @@ class GroupWriter:
         header = struct.pack("<BxHII4x", 1, 1, 1, len(message)) + message
         return self._append(header), tree, heap
 
-    def _write_tree(self, offsets: Places, addresses: npt.NDArray[np.uint64]) -> int:
+    def _write_tree(self, offsets: Addresses, addresses: npt.NDArray[np.uint64]) -> int:
         """Write the nodes with the links, and the tree above them; return where its top is."""
         count = -(-len(offsets) // _LINKS)
         nodes = np.zeros((count, 8 + _LINKS * _LINK.itemsize), np.uint8)
@@ -202,14 +202,14 @@ def _superblock(end: int, root: int, tree: int, heap: int) -> bytes:
     return head + places + struct.pack("<QQI4xQQ", 0, root, 1, tree, heap)
 
 
-def _heap_data(names: list[bytes]) -> tuple[bytes, Places]:
+def _heap_data(names: list[bytes]) -> tuple[bytes, Addresses]:
     """Names one behind the other, behind an empty one; and where each begins."""
     padded = [name + bytes(8 - len(name) % 8) for name in names]
     sizes = np.array([0, *map(len, padded)], np.int64)
     return bytes(8) + b"".join(padded), 8 + np.cumsum(sizes)[:-1]
 
 
-class _Moved:
+class _Shift:
     """Where the pieces and the data of one group go, counted from its beginning."""
 
     def __init__(self, groups: AlikeGroups) -> None:
@@ -227,7 +227,7 @@ class _Moved:
             end += _rounded(example.dataset(path).size_bytes)
         self.size = end
 
-    def blocks(self, chosen: Places, starts: Places) -> Bytes:
+    def blocks(self, chosen: Addresses, starts: Addresses) -> ByteArray:
         """The bytes of these groups, which will lie at `starts`; `put_pointers` has to follow."""
         groups, example = self._groups, self._groups.example
         found = np.zeros((len(chosen), self.size), np.uint8)
@@ -244,7 +244,7 @@ class _Moved:
             _put(found, self._pieces[spot.piece] + spot.offset, starts + at)
         return found
 
-    def _pointing(self) -> Iterator[tuple[int, int, Datatype, Callable[[Places], Bytes]]]:
+    def _pointing(self) -> Iterator[tuple[int, int, Datatype, Callable[[Addresses], ByteArray]]]:
         """What points into a heap: where in a block, how many bytes, of what, how to read it."""
         groups, example = self._groups, self._groups.example
         for found in example.objects:
@@ -261,14 +261,14 @@ class _Moved:
                 read = partial(groups.data_rows, found.path)
                 yield at, dataset.size_bytes, dataset.type, read
 
-    def lists(self, chosen: Places, values: Values) -> list[tuple[int, bytes]]:
+    def lists(self, chosen: Addresses, values: Values) -> list[tuple[int, bytes]]:
         """All texts and lists that these groups point to, place by place."""
         found: list[tuple[int, bytes]] = []
         for _, _, datatype, read in self._pointing():
             found += values.lists(read(chosen).tobytes(), datatype)
         return found
 
-    def put_pointers(self, blocks: Bytes, pointers: bytes) -> None:
+    def put_pointers(self, blocks: ByteArray, pointers: bytes) -> None:
         """Let what points into a heap point into the new one; in the order of `lists`."""
         start = 0
         for at, size, _, _ in self._pointing():
@@ -278,7 +278,7 @@ class _Moved:
             start = end
         self._put_checksums(self._groups.example, blocks)
 
-    def _put_checksums(self, example: Example, found: Bytes) -> None:
+    def _put_checksums(self, example: Example, found: ByteArray) -> None:
         for number, piece in enumerate(example.pieces):
             if piece.is_checked:
                 at, end = self._pieces[number], self._pieces[number] + len(piece.data) - 4
@@ -286,11 +286,11 @@ class _Moved:
                 found[:, end : end + 4] = checksums.view(np.uint8).reshape(-1, 4)
 
 
-def _put(rows: Bytes, offset: int, addresses: Places) -> None:
+def _put(rows: ByteArray, offset: int, addresses: Addresses) -> None:
     rows[:, offset : offset + 8] = addresses.astype("<i8").view(np.uint8).reshape(-1, 8)
 
 
-def _forget_cached(rows: Bytes, at: int, data: Bytes) -> None:
+def _forget_cached(rows: ByteArray, at: int, data: ByteArray) -> None:
     """Links to groups may repeat addresses of the group, which need not be there."""
     if data[:4].tobytes() == b"SNOD":
         for link in range(int(data[6])):

@@ -29,7 +29,7 @@ from ...worker_files import findings
 from ...worker_files.read_file import DamagedFileError, can_be_proven
 from ...worker_files.survey import Input, changed, require_unchanged
 from .create import JoinedOutput, not_as_written
-from .schema import Column, Mode, Structure
+from .schema import InputStructure, MergedColumn, Mode
 from .types import type_of
 
 BLOCK_BYTES = 1 << 20
@@ -38,7 +38,7 @@ _of_thread = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class CopyStretch:
     """Bytes of a file that go into a column: behind `place` bytes of its rows, or as a chunk."""
 
     start: int
@@ -51,18 +51,18 @@ class Stretch:
 
 # Where it begins and ends in a block; which column; the Stretch of a chunk, or how many bytes of
 # the column's rows are before it.
-Piece = tuple[int, int, int, Any]
-Block = tuple[int, int, list[Piece]]  # where it begins in the file, its size, its pieces
+CopyPiece = tuple[int, int, int, Any]
+CopyBlock = tuple[int, int, list[CopyPiece]]  # where it begins in the file, its size, its pieces
 
 
 @dataclass(eq=False)
 class Route:
     """How files of one structure are copied: `blocks` cover a file, `odd` columns go elsewhere."""
 
-    blocks: list[Block]
-    columns: list[Column]
-    stretches: list[Stretch]
-    odd: list[Column] = field(default_factory=list)
+    blocks: list[CopyBlock]
+    columns: list[MergedColumn]
+    stretches: list[CopyStretch]
+    odd: list[MergedColumn] = field(default_factory=list)
     packed: dict[int, Dataset] = field(default_factory=dict)  # columns whose chunks we can unpack
     kept_at: dict[int, int] = field(default_factory=dict)  # of a stretch, within `Input.kept`
 
@@ -77,9 +77,11 @@ class Route:
         return not self.odd and are_bytes and len(self.kept_at) == len(self.stretches)
 
 
-def plan_route(structure: Structure, columns: Sequence[Column], start: int, size: int) -> Route:
+def plan_route(
+    structure: InputStructure, columns: Sequence[MergedColumn], start: int, size: int
+) -> Route:
     """Find the way for files of `size` bytes whose addresses count from `start`."""
-    stretches: list[Stretch] = []
+    stretches: list[CopyStretch] = []
     odd = []
     for number, column in enumerate(columns):
         dataset = structure.columns.get(column.path)
@@ -99,14 +101,16 @@ def plan_route(structure: Structure, columns: Sequence[Column], start: int, size
     return Route(_blocks(stretches, size), list(columns), stretches, odd, packed, kept_at)
 
 
-def _packed(structure: Structure, columns: Sequence[Column]) -> Iterator[tuple[int, Dataset]]:
+def _packed(
+    structure: InputStructure, columns: Sequence[MergedColumn]
+) -> Iterator[tuple[int, Dataset]]:
     for number, column in enumerate(columns):
         dataset = structure.columns.get(column.path)
         if column.mode is Mode.CHUNKS and dataset is not None and can_be_proven(dataset):
             yield number, dataset
 
 
-def _kept_places(one: Input, stretches: Sequence[Stretch]) -> Iterator[tuple[int, int]]:
+def _kept_places(one: Input, stretches: Sequence[CopyStretch]) -> Iterator[tuple[int, int]]:
     """Where stretches lie in what is kept of a file, if anything is."""
     if one.family is None or one.kept is None:
         return
@@ -118,19 +122,21 @@ def _kept_places(one: Input, stretches: Sequence[Stretch]) -> Iterator[tuple[int
             yield stretch.start, before[number] + stretch.start - gaps[number][0]
 
 
-def _with_rows(structure: Structure, columns: Sequence[Column]) -> list[Column]:
+def _with_rows(structure: InputStructure, columns: Sequence[MergedColumn]) -> list[MergedColumn]:
     tables = structure.tables
     return [c for c in columns if c.table in tables and tables[c.table].rows]
 
 
-def _stretches(dataset: Dataset, column: Column, number: int, start: int) -> list[Stretch] | None:
+def _stretches(
+    dataset: Dataset, column: MergedColumn, number: int, start: int
+) -> list[CopyStretch] | None:
     """The bytes of a column in the file; None if they cannot be taken as they are."""
     if dataset.type.encoded != column.encoded and type_of(dataset.type) != column.type:
         return None
     if column.mode is Mode.CHUNKS:
         dims = dataset.space.dims or ()
         return [
-            Stretch(start + c.address, c.size, number, 0, c.start, c.mask)
+            CopyStretch(start + c.address, c.size, number, 0, c.start, c.mask)
             for c in dataset.chunks
             if all(map(lt, c.start, dims))
         ]
@@ -143,17 +149,17 @@ def _stretches(dataset: Dataset, column: Column, number: int, start: int) -> lis
     address = dataset.compact_at if is_compact else dataset.layout.address
     if not rows * row_bytes:
         return []
-    return None if address is None else [Stretch(start + address, rows * row_bytes, number)]
+    return None if address is None else [CopyStretch(start + address, rows * row_bytes, number)]
 
 
 def _chunk_stretches(
-    dataset: Dataset, column: Column, number: int, start: int
-) -> list[Stretch] | None:
+    dataset: Dataset, column: MergedColumn, number: int, start: int
+) -> list[CopyStretch] | None:
     rows, row_bytes, side = dataset.rows or 0, column.row_bytes, dataset.layout.chunk[0]
     if dataset.layout.chunk[1:] != column.inner:
         return None
     found = [
-        Stretch(
+        CopyStretch(
             start + chunk.address,
             min(side, rows - chunk.start[0]) * row_bytes,
             number,
@@ -166,7 +172,7 @@ def _chunk_stretches(
     return found if is_covered else None
 
 
-def _blocks(stretches: Sequence[Stretch], size: int) -> list[Block]:
+def _blocks(stretches: Sequence[CopyStretch], size: int) -> list[CopyBlock]:
     """Cut a file into blocks; chunks stay in one piece, all else is cut where a block is full."""
     maker = _BlockMaker()
     position = 0
@@ -184,9 +190,9 @@ def _blocks(stretches: Sequence[Stretch], size: int) -> list[Block]:
 
 class _BlockMaker:
     def __init__(self) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[CopyBlock] = []
         self._start = self._end = 0
-        self._pieces: list[Piece] = []
+        self._pieces: list[CopyPiece] = []
 
     def add(self, start: int, end: int, column: int, place: int) -> None:
         while start < end:
@@ -198,7 +204,7 @@ class _BlockMaker:
             place += stop - start
             self._end = start = stop
 
-    def add_whole(self, stretch: Stretch) -> None:
+    def add_whole(self, stretch: CopyStretch) -> None:
         if self._pieces and stretch.start + stretch.size > self._start + BLOCK_BYTES:
             self.close()
         start, end = stretch.start - self._start, stretch.start + stretch.size - self._start
@@ -248,7 +254,7 @@ def copy_file(
     return whole.intdigest(), copied
 
 
-def _prove(one: Input, route: Route, column: int, stretch: Stretch, data: memoryview) -> None:
+def _prove(one: Input, route: Route, column: int, stretch: CopyStretch, data: memoryview) -> None:
     try:
         prove_chunk(route.packed[column], data, stretch.mask)
     except Damaged as error:
@@ -257,12 +263,14 @@ def _prove(one: Input, route: Route, column: int, stretch: Stretch, data: memory
         raise DamagedFileError(one.name, found) from error
 
 
-def _writer(output: JoinedOutput, column: Column, first: int) -> Callable[[memoryview, Any], None]:
+def _writer(
+    output: JoinedOutput, column: MergedColumn, first: int
+) -> Callable[[memoryview, Any], None]:
     """How a piece of a column is written, in files that begin at the row `first`."""
     if column.mode is Mode.CHUNKS:
         dataset = output.datasets[column.path].id
 
-        def write_chunk(data: memoryview, stretch: Stretch) -> None:
+        def write_chunk(data: memoryview, stretch: CopyStretch) -> None:
             assert stretch.chunk is not None
             place = (stretch.chunk[0] + first, *stretch.chunk[1:])
             dataset.write_direct_chunk(place, data, stretch.mask)
@@ -302,9 +310,9 @@ def copy_alike(
     return [one.xxh3 for one in inputs], written
 
 
-def _by_column(route: Route, firsts: Firsts) -> list[tuple[Column, int, list[Stretch]]]:
+def _by_column(route: Route, firsts: Firsts) -> list[tuple[MergedColumn, int, list[CopyStretch]]]:
     """The columns that have bytes in a file, and these."""
-    found: dict[int, list[Stretch]] = {}
+    found: dict[int, list[CopyStretch]] = {}
     for stretch in route.stretches:
         found.setdefault(stretch.column, []).append(stretch)
     return [(route.columns[n], firsts[n], stretches) for n, stretches in sorted(found.items())]
@@ -329,7 +337,7 @@ def _read_into(descriptor: int, view: memoryview, offset: int, one: Input) -> No
 
 # Reading back ------------------------------------------------------------------------------------
 
-Places = dict[tuple[int, ...], tuple[int, int, int]]  # a chunk's address, size and filter mask
+ChunkPlaces = dict[tuple[int, ...], tuple[int, int, int]]  # a chunk's address, size and filter mask
 
 
 def verify_file(
@@ -337,7 +345,7 @@ def verify_file(
     firsts: Firsts,
     copied: Sequence[int],
     output: JoinedOutput,
-    chunks: dict[str, Places],
+    chunks: dict[str, ChunkPlaces],
     tick: Callable[[int], None],
 ) -> None:
     """Read back every piece of one file; DamagedError if one is not what was copied."""
@@ -348,7 +356,7 @@ def verify_file(
             if column == GAP:
                 continue
             what, size = route.columns[column], end - begin
-            if isinstance(place, Stretch):
+            if isinstance(place, CopyStretch):
                 offset = _chunk_offset(chunks[what.path], what, place, firsts[column])
             else:
                 offset = output.offsets[what.path] + firsts[column] * what.row_bytes + place
@@ -358,7 +366,9 @@ def verify_file(
             tick(size)
 
 
-def _chunk_offset(places: Places, column: Column, stretch: Stretch, first: int) -> int:
+def _chunk_offset(
+    places: ChunkPlaces, column: MergedColumn, stretch: CopyStretch, first: int
+) -> int:
     assert stretch.chunk is not None
     place = (stretch.chunk[0] + first, *stretch.chunk[1:])
     offset, size, mask = places.get(place, (0, -1, 0))
@@ -381,7 +391,7 @@ def verify_alike(
             raise not_as_written(column.path)
 
 
-def read_back(descriptor: int, view: memoryview, offset: int, column: Column) -> memoryview:
+def read_back(descriptor: int, view: memoryview, offset: int, column: MergedColumn) -> memoryview:
     rest = view
     while rest:
         with naming(descriptor):
@@ -392,9 +402,9 @@ def read_back(descriptor: int, view: memoryview, offset: int, column: Column) ->
     return view
 
 
-def list_chunks(output: JoinedOutput, column: Column) -> Places:
+def list_chunks(output: JoinedOutput, column: MergedColumn) -> ChunkPlaces:
     """Where the chunks of a column lie."""
-    found: Places = {}
+    found: ChunkPlaces = {}
 
     def take(chunk: Any) -> None:
         found[chunk.chunk_offset] = (chunk.byte_offset, chunk.size, chunk.filter_mask)

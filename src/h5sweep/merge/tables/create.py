@@ -16,7 +16,7 @@ from ...disk.h5py_loader import h5py, writing
 from ...errors import DamagedError, UsageError
 from ...hdf5.tree import Dataset
 from .rows import read_raw
-from .schema import Column, Mode, Schema, Table, Value
+from .schema import AttributeValue, MergedColumn, MergedSchema, MergedTable, Mode
 from .types import holds_objects, type_of
 
 _h5d, _h5p, _h5s = h5py.h5d, h5py.h5p, h5py.h5s
@@ -30,7 +30,7 @@ class JoinedOutput:
         self,
         file: Any,
         descriptor: int,
-        schema: Schema,
+        schema: MergedSchema,
         require_written: Callable[[], None] = lambda: None,
     ) -> None:
         self.descriptor, self.require_written = descriptor, require_written
@@ -43,7 +43,7 @@ class JoinedOutput:
 
 
 @contextmanager
-def created(path: Path, schema: Schema) -> Iterator[JoinedOutput]:
+def created(path: Path, schema: MergedSchema) -> Iterator[JoinedOutput]:
     """Add all datasets to the file at `path`, with room for their data, and hold it open."""
     with writing(path, libver=("earliest", "latest")) as written:
         file = written.file
@@ -65,7 +65,7 @@ def created(path: Path, schema: Schema) -> Iterator[JoinedOutput]:
 
 
 @contextmanager
-def reopened(path: Path, schema: Schema) -> Iterator[JoinedOutput]:
+def reopened(path: Path, schema: MergedSchema) -> Iterator[JoinedOutput]:
     """The file as it is on disk now; DamagedError if something in it is not as it should be."""
     try:
         with h5py.File(path, "r", locking=False) as file:
@@ -102,7 +102,7 @@ def not_as_written(what: str) -> DamagedError:
 # Datasets ----------------------------------------------------------------------------------------
 
 
-def _create_dataset(file: Any, table: Table, column: Column) -> None:
+def _create_dataset(file: Any, table: MergedTable, column: MergedColumn) -> None:
     group, _, name = column.path.rpartition("/")
     parent = file.require_group(group or "/")
     if name in parent:
@@ -134,14 +134,14 @@ def _create_dataset(file: Any, table: Table, column: Column) -> None:
         raise UsageError(f"{column.path} cannot be created: {error}") from error
 
 
-def _set_chunks(properties: Any, column: Column) -> None:
+def _set_chunks(properties: Any, column: MergedColumn) -> None:
     properties.set_chunk(column.chunk)
     for step in column.filters:
         flags = h5py.h5z.FLAG_OPTIONAL if step.is_optional else h5py.h5z.FLAG_MANDATORY
         properties.set_filter(step.number, flags, step.values)
 
 
-def _cache_for(column: Column) -> Any:
+def _cache_for(column: MergedColumn) -> Any:
     """Room for a row of chunks, so that each is packed once."""
     sides = zip(column.inner, column.chunk[1:], strict=True)
     per_row = math.prod(-(-dim // side) for dim, side in sides)
@@ -151,7 +151,7 @@ def _cache_for(column: Column) -> Any:
     return access
 
 
-def _set_fill(properties: Any, column: Column) -> None:
+def _set_fill(properties: Any, column: MergedColumn) -> None:
     """Keep a fill value that NumPy can hold; those of texts and objects have no meaning here."""
     if column.fill is None or holds_objects(column.type):
         return
@@ -161,7 +161,7 @@ def _set_fill(properties: Any, column: Column) -> None:
             properties.set_fill_value(np.frombuffer(column.fill, dtype)[0:1].reshape(()))
 
 
-def _require_dataset(file: Any, table: Table, column: Column) -> None:
+def _require_dataset(file: Any, table: MergedTable, column: MergedColumn) -> None:
     dataset = file[column.path]
     is_right = (
         isinstance(dataset, h5py.Dataset)
@@ -193,7 +193,7 @@ def _read_axes(dataset: Any) -> tuple[tuple[str, ...], ...]:
 # Attributes --------------------------------------------------------------------------------------
 
 
-def _write_attributes(file: Any, schema: Schema) -> None:
+def _write_attributes(file: Any, schema: MergedSchema) -> None:
     for place, attributes in schema.attributes.items():
         if place not in file:
             file.create_group(place)
@@ -202,7 +202,7 @@ def _write_attributes(file: Any, schema: Schema) -> None:
                 _write_attribute(file[place].id, name, value)
 
 
-def _write_attribute(target: Any, name: str, value: Value) -> None:
+def _write_attribute(target: Any, name: str, value: AttributeValue) -> None:
     if value.dims is None:
         h5py.h5a.create(target, name.encode(), value.type, _h5s.create(_h5s.NULL))
         return
@@ -224,24 +224,24 @@ def as_objects(data: Array, type_: Any) -> Array:
     return found
 
 
-def _require_attributes(target: Any, place: str, attributes: Mapping[str, Value]) -> None:
+def _require_attributes(target: Any, place: str, attributes: Mapping[str, AttributeValue]) -> None:
     for name, value in attributes.items():
         if name not in target.attrs or not _read_attribute(target.id, name).equals(value):
             raise not_as_written(f"the attribute {name} of {place}")
 
 
-def _read_attribute(target: Any, name: str) -> Value:
+def _read_attribute(target: Any, name: str) -> AttributeValue:
     attribute = h5py.h5a.open(target, name.encode())
     type_, space = attribute.get_type(), attribute.get_space()
     if space.get_simple_extent_type() == _h5s.NULL:
-        return Value(type_, None, b"")
+        return AttributeValue(type_, None, b"")
     dims = attribute.shape
     if holds_objects(type_):
         data = np.empty(dims, type_.dtype)
         if data.size:
             attribute.read(data)
-        return Value(type_, dims, data.reshape(-1))
+        return AttributeValue(type_, dims, data.reshape(-1))
     raw = np.empty(dims, f"V{type_.get_size()}")
     if raw.size:
         attribute.read(raw, mtype=type_)
-    return Value(type_, dims, raw.tobytes())
+    return AttributeValue(type_, dims, raw.tobytes())

@@ -17,7 +17,7 @@ from ...base.units import count_text
 from ...base.values import Array, value_text
 from ...worker_files.survey import Input
 from .create import JoinedOutput
-from .schema import Table
+from .schema import MergedTable
 
 MOST_ROWS = 4_000_000  # sorting more may take longer than to copy them
 MOST_VALUES_PER_ROW = 16  # that are counted; it takes a byte for each
@@ -41,7 +41,7 @@ class RowsLookedAt:
 
 
 def look_at_rows(
-    output: JoinedOutput, table: Table, inputs: Sequence[Input], *, copied: int = 0
+    output: JoinedOutput, table: MergedTable, inputs: Sequence[Input], *, copied: int = 0
 ) -> RowsLookedAt | None:
     """Look for rows of several files that are alike; None if only one file has rows.
 
@@ -81,7 +81,7 @@ def notes_on_rows(looked: Sequence[RowsLookedAt]) -> Iterator[str]:
         )
 
 
-class _Key(NamedTuple):
+class _KeyPart(NamedTuple):
     """A column, or a field of one, that may be part of a key."""
 
     name: str
@@ -89,15 +89,15 @@ class _Key(NamedTuple):
     values: Any  # what h5py reads it by
 
 
-def _keys(output: JoinedOutput, table: Table) -> Iterator[_Key]:
+def _keys(output: JoinedOutput, table: MergedTable) -> Iterator[_KeyPart]:
     for column in (column for column in table.columns if not column.inner):
         dataset, name = output.datasets[column.path], column.path.rpartition("/")[2]
         fields = dataset.dtype.fields or {}
         for field, (dtype, *_) in fields.items():
             if (is_text := _is_text(dtype)) is not None:
-                yield _Key(field, is_text, dataset.fields(field))
+                yield _KeyPart(field, is_text, dataset.fields(field))
         if not fields and (is_text := _is_text(dataset.dtype)) is not None:
-            yield _Key(name, is_text, dataset)
+            yield _KeyPart(name, is_text, dataset)
 
 
 def _is_text(dtype: np.dtype[Any]) -> bool | None:
@@ -108,7 +108,7 @@ def _is_text(dtype: np.dtype[Any]) -> bool | None:
     return True if dtype.kind == "S" or about.get("vlen") in (str, bytes) else None
 
 
-def _parts(key: _Key) -> Iterator[Array]:
+def _parts(key: _KeyPart) -> Iterator[Array]:
     """The values of a column as integers; of a field that has several in each row, one by one."""
     values = key.values[:]
     if key.is_text:
@@ -145,9 +145,9 @@ def _hashed(parts: Sequence[Array], rows: int) -> tuple[Array, int]:
 
 
 def _compare(
-    table: Table,
+    table: MergedTable,
     inputs: Sequence[Input],
-    keys: Sequence[_Key],
+    keys: Sequence[_KeyPart],
     codes: Array,
     found: RowsLookedAt,
 ) -> RowsLookedAt:

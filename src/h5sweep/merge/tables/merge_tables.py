@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
 
+from ...base.progress import Progress
 from ...base.values import Array
 from ...disk import durable
 from ...disk.h5py_loader import h5py
@@ -34,7 +35,7 @@ from ...errors import DamagedError
 from ...hdf5.errors import Unsupported
 from ...hdf5.tree import Dataset
 from ...runfolder.audit import Conflict
-from ...worker_files.layouts import Layout, indexed_table
+from ...worker_files.layouts import FileLayout, indexed_table
 from ...worker_files.read_values import Values
 from ...worker_files.survey import Input, Survey
 from .copy import (
@@ -50,11 +51,10 @@ from .copy import (
 from .create import JoinedOutput, as_objects, created, not_as_written, reopened
 from .duplicates import RowsLookedAt, look_at_rows
 from .rows import RowReader, read_objects, read_raw
-from .schema import Column, Mode, Part, Schema, Structure, sound_path
+from .schema import InputStructure, MergedColumn, MergedSchema, Mode, TablePart, sound_path
 from .taken_rows import TakenRows
 from .types import convert, fill_element, holds_objects, survives, type_of
 
-Progress = Callable[[int, int], None]
 THREADS = 2
 ALIKE_BYTES = (
     1 << 17
@@ -63,7 +63,7 @@ FILL_BYTES = 4 << 20
 
 
 @dataclass(eq=False)
-class _Batch:
+class _CopiedInputs:
     """Inputs that are copied at once, and the checksums by which they are verified."""
 
     places: range
@@ -76,13 +76,13 @@ class _Batch:
 class _OddPiece:
     """Rows that were not copied as bytes, and the checksum of what they became."""
 
-    column: Column
+    column: MergedColumn
     first: int
     count: int
     checksum: int
 
 
-class JoinedColumns:
+class MergedTables:
     """The tables of `inputs`, which must all have some, as one file. Nothing is written yet.
 
     Raises UsageError, naming both places, if a column cannot be one without losing a value.
@@ -96,12 +96,12 @@ class JoinedColumns:
     ) -> None:
         """`held`: of inputs whose first rows another input has, where these are in the output."""
         self._survey, self._inputs = survey, inputs
-        self._schema = Schema(survey, inputs, held)
+        self._schema = MergedSchema(survey, inputs, held)
         self.notes = self._schema.notes
         self.conflicts: list[Conflict] = []  # rows have no keys by which they could contradict
         self.looked_at: list[RowsLookedAt] = []  # for rows that may be there twice, by `verify`
         self._copied_rows = 0
-        self._batches: list[_Batch] = []
+        self._batches: list[_CopiedInputs] = []
         self._odd: list[_OddPiece] = []
         self._columns = self._schema.columns
         self._tables = {table.name: table for table in self._schema.tables}
@@ -182,7 +182,7 @@ class JoinedColumns:
                 if column.mode is Mode.CHUNKS
             }
 
-            def verify_batch(batch: _Batch) -> None:
+            def verify_batch(batch: _CopiedInputs) -> None:
                 route, count = batch.route, len(batch.places)
                 firsts = self._firsts(route, batch.places.start)
                 if batch.is_alike:
@@ -204,10 +204,10 @@ class JoinedColumns:
 
     # How it is copied ----------------------------------------------------------------------------
 
-    def _structure(self, place: int) -> Structure:
+    def _structure(self, place: int) -> InputStructure:
         return self._schema.structures[int(self._schema.of_input[place])]
 
-    def _route(self, structure: Structure) -> Route:
+    def _route(self, structure: InputStructure) -> Route:
         columns = [c for name in structure.tables for c in self._tables[name].columns]
         return plan_route(structure, columns, structure.start, structure.example.size_bytes)
 
@@ -215,7 +215,7 @@ class JoinedColumns:
         """For each column, the row of the output at which the rows of an input begin."""
         return [int(self._tables[column.table].starts[place]) for column in route.columns]
 
-    def _make_batches(self) -> Iterator[_Batch]:
+    def _make_batches(self) -> Iterator[_CopiedInputs]:
         """Small files that are alike and follow one another, at once; every other by itself."""
         numbers = self._schema.of_input
         is_plain = np.array([route.is_plain for route in self._routes], bool)
@@ -229,14 +229,14 @@ class JoinedColumns:
             step = max(ALIKE_BYTES // max(kept.file_bytes if kept else 1, 1), 1)
             for place in range(first, end, step):
                 places = range(place, min(place + step, end))
-                yield _Batch(places, route, is_alike=bool(kinds[place] >= 0))
+                yield _CopiedInputs(places, route, is_alike=bool(kinds[place] >= 0))
             first = end
 
     def _copy_all(self, output: JoinedOutput, meter: _Meter) -> list[int]:
         """Copy what can be copied as bytes; return the checksum of every input."""
         checksums = [0] * len(self._inputs)
 
-        def copy(batch: _Batch) -> None:
+        def copy(batch: _CopiedInputs) -> None:
             first, end, route = batch.places.start, batch.places.stop, batch.route
             inputs, firsts = self._inputs[first:end], self._firsts(route, first)
             if batch.is_alike:
@@ -263,7 +263,7 @@ class JoinedColumns:
                         self._odd.append(_write_rows(output, column, first + at, data))
 
     def _converted(
-        self, one: Input, layout: Layout, part: Part, column: Column
+        self, one: Input, layout: FileLayout, part: TablePart, column: MergedColumn
     ) -> Iterator[tuple[int, Array]]:
         """The rows of one input as elements of a column of the output, a few at a time."""
         dataset = part.columns.get(column.path)
@@ -328,7 +328,7 @@ class _Meter:
         self.tick(self._total)
 
 
-def _for_each(deal_with: Callable[[_Batch], None], batches: Sequence[_Batch]) -> None:
+def _for_each(deal_with: Callable[[_CopiedInputs], None], batches: Sequence[_CopiedInputs]) -> None:
     """Small files here, one after the other; large ones in threads, which only move bytes."""
     large = [batch for batch in batches if not batch.is_alike]
     for batch in batches:
@@ -345,11 +345,11 @@ def _for_each(deal_with: Callable[[_Batch], None], batches: Sequence[_Batch]) ->
             raise
 
 
-def _reader(one: Input, layout: Layout, path: str, dataset: Dataset) -> RowReader:
+def _reader(one: Input, layout: FileLayout, path: str, dataset: Dataset) -> RowReader:
     return RowReader(layout.tree.file, path, dataset, sound_path(one))
 
 
-def _filled(column: Column, rows: int) -> Iterator[tuple[int, Array]]:
+def _filled(column: MergedColumn, rows: int) -> Iterator[tuple[int, Array]]:
     """Rows for files that lack the column."""
     element = fill_element(column.type, column.fill)
     per_row = math.prod(column.inner)
@@ -362,7 +362,7 @@ def _filled(column: Column, rows: int) -> Iterator[tuple[int, Array]]:
 # Rows that are not copied as bytes ---------------------------------------------------------------
 
 
-def _write_rows(output: JoinedOutput, column: Column, first: int, data: Array) -> _OddPiece:
+def _write_rows(output: JoinedOutput, column: MergedColumn, first: int, data: Array) -> _OddPiece:
     per_row = math.prod(column.inner)
     if holds_objects(column.type):
         count = len(data) // max(per_row, 1)
@@ -383,7 +383,7 @@ def _write_rows(output: JoinedOutput, column: Column, first: int, data: Array) -
 
 
 def _write_objects(
-    output: JoinedOutput, column: Column, first: int, count: int, data: Array
+    output: JoinedOutput, column: MergedColumn, first: int, count: int, data: Array
 ) -> None:
     dataset, shape = output.datasets[column.path].id, (count, *column.inner)
     values = as_objects(data, column.type).reshape(shape)
@@ -450,7 +450,7 @@ def begins_with(survey: Survey, one: Input, output: Path, rows: Mapping[str, Run
     """Whether the tables of a file begin with these rows of `output`, value by value."""
     columns = [
         (path, dataset, _runs_of(path, rows))
-        for path, dataset in Schema(survey, [one]).structures[0].columns.items()
+        for path, dataset in MergedSchema(survey, [one]).structures[0].columns.items()
     ]
     if not columns or any(not r or (d.rows or 0) < sum(r[1::2]) for _, d, r in columns):
         return False
@@ -463,7 +463,7 @@ def _runs_of(path: str, rows: Mapping[str, Runs]) -> Runs:
 
 
 def _are_equal(
-    one: Input, layout: Layout, output: Path, columns: Sequence[tuple[str, Dataset, Runs]]
+    one: Input, layout: FileLayout, output: Path, columns: Sequence[tuple[str, Dataset, Runs]]
 ) -> bool:
     try:
         with h5py.File(output, "r", locking=False) as file:

@@ -23,7 +23,7 @@ from ...errors import UsageError
 from ...hdf5.datatypes import Class
 from ...hdf5.messages import Attribute, Filter, Storage
 from ...hdf5.tree import Dataset, ObjectKind
-from ...worker_files.layouts import Layout, Style, indexed_table
+from ...worker_files.layouts import FileLayout, Style, indexed_table
 from ...worker_files.skipping import Skipped
 from ...worker_files.survey import Input, Survey
 from ..marker import OWN_ATTRIBUTES
@@ -69,14 +69,14 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class AttributeValue:
     """The value of an attribute, with its type."""
 
     type: TypeID
     dims: tuple[int, ...] | None
     data: Any  # bytes, or an array of objects
 
-    def equals(self, other: Value) -> bool:
+    def equals(self, other: AttributeValue) -> bool:
         if self.dims != other.dims or self.type != other.type:
             return False
         if isinstance(self.data, bytes) or isinstance(other.data, bytes):
@@ -95,11 +95,11 @@ class Value:
             return self.data.hex()
 
 
-_Attributes = dict[str, dict[str, Value]]  # by the path of their object
+_ColumnAttributes = dict[str, dict[str, AttributeValue]]  # by the path of their object
 
 
 @dataclass
-class Part:
+class TablePart:
     """One table in files of one structure."""
 
     rows: int
@@ -112,21 +112,21 @@ class Part:
 
 
 @dataclass(eq=False)
-class Structure:
+class InputStructure:
     """What the inputs have that share a structure; `example` is the first of them."""
 
     example: Input
     datasets: dict[str, Dataset]  # by path
     groups: dict[str, dict[str, Dataset]]
     growing: frozenset[str]  # paths of what may be a column
-    attributes: _Attributes
+    attributes: _ColumnAttributes
     lost_attributes: tuple[str, ...]  # attributes that mean nothing outside their file
     group_paths: tuple[str, ...] = ()
     axes: dict[str, Axes] = field(default_factory=dict)  # by the path of their dataset
     start: int = 0  # where in the file addresses begin to count
     links: tuple[str, ...] = ()  # second names, and what is neither a group nor a dataset
     skipped: Skipped = field(default_factory=Skipped)
-    tables: dict[str, Part] = field(default_factory=dict)
+    tables: dict[str, TablePart] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # attributes that others have otherwise
 
     @cached_property
@@ -141,7 +141,7 @@ class Structure:
 
 
 @dataclass(eq=False)
-class Column:
+class MergedColumn:
     """A column of the output."""
 
     path: str
@@ -161,11 +161,11 @@ class Column:
 
 
 @dataclass(eq=False)
-class Table:
+class MergedTable:
     """A table of the output; `starts` and `counts` have a number for each input."""
 
     name: str
-    columns: list[Column]
+    columns: list[MergedColumn]
     starts: Array
     counts: Array
 
@@ -174,7 +174,7 @@ class Table:
         return int(self.counts.sum())
 
 
-class Schema:
+class MergedSchema:
     """What the output will be; UsageError, with both places named, if it cannot be."""
 
     def __init__(
@@ -186,7 +186,7 @@ class Schema:
         """`held`: of inputs whose first rows another input has, where these are in the output."""
         self.survey, self.inputs, self.held = survey, inputs, held or {}
         self.notes: list[str] = []
-        self.structures: list[Structure] = []
+        self.structures: list[InputStructure] = []
         self.of_input = self._read_structures()  # the number of each input's structure
         self._find_tables()
         self._leave_held_rows()
@@ -195,11 +195,13 @@ class Schema:
             self.notes.append(f"{Mode.RECODED.value}: {', '.join(recoded)}")
         self.scales = self._unite_scales()
         self.axes = self._unite_axes()
-        self._owners: dict[tuple[str, str], Structure] = {}  # of attributes, by object and name
+        self._owners: dict[
+            tuple[str, str], InputStructure
+        ] = {}  # of attributes, by object and name
         self.attributes = self._unite_attributes()
 
     @property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[MergedColumn]:
         return [column for table in self.tables for column in table.columns]
 
     # Structures ----------------------------------------------------------------------------------
@@ -218,7 +220,7 @@ class Schema:
         Columns of a group are one table if they are equally long in every file. A dataset that
         cannot grow is one of them if it has that length wherever it is.
         """
-        by_group: dict[str, list[Structure]] = {}
+        by_group: dict[str, list[InputStructure]] = {}
         for structure in self.structures:
             for group in structure.groups:
                 by_group.setdefault(group, []).append(structure)
@@ -232,7 +234,7 @@ class Schema:
                 self._take_each(group, growing, having)
 
     def _take_group(
-        self, group: str, growing: set[str], having: list[Structure], rows: list[int]
+        self, group: str, growing: set[str], having: list[InputStructure], rows: list[int]
     ) -> None:
         """Make one table of a group."""
         others = {p for s in having for p in s.groups[group]} - growing
@@ -244,13 +246,13 @@ class Schema:
         for structure, count in zip(having, rows, strict=True):
             datasets = structure.groups[group].items()
             columns = {path: d for path, d in datasets if path in growing | others}
-            structure.tables[group] = Part(count, columns)
+            structure.tables[group] = TablePart(count, columns)
 
-    def _take_each(self, group: str, growing: set[str], having: list[Structure]) -> None:
+    def _take_each(self, group: str, growing: set[str], having: list[InputStructure]) -> None:
         for structure in having:
             for path, dataset in structure.groups[group].items():
                 if path in growing:
-                    structure.tables[path] = Part(dataset.rows or 0, {path: dataset})
+                    structure.tables[path] = TablePart(dataset.rows or 0, {path: dataset})
         self.notes.append(
             f"the datasets of {group} are not equally long in every file: each is joined by itself"
         )
@@ -265,25 +267,27 @@ class Schema:
 
     # Tables --------------------------------------------------------------------------------------
 
-    def _unite_tables(self) -> list[Table]:
+    def _unite_tables(self) -> list[MergedTable]:
         having: dict[str, list[int]] = {}
         for number, structure in enumerate(self.structures):
             for name in structure.tables:
                 having.setdefault(name, []).append(number)
         return [self._unite_table(name, numbers) for name, numbers in having.items()]
 
-    def _unite_table(self, name: str, numbers: list[int]) -> Table:
+    def _unite_table(self, name: str, numbers: list[int]) -> MergedTable:
         rows = np.zeros(len(self.structures), np.int64)
         having = [self.structures[number] for number in numbers]
         rows[numbers] = [structure.tables[name].rows for structure in having]
         counts = rows[self.of_input]
-        table = Table(name, [], np.cumsum(counts) - counts, counts)
+        table = MergedTable(name, [], np.cumsum(counts) - counts, counts)
         paths = dict.fromkeys(path for s in having for path in s.tables[name].columns)
         for path in sorted(paths):
             table.columns.append(self._unite_column(path, table, having))
         return table
 
-    def _unite_column(self, path: str, table: Table, having: list[Structure]) -> Column:
+    def _unite_column(
+        self, path: str, table: MergedTable, having: list[InputStructure]
+    ) -> MergedColumn:
         parts = [(s, s.columns[path]) for s in having if path in s.columns]
         for structure, dataset in parts:
             require_joinable(structure.example, path, dataset)
@@ -295,8 +299,8 @@ class Schema:
         return column
 
     def _unite_types(
-        self, path: str, table: Table, parts: list[tuple[Structure, Dataset]]
-    ) -> Column:
+        self, path: str, table: MergedTable, parts: list[tuple[InputStructure, Dataset]]
+    ) -> MergedColumn:
         (first, dataset), *others = parts
         inner = _inner(dataset)
         united, is_certain = type_of(dataset.type), True
@@ -318,10 +322,10 @@ class Schema:
             self.notes.append(f"{path} is {' and '.join(words)}: joined as {type_text(united)}")
         encoded = dataset.type.encoded if united == type_of(dataset.type) else b""
         fill = converted_fill(dataset.fill, type_of(dataset.type), united)
-        return Column(path, table.name, united, inner, encoded, fill=fill)
+        return MergedColumn(path, table.name, united, inner, encoded, fill=fill)
 
     def _require_survival(
-        self, path: str, united: TypeID, parts: list[tuple[Structure, Dataset]]
+        self, path: str, united: TypeID, parts: list[tuple[InputStructure, Dataset]]
     ) -> None:
         """Look at every value that the new type may not hold."""
         numbers = {id(s): number for number, s in enumerate(self.structures)}
@@ -337,7 +341,9 @@ class Schema:
                         first = (parts[0][0].example, type_of(parts[0][1].type))
                         raise values_lost(path, one, old, united, first)
 
-    def _note_missing(self, column: Column, table: Table, having: list[Structure]) -> None:
+    def _note_missing(
+        self, column: MergedColumn, table: MergedTable, having: list[InputStructure]
+    ) -> None:
         path = column.path
         without = [s for s in having if path not in s.columns and s.tables[table.name].rows]
         if not without:
@@ -351,9 +357,9 @@ class Schema:
 
     def _decide_mode(
         self,
-        column: Column,
-        table: Table,
-        parts: list[tuple[Structure, Dataset]],
+        column: MergedColumn,
+        table: MergedTable,
+        parts: list[tuple[InputStructure, Dataset]],
         *,
         is_everywhere: bool,
     ) -> None:
@@ -403,25 +409,25 @@ class Schema:
                 self.notes.append(f"the axes of {column.path} are not kept")
         return united
 
-    def kept_of(self, structure: Structure) -> tuple[str, ...]:
+    def kept_of(self, structure: InputStructure) -> tuple[str, ...]:
         """The datasets of a file that are in the output."""
         return (*structure.columns, *(path for path in structure.scales if path in self.scales))
 
-    def indexes_of(self, structure: Structure) -> tuple[str, ...]:
+    def indexes_of(self, structure: InputStructure) -> tuple[str, ...]:
         """The datasets of a file that say no more than tables which are in the output."""
         columns = structure.columns
         return tuple(path for path in structure.datasets if indexed_table(path) in columns)
 
-    def has_more(self, structure: Structure) -> bool:
+    def has_more(self, structure: InputStructure) -> bool:
         """Whether a file has datasets besides: what a worker says once, or groups of tasks."""
         known = {*self.kept_of(structure), *self.indexes_of(structure)}
         return not structure.datasets.keys() <= known
 
     # Attributes ----------------------------------------------------------------------------------
 
-    def _unite_attributes(self) -> _Attributes:
+    def _unite_attributes(self) -> _ColumnAttributes:
         """The attributes of every object of the output: those of the first file that has them."""
-        united: _Attributes = {path: {} for path in self._object_paths()}
+        united: _ColumnAttributes = {path: {} for path in self._object_paths()}
         owners = self._owners
         differing: dict[tuple[str, str], list[int]] = {}
         for number, structure in enumerate(self.structures):
@@ -444,7 +450,7 @@ class Schema:
         self.notes += [f"{text} is not kept: it refers to places in its file" for text in lost]
         return united
 
-    def _partly_decoded(self, united: _Attributes) -> Iterator[tuple[str, str]]:
+    def _partly_decoded(self, united: _ColumnAttributes) -> Iterator[tuple[str, str]]:
         """Scale factors and the like of columns that not all files have, with the same value."""
         for path, about in united.items():
             for name, value in about.items():
@@ -455,7 +461,7 @@ class Schema:
                     if not all(name in own and own[name].equals(value) for own in having):
                         yield path, name
 
-    def _leave_out(self, united: _Attributes, path: str, name: str) -> None:
+    def _leave_out(self, united: _ColumnAttributes, path: str, name: str) -> None:
         """Keep an attribute of a column in the audit trail alone."""
         del united[path][name]
         first = self._owners.pop((path, name)).example
@@ -486,7 +492,7 @@ class Schema:
         return list(paths)
 
 
-def read_structure(survey: Survey, one: Input) -> Structure:
+def read_structure(survey: Survey, one: Input) -> InputStructure:
     """What may be joined of one file, and of all that share its structure."""
     with survey.opened(one) as layout:
         groups = {
@@ -494,7 +500,7 @@ def read_structure(survey: Survey, one: Input) -> Structure:
             for group, datasets in layout.by_group.items()
         }
         attributes, lost = _read_attributes(layout)
-        return Structure(
+        return InputStructure(
             one,
             dict(layout.tree.datasets),
             groups,
@@ -509,7 +515,7 @@ def read_structure(survey: Survey, one: Input) -> Structure:
         )
 
 
-def _links(layout: Layout) -> Iterator[str]:
+def _links(layout: FileLayout) -> Iterator[str]:
     tree = layout.tree
     yield from (path for path, _ in tree.second_names)
     yield from tree.soft_links
@@ -518,7 +524,7 @@ def _links(layout: Layout) -> Iterator[str]:
     )
 
 
-def _growing(layout: Layout) -> Iterator[str]:
+def _growing(layout: FileLayout) -> Iterator[str]:
     """The datasets that a program appends to; where there are none, all that are equally long."""
     tables = layout.all_tables() if layout.style is Style.ROWS else layout.tables()
     for table in tables:
@@ -530,7 +536,7 @@ def _path(group: str, name: str) -> str:
     return f"{group.rstrip('/')}/{name}"
 
 
-def _lengths(structure: Structure, group: str, growing: set[str]) -> set[int]:
+def _lengths(structure: InputStructure, group: str, growing: set[str]) -> set[int]:
     datasets = structure.groups.get(group, {})
     return {d.rows or 0 for path, d in datasets.items() if path in growing}
 
@@ -539,8 +545,8 @@ def _inner(dataset: Dataset) -> tuple[int, ...]:
     return (dataset.space.dims or ())[1:]
 
 
-def _read_attributes(layout: Layout) -> tuple[_Attributes, list[str]]:
-    found: _Attributes = {}
+def _read_attributes(layout: FileLayout) -> tuple[_ColumnAttributes, list[str]]:
+    found: _ColumnAttributes = {}
     lost = []
     for one in layout.tree.objects:
         for name, attribute in one.attributes.items():
@@ -554,17 +560,17 @@ def _read_attributes(layout: Layout) -> tuple[_Attributes, list[str]]:
     return found, lost
 
 
-def _read_value(layout: Layout, attribute: Attribute) -> Value | None:
+def _read_value(layout: FileLayout, attribute: Attribute) -> AttributeValue | None:
     """The value of an attribute; None if it means nothing outside its file."""
     if not may_be_copied(attribute.type):
         return None
     data: Any = attribute.value
     if is_kept_elsewhere(attribute.type):
         data = read_elsewhere(layout.tree.file, attribute.type, attribute.value)
-    return Value(type_of(attribute.type), attribute.space.dims, data)
+    return AttributeValue(type_of(attribute.type), attribute.space.dims, data)
 
 
-def _read_axes(layout: Layout) -> dict[str, Axes]:
+def _read_axes(layout: FileLayout) -> dict[str, Axes]:
     """What HDF5's dimension scales say: which datasets stand for the axes of which."""
     paths = {one.address: one.path for one in layout.tree.objects}
     found = {}
@@ -581,7 +587,9 @@ def _read_axes(layout: Layout) -> dict[str, Axes]:
     return found
 
 
-def _read_scale(one: Input, layout: Layout, path: str, dataset: Dataset) -> tuple[Dataset, bytes]:
+def _read_scale(
+    one: Input, layout: FileLayout, path: str, dataset: Dataset
+) -> tuple[Dataset, bytes]:
     """A dataset that stands for an axis, with its data; UsageError if these cannot be copied."""
     is_plain = not dataset.type.points_elsewhere and not dataset.is_external
     is_plain = is_plain and dataset.layout.storage is not Storage.VIRTUAL

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from ...runfolder.audit import compact_json
 from ...worker_files.survey import Input, Taken
-from ..audit_entry import Listing, absolute_paths, audit_inputs
+from ..audit_entry import TakenListing, absolute_paths, audit_inputs
 from ..marker import FileId
-from .schema import Schema, Structure
+from .schema import InputStructure, MergedSchema
 
 _OWN = frozenset(("path", "size_bytes", "modified_ns", "xxh3", "rows"))  # all else is shared
 
@@ -25,7 +25,7 @@ class TakenRows:
         self,
         inputs: Sequence[Input],
         checksums: Sequence[int],
-        schema: Schema,
+        schema: MergedSchema,
         marks: Mapping[int, dict[str, str]],
     ) -> None:
         """`marks`: what inputs have that only the audit trail keeps, by their places."""
@@ -62,7 +62,7 @@ class TakenRows:
         facts = zip(self._inputs, self._checksums, strict=True)
         return ((one, FileId(one.size_bytes, xxh3, one.file_name)) for one, xxh3 in facts)
 
-    def listing(self) -> Listing:
+    def listing(self) -> TakenListing:
         """What `list_taken` would make of it, several times as fast."""
         texts: list[str] = []
         paths = absolute_paths(self._inputs)
@@ -82,7 +82,7 @@ class TakenRows:
                 for path, one, checksum, places in facts
             ]
         held = sum(self._shared[n].held_rows for n in self._of_input)
-        return Listing(
+        return TakenListing(
             ",".join(texts), sum(self._shared[n].rows for n in self._of_input) + held, held
         )
 
@@ -112,7 +112,7 @@ def _joined(columns: Sequence[Sequence[str]], rows: int) -> list[str]:
     return [",".join(texts) for texts in zip(*columns, strict=True)] if columns else [""] * rows
 
 
-class _Shared(NamedTuple):
+class _SharedFacts(NamedTuple):
     """What is the same in every input of one structure."""
 
     tables: dict[str, Sequence[int]]  # and where the rows are that another input has
@@ -124,7 +124,7 @@ class _Shared(NamedTuple):
     left_out: dict[str, str]
 
 
-def _shared(structure: Structure, schema: Schema) -> _Shared:
+def _shared(structure: InputStructure, schema: MergedSchema) -> _SharedFacts:
     attributes = tuple(
         f"{path}@{name}"
         for path, values in structure.attributes.items()
@@ -136,7 +136,7 @@ def _shared(structure: Structure, schema: Schema) -> _Shared:
     skipped = (*structure.skipped.paths, *schema.indexes_of(structure), *structure.links)
     rows = sum(part.rows for part in structure.tables.values())
     held = sum(part.first for part in structure.tables.values())
-    return _Shared(
+    return _SharedFacts(
         {name: part.held for name, part in structure.tables.items()},
         rows,
         held,
