@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import h5sweep
-from conftest import Terminal
 from h5sweep import FilesReport
 from h5sweep.base.plan import plan_list
 from h5sweep.clean.clean import find_removable
@@ -24,6 +23,7 @@ from h5sweep.worker_files.findings import State
 from layouts import LAYOUTS, Layout, Truth
 from readers import is_same, lacks, objects_of, rows_of
 from salvage_checks import read_results
+from terminal import Terminal
 
 NEXT_STEP = re.compile(r"--[a-z]|h5sweep [a-z]|rename|leave|move|remove|put|give|correct", re.I)
 SKIP = h5sweep.Policy(h5sweep.OnDamaged.SKIP)
