@@ -93,7 +93,7 @@ def test_two_who_write_one_file_do_not_meet(tmp_path: Path) -> None:
 KILLED_IN_BODY = """
 import os, signal, sys
 from pathlib import Path
-from h5sweep.durable import replacing
+from h5sweep.disk.durable import replacing
 with replacing(Path(sys.argv[1])) as temporary:
     temporary.write_text("half of the n")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -112,7 +112,7 @@ def test_killed_in_the_body_leaves_the_old_file(tmp_path: Path) -> None:
 REPLACE = """
 import sys
 from pathlib import Path
-from h5sweep.durable import replace_text
+from h5sweep.disk.durable import replace_text
 replace_text(Path(sys.argv[1]), "new" * 10_000)
 """
 
@@ -163,7 +163,7 @@ def test_a_failing_step_leaves_the_old_file(tmp_path: Path, syscall: str) -> Non
 
 
 KEEP_ASIDE = (
-    "import sys; from pathlib import Path; from h5sweep.durable import keep_aside; "
+    "import sys; from pathlib import Path; from h5sweep.disk.durable import keep_aside; "
     "print(keep_aside(Path(sys.argv[1])))"
 )
 
@@ -321,7 +321,7 @@ def test_each_append_is_one_write(tmp_path: Path) -> None:
     """A record of any size goes to the kernel in one call."""
     path, trace = tmp_path / "a", tmp_path / "trace"
     code = (
-        "import sys; from pathlib import Path; from h5sweep.durable import Appender\n"
+        "import sys; from pathlib import Path; from h5sweep.disk.durable import Appender\n"
         "appender = Appender(Path(sys.argv[1]))\n"
         "for size in (10, 1000, 10_000_000): appender.append(b'x' * size)\n"
         "appender.close()"
@@ -338,7 +338,7 @@ def test_each_append_is_one_write(tmp_path: Path) -> None:
 SYNC = """
 import os, sys, threading
 from pathlib import Path
-from h5sweep.durable import Syncer
+from h5sweep.disk.durable import Syncer
 paths = [Path(sys.argv[1]) / name for name in ("a", "b", "idle")]
 reported, errors = threading.Event(), []
 def on_error(error):
@@ -391,7 +391,7 @@ def test_a_failing_sync_is_reported_once_and_never_tried_again(tmp_path: Path) -
 SYNC_MANY = """
 import resource, sys
 from pathlib import Path
-from h5sweep.durable import Syncer
+from h5sweep.disk.durable import Syncer
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 errors = []
 syncer = Syncer(errors.append)
@@ -439,7 +439,7 @@ def test_a_merge_whose_sync_fails_leaves_no_output(terminal: Terminal, call: str
 def test_an_error_at_the_close_after_a_sync_is_raised(tmp_path: Path) -> None:
     """A network file system may refuse at the very end what it seemed to have taken."""
     code = (
-        "import sys; from pathlib import Path; from h5sweep.durable import sync_file\n"
+        "import sys; from pathlib import Path; from h5sweep.disk.durable import sync_file\n"
         "try:\n    sync_file(Path(sys.argv[1]))\n"
         "except OSError as error:\n    sys.exit(error.errno)\n"
     )
