@@ -33,7 +33,8 @@ SIDEWAYS = {
 }
 WITHOUT_ROOM = {"__init__", "__main__", "api", "errors"}  # what people may rely on
 KNOWS_HDF5 = {"disk.h5py_loader", "library.inspect_child", "library.read_all", "output.reader"}
-KNOWS_HDF5 |= {"output.writer", "merge.tables.merge_tables", "merge.tables.create"}
+KNOWS_HDF5 |= {"output.writer", "merge.tables.create"}
+KNOWS_HDF5 |= {"merge.tables.converted_rows", "merge.tables.rows_in_output"}
 KNOWS_HDF5 |= {"merge.tables.rows", "merge.tables.types", "merge.groups.copy_child"}
 KNOWS_HDF5 |= {"salvage.read_child", "merge.marker"}
 CHILDREN = {"merge.groups.copy_child", "library.inspect_child", "salvage.read_child"}
