@@ -21,7 +21,7 @@ from h5sweep.base.plan import plan_product
 from h5sweep.clean import clean, quarantine
 from h5sweep.clean import prove as clean_proof
 from h5sweep.clean.clean import find_removable, move_to_quarantine, purge, remove_merged, restore
-from h5sweep.disk import durable
+from h5sweep.disk import move_files
 from h5sweep.errors import DamagedError, LockedError, UsageError
 from h5sweep.merge.audit_entry import entry_of_files
 from h5sweep.merge.by_key import to_records as foreign
@@ -705,13 +705,13 @@ def test_a_file_moves_to_another_disk_and_back(tmp_path: Path, other_disk: Path)
     source, target = tmp_path / "a", other_disk / "b"
     source.write_bytes(bytes(range(256)) * 10_000)
     before, time_ns = source.read_bytes(), source.stat().st_mtime_ns
-    durable.move_file(source, target)
+    move_files.move_file(source, target)
     assert not source.exists()
     assert (target.read_bytes(), target.stat().st_mtime_ns) == (before, time_ns)
     assert sorted(other_disk.iterdir()) == [target]
     source.write_bytes(b"mine")
     with pytest.raises(FileExistsError):
-        durable.move_file(target, source)
+        move_files.move_file(target, source)
     assert source.read_bytes() == b"mine"
     assert target.read_bytes() == before
 
@@ -756,7 +756,7 @@ def test_a_move_never_replaces(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
     with pytest.raises(FileExistsError):
-        durable.move_file(tmp_path / "a", tmp_path / "b")
+        move_files.move_file(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_text() == "b"
 
 
@@ -861,9 +861,9 @@ def test_a_copy_whose_original_cannot_go_is_not_left_behind(
     source = read_only / "a"
     source.write_text("a")
     make_read_only(read_only)
-    monkeypatch.setattr(durable, "may_remove", lambda path: True)
+    monkeypatch.setattr(move_files, "may_remove", lambda path: True)
     with pytest.raises(OSError, match="Read-only file system"):
-        durable.move_file(source, tmp_path / "b")
+        move_files.move_file(source, tmp_path / "b")
     assert source.read_text() == "a"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ro"]
 

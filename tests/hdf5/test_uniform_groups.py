@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from foreign_samples import write_groups
+from h5sweep.hdf5 import example_group, gather
 from h5sweep.hdf5 import uniform_groups as alike_module
 from h5sweep.hdf5.checksum import lookup3
 from h5sweep.hdf5.errors import Damaged
 from h5sweep.hdf5.file import open_file
+from h5sweep.hdf5.gather import lookup3_rows
 from h5sweep.hdf5.source import OpenSource, Source
 from h5sweep.hdf5.tree import Tree, read_whole_tree
-from h5sweep.hdf5.uniform_groups import AlikeFile, AlikeReader, lookup3_rows
+from h5sweep.hdf5.uniform_groups import AlikeFile, AlikeReader
 
 LIBVERS = ("earliest", "latest")
 
@@ -73,7 +75,7 @@ def test_a_large_file_is_read_piece_by_piece(
     in_memory = read(path.read_bytes())
     monkeypatch.setattr(alike_module, "MOST_FILE_BYTES", 0)
     monkeypatch.setattr(alike_module, "LARGE_BYTES", 0)
-    monkeypatch.setattr(alike_module, "GROUPS_AT_ONCE", 7)
+    monkeypatch.setattr(example_group, "GROUPS_AT_ONCE", 7)
     with OpenSource(path) as source:
         alike = AlikeReader().read(open_file(source))
         assert alike is not None and in_memory is not None
@@ -86,7 +88,7 @@ def test_large_groups_are_compared_a_few_at_a_time(
 ) -> None:
     """Whatever their headers hold, it is never in memory for all of them."""
     monkeypatch.setattr(alike_module, "MOST_FILE_BYTES", 0)
-    monkeypatch.setattr(alike_module, "_AT_ONCE_BYTES", 1 << 20)
+    monkeypatch.setattr(example_group, "_AT_ONCE_BYTES", 1 << 20)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for number in range(300):
             file.create_group(f"s{number}").attrs["x"] = np.full(7000, number, "f8")
@@ -109,15 +111,15 @@ def test_pieces_of_a_file_are_those_that_were_asked_for(
     """In any order, over each other, close together and far apart; and none beyond its end."""
     content = np.random.default_rng(1).integers(0, 256, 5000, np.uint8)
     (tmp_path / "a").write_bytes(content.tobytes())
-    monkeypatch.setattr(alike_module, "_WINDOW_BYTES", window)
-    monkeypatch.setattr(alike_module, "_GAP_BYTES", gap)
+    monkeypatch.setattr(gather, "_WINDOW_BYTES", window)
+    monkeypatch.setattr(gather, "_GAP_BYTES", gap)
     with OpenSource(tmp_path / "a") as source:
         for size in (1, 8, 300):
             places = np.random.default_rng(size).integers(0, 5001 - size, 200)
-            found = alike_module._gather(source, places, size)
+            found = gather.gather(source, places, size)
             assert found.tolist() == [content[at : at + size].tolist() for at in places]
         with pytest.raises(Damaged, match="became shorter"):
-            alike_module._gather(source, np.array([0, 4999]), 2)
+            gather.gather(source, np.array([0, 4999]), 2)
 
 
 @pytest.mark.parametrize("libver", LIBVERS)

@@ -18,7 +18,8 @@ from xxhash import xxh3_64_intdigest
 from check_samples import flip, set_flags
 from h5sweep.errors import ChangedError, ConflictError, DamagedError, UsageError
 from h5sweep.merge.audit_entry import list_taken
-from h5sweep.merge.tables.merge_tables import MergedTables, datasets_in_columns
+from h5sweep.merge.tables.merge_tables import MergedTables
+from h5sweep.merge.tables.rows_in_output import datasets_in_columns
 from h5sweep.worker_files.skipping import parse_names
 from h5sweep.worker_files.survey import Input, Survey, Taken
 

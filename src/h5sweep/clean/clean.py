@@ -19,7 +19,7 @@ from pathlib import Path
 from ..base.process_id import this_process
 from ..base.progress import Progress
 from ..base.units import command_text, count_text
-from ..disk import durable
+from ..disk import move_files
 from ..disk.find_files import RUN_SUFFIX
 from ..disk.open_files import identity_of, is_locked
 from ..errors import ChangedError, DamagedError, UsageError
@@ -36,15 +36,8 @@ from ..worker_files.skipping import Names, is_named, parse_names
 from ..worker_files.survey import Input
 from . import quarantine
 from .prove import Prover, xxh3_or_nothing
-from .quarantine import (
-    Item,
-    Moved,
-    Quarantine,
-    QuarantineStage,
-    RemovalReason,
-    Restored,
-    read_quarantines,
-)
+from .quarantine import Item, Moved, Quarantine, QuarantineStage, RemovalReason, read_quarantines
+from .restore import Restored, restore_files
 
 
 @dataclass(frozen=True)
@@ -130,7 +123,7 @@ def restore(output: Path, name: str | None = None, *, to: Sequence[Path] = ()) -
     for one in reversed(found):
         inside = [item.as_json() for item in one.items_inside()]
         append_removal(folder.output, f"put back from {one.name}", inside)
-        restored.append(quarantine.restore_files(one, to))
+        restored.append(restore_files(one, to))
     return restored
 
 
@@ -183,7 +176,7 @@ def _separate_held(items: Iterable[Item]) -> tuple[list[Item], list[Item]]:
     free: list[Item] = []
     held: list[Item] = []
     for item in items:
-        (free if durable.may_remove(item.path) else held).append(item)
+        (free if move_files.may_remove(item.path) else held).append(item)
     return free, held
 
 

@@ -117,7 +117,7 @@ class Prover:
             return self._is_in_rows(item, one)
         joined: set[str] = set()
         if item.rows:
-            from ..merge.tables.merge_tables import datasets_in_columns
+            from ..merge.tables.rows_in_output import datasets_in_columns
 
             joined = datasets_in_columns(self._survey, one, self._folder.output, item.rows)
         return self._is_in_groups(one, frozenset(joined))

@@ -17,14 +17,14 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ..disk import durable
+from ..disk import durable, move_files
 from ..disk.confined import (
     FolderEntry,
     LinkError,
@@ -238,11 +238,11 @@ def move_items(output: Path, items: Iterable[Item]) -> Moved:
                 changed.append(item.path)
         except PermissionError:
             held.append(item.path)
-    _sync_folders(quarantine.place_of(item).parent for item in quarantine.items)
-    _sync_folders(item.path.parent for item in quarantine.items)
+    sync_folders(quarantine.place_of(item).parent for item in quarantine.items)
+    sync_folders(item.path.parent for item in quarantine.items)
     now_inside = tuple(quarantine.items_inside())
     if not now_inside:
-        _remove_folder(quarantine)
+        remove_quarantine(quarantine)
         return Moved(None, tuple(changed), tuple(held))
     whole = replace(quarantine, items=now_inside, stage=QuarantineStage.WHOLE).save()
     return Moved(whole, tuple(changed), tuple(held))
@@ -277,8 +277,8 @@ def _finish_copies(quarantine: Quarantine, may_go: Collection[Path]) -> list[Ite
             continue
         with OpenFolder(item.path.parent) as folder, quarantine.entry(item) as place:
             original = FolderEntry(folder, item.path.name)
-            is_equal = durable.are_equal(original, place)
-            is_kept = is_equal and not durable.may_remove(item.path)
+            is_equal = move_files.are_equal(original, place)
+            is_kept = is_equal and not move_files.may_remove(item.path)
             if is_equal:
                 durable.remove(place if is_kept else original)
         if not is_kept:
@@ -330,7 +330,7 @@ def _move_entry_in(item: Item, source: FolderEntry, place: FolderEntry) -> bool:
     if not item.is_unchanged_at(source):
         return False
     try:
-        durable.move_entry(source, place)
+        move_files.move_entry(source, place)
     except FileNotFoundError:
         return False
     except StorageError:
@@ -338,95 +338,13 @@ def _move_entry_in(item: Item, source: FolderEntry, place: FolderEntry) -> bool:
             durable.remove(place)  # a copy on another disk, of a file that is being written
         return False
     except OSError as error:
-        if durable.refusing_folder(source.path, place.path, error) == source.path.parent:
+        if move_files.refusing_folder(source.path, place.path, error) == source.path.parent:
             raise PermissionError(*error.args) from error
         raise durable.storage_error(place.path, error) from error
     if not item.is_unchanged_at(place):
         with suppress(FileExistsError):  # then it stays here, and a purge refuses it
-            durable.move_entry(place, source)
+            move_files.move_entry(place, source)
         return False
-    return True
-
-
-@dataclass(frozen=True)
-class Restored:
-    """What was put back, and what stays in the quarantine because another file is there now."""
-
-    put_back: tuple[Path, ...]
-    in_the_way: tuple[Path, ...]
-    held: tuple[Path, ...] = ()  # because the folder where they were may not be written
-    outside: tuple[Path, ...] = ()  # because nobody named the folder where they were
-
-
-def restore_files(quarantine: Quarantine, named: Sequence[Path] = ()) -> Restored:
-    """Put every file back where it was, never over one that is different.
-
-    Only below the folder of the output and below those that are `named`: where a file was is what
-    the manifest says, and that may be from anybody. Killed at any moment, each file is at one
-    place, whole, and the same call again goes on.
-    """
-    found: dict[str, list[Path]] = {"put_back": [], "in_the_way": [], "held": [], "outside": []}
-    for item in quarantine.items_inside():
-        found[_restore(quarantine, item, named)].append(item.path)
-    _sync_folders(path.parent for path in found["put_back"])
-    _sync_folders(quarantine.place_of(item).parent for item in quarantine.items)
-    if not quarantine.items_inside():
-        _remove_folder(quarantine)
-    return Restored(**{how: tuple(paths) for how, paths in found.items()})
-
-
-def _restore(quarantine: Quarantine, item: Item, named: Sequence[Path]) -> str:
-    """Put one file back if that may be; say how it went."""
-    try:
-        with ExitStack() as stack:
-            target = _way_back(quarantine, item, named, stack)
-            if target is None:
-                return "outside"
-            place = stack.enter_context(quarantine.entry(item))
-            return "put_back" if _put_back(place, target) else "in_the_way"
-    except LinkError:
-        return "outside"
-    except PermissionError:
-        return "held"
-
-
-def _way_back(
-    quarantine: Quarantine, item: Item, named: Sequence[Path], stack: ExitStack
-) -> FolderEntry | None:
-    """Where an item was, reached from a folder that somebody named; None if none leads there."""
-    for folder in named:
-        if names := way_below(item.path, folder):
-            durable.make_folder(folder)
-            return _entry_below(folder, names, stack)
-    names = way_below(item.path, quarantine.output.parent)
-    # What is hidden is not for results: settings, keys, programs.
-    if not names or any(name.startswith(".") for name in names):
-        return None
-    return _entry_below(quarantine.output.parent, names, stack)
-
-
-def _entry_below(folder: Path, names: Sequence[str], stack: ExitStack) -> FolderEntry:
-    """The name of a file below a folder; what is missing in between is made."""
-    below = stack.enter_context(OpenFolder(folder))
-    for name in names[:-1]:
-        below = stack.enter_context(durable.make_below(below, name))
-    return FolderEntry(below, names[-1])
-
-
-def _put_back(place: FolderEntry, target: FolderEntry) -> bool:
-    """Move one file, unless another is there; PermissionError if that folder may not be written."""
-    try:
-        durable.move_entry(place, target)
-    except FileExistsError:
-        # A kill while it was copied to another disk leaves it at both places.
-        if not target.is_file() or not durable.are_equal(place, target):
-            return False
-        durable.remove(place)
-    except OSError as error:
-        folder = durable.refusing_folder(place.path, target.path, error)
-        if folder == target.path.parent:
-            raise PermissionError(*error.args) from error
-        raise durable.storage_error(place.path if folder else target.path, error) from error
     return True
 
 
@@ -445,12 +363,12 @@ def delete_items(quarantine: Quarantine, items: Collection[Item]) -> int:
                 durable.remove(place)
         except OSError as error:
             raise durable.storage_error(quarantine.place_of(item), error) from error
-    _sync_folders(quarantine.place_of(item).parent for item in items)
+    sync_folders(quarantine.place_of(item).parent for item in items)
     left = tuple(quarantine.items_inside())
     if left:
         replace(quarantine, items=left, stage=QuarantineStage.WHOLE).save()
     else:
-        _remove_folder(quarantine)
+        remove_quarantine(quarantine)
     return freed_bytes
 
 
@@ -466,7 +384,7 @@ def delete_in_place(items: Iterable[Item]) -> list[Item]:
             with suppress(OSError):
                 item.path.unlink()
                 deleted.append(item)
-    _sync_folders(item.path.parent for item in deleted)
+    sync_folders(item.path.parent for item in deleted)
     return deleted
 
 
@@ -481,10 +399,11 @@ def remove_remains(output: Path) -> None:
         quarantine_root(output).rmdir()
 
 
-def _remove_folder(quarantine: Quarantine) -> None:
+def remove_quarantine(quarantine: Quarantine) -> None:
+    """Remove a quarantine with nothing left in it, durably."""
     _remove_empty(quarantine, MANIFEST)
     remove_remains(quarantine.output)
-    _sync_folders([quarantine.path.parent])
+    sync_folders([quarantine.path.parent])
 
 
 def _remove_empty(quarantine: Quarantine, *files: str) -> None:
@@ -505,7 +424,8 @@ def _remove_files(folder: OpenFolder, files: Collection[str] = ()) -> None:
             durable.remove(FolderEntry(folder, name))
 
 
-def _sync_folders(folders: Iterable[Path]) -> None:
+def sync_folders(folders: Iterable[Path]) -> None:
+    """Make what was moved into or out of folders durable; those that are gone are passed over."""
     for folder in dict.fromkeys(folders):
         if folder.is_dir():
             durable.sync_folder(folder)

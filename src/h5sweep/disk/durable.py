@@ -1,4 +1,4 @@
-"""The only ways we write: replace a whole file, append to one, move one, sync what others append.
+"""The only ways we write: replace a whole file, append to one, sync what others append.
 
 *Atomic* means never half; *durable* means still there after a power cut. `replacing` is both.
 `Appender` makes a write whole or absent and survives SIGKILL at once; it becomes durable with
@@ -10,7 +10,6 @@ ever syncs the same file twice in the hope of a better answer: the error is fina
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import itertools
@@ -32,9 +31,7 @@ from .open_files import is_locked
 
 SYNC_INTERVAL_S = 0.5
 _MOST_ENDED = 32  # files whose writers have ended, and which wait for their last sync
-_COMPARED_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
-_RENAME_NOREPLACE = 1  # of renameat2(2)
 
 
 @contextmanager
@@ -45,10 +42,10 @@ def replacing(target: Path, *, is_synced: bool = False) -> Iterator[Path]:
     Killed at any moment, `target` is the old file or the new one, whole. The temporary file is
     nobody else's; one that a kill left behind is removed by the next attempt.
     """
-    temporary = target.with_name(_private_name(target.name))
+    temporary = target.with_name(private_name(target.name))
     try:
         with OpenFolder(target.parent) as folder:
-            _remove_unfinished(folder, target.name)
+            remove_unfinished(folder, target.name)
         yield temporary
         if not is_synced:
             sync_file(temporary)
@@ -185,90 +182,6 @@ def open_or_make(path: Path, flags: int = 0) -> int:
     return descriptor
 
 
-def move_file(source: Path, target: Path) -> None:
-    """Do as `move_entry`."""
-    with OpenFolder(source.parent) as one, OpenFolder(target.parent) as other:
-        move_entry(FolderEntry(one, source.name), FolderEntry(other, target.name))
-
-
-def move_entry(source: FolderEntry, target: FolderEntry) -> None:
-    """Give the file `source` the name `target`, on another disk if need be, never over a file.
-
-    Killed at any moment, the whole file is under one of the names, or on two disks under both. It
-    is durable when the folders of both have been synced. FileExistsError if there is a `target`,
-    StorageError if a copy on another disk is not equal, or if `source` changed meanwhile. Whatever
-    else is raised, `source` is where it was and there is no `target`.
-    """
-    try:
-        _rename_new(source, target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        _move_to_other_disk(source, target)
-
-
-def _rename_new(source: FolderEntry, target: FolderEntry) -> None:
-    """Rename, or raise FileExistsError; in one step where the system can do that."""
-    folders = source.folder.descriptor, target.folder.descriptor
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is not None:
-        names = os.fsencode(source.name), os.fsencode(target.name)
-        if not rename(folders[0], names[0], folders[1], names[1], _RENAME_NOREPLACE):
-            return
-        number = ctypes.get_errno()
-        if number not in (errno.ENOSYS, errno.EINVAL):
-            raise OSError(number, os.strerror(number), str(source.path), None, str(target.path))
-    # Not every file system has it; then somebody could make `target` between these two steps.
-    if target.name in target.folder.names():
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target.path))
-    with naming(source.path):
-        os.rename(source.name, target.name, src_dir_fd=folders[0], dst_dir_fd=folders[1])
-
-
-def _move_to_other_disk(source: FolderEntry, target: FolderEntry) -> None:
-    """Copy, sync, compare, and only then remove the original."""
-    if not may_remove(source.path):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(source.path))
-    before = _version(source)
-    _remove_unfinished(target.folder, target.name)
-    temporary = target.beside(_private_name(target.name))
-    try:
-        _copy_new(source, temporary)
-        if not are_equal(source, temporary) or _version(source) != before:
-            raise StorageError(
-                f"{source.path} changed while it was copied, or its copy is not equal"
-            )
-        _rename_new(temporary, target)
-        with naming(target.folder.path):
-            os.fsync(target.folder.descriptor)
-    except BaseException:
-        with suppress(OSError):
-            remove(temporary)
-        raise
-    if _version(source) != before:
-        raise StorageError(f"{source.path} changed while it was moved: it stays, and its copy too")
-    try:
-        remove(source)
-    except OSError:
-        # If its folder does not let it go there must not be two of it; it may be gone all the same.
-        with suppress(OSError):
-            if _version(source) == before:
-                remove(target)
-        raise
-
-
-def _copy_new(source: FolderEntry, target: FolderEntry) -> None:
-    """Copy a file, its times and its rights to a new one, durably."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with naming(target.path):
-        descriptor = os.open(target.name, flags, 0o600, dir_fd=target.folder.descriptor)
-    with source.open() as one, os.fdopen(descriptor, "wb") as other:
-        shutil.copyfileobj(one, other, _COMPARED_BYTES)
-        other.flush()
-        shutil.copystat(f"/proc/self/fd/{one.fileno()}", f"/proc/self/fd/{other.fileno()}")
-        os.fsync(other.fileno())
-
-
 def remove(entry: FolderEntry) -> None:
     """Remove a file, or a link but not what it leads to."""
     with naming(entry.path):
@@ -292,12 +205,12 @@ def make_below(folder: OpenFolder, name: str) -> OpenFolder:
     return folder.below(name)
 
 
-def _private_name(name: str) -> str:
+def private_name(name: str) -> str:
     """A temporary name for what will be `name`, that nobody else uses or can foresee."""
     return f".{name}.{os.urandom(4).hex()}.part"
 
 
-def _remove_unfinished(folder: OpenFolder, name: str) -> None:
+def remove_unfinished(folder: OpenFolder, name: str) -> None:
     """Remove what killed writers of `name` left."""
     for left in (FolderEntry(folder, one) for one in folder.names() if is_unfinished(one, name)):
         if not is_locked(left.path):
@@ -309,36 +222,6 @@ def is_unfinished(found: str, name: str | None = None) -> bool:
     """Whether a file's name is a temporary one, of `name` or of anything."""
     middle = r".+" if name is None else re.escape(name)
     return re.fullmatch(rf"\.{middle}\.[0-9a-f]{{8}}\.part", found, re.DOTALL) is not None
-
-
-def may_remove(path: Path) -> bool:
-    """Whether we may take a file out of its folder, as far as can be said without trying."""
-    folder = path.parent
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return False
-    status, user = folder.stat(), os.geteuid()
-    if not status.st_mode & stat.S_ISVTX:
-        return True
-    return user in (0, status.st_uid, path.lstat().st_uid)  # as in /tmp: each only his own
-
-
-def _version(entry: FolderEntry) -> tuple[int, int, int, int]:
-    status = entry.lstat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def are_equal(first: FolderEntry, second: FolderEntry) -> bool:
-    """Whether two files have the same bytes."""
-    with first.open() as one, second.open() as other:
-        while True:
-            with naming(first.path):
-                piece = one.read(_COMPARED_BYTES)
-            with naming(second.path):
-                is_equal = piece == other.read(_COMPARED_BYTES)
-            if not is_equal:
-                return False
-            if not piece:
-                return True
 
 
 class Appender:
@@ -520,13 +403,6 @@ class _Watched:
         if size_bytes != self.synced_bytes:
             os.fdatasync(self.descriptor)
             self.synced_bytes = size_bytes
-
-
-def refusing_folder(source: Path, target: Path, error: OSError) -> Path | None:
-    """Which folder may not be written, if that is why a file could not be moved."""
-    if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return None
-    return source.parent if os.access(target.parent, os.W_OK | os.X_OK) else target.parent
 
 
 def storage_error(target: Path | None, error: OSError) -> StorageError:

@@ -15,7 +15,9 @@
     chunks       where the chunks of a dataset lie, for every kind of index
     data         elements out of chunks and contiguous data, through the common filters
     tree         every object of a file, and what is wrong with each
-    alike        groups that differ in their data only, many at a time; the only one with NumPy
+    gather       the bytes at many places of a file, as rows of one array
+    example_group    a group that others are compared with
+    uniform_groups   groups that differ in their data only, read many at a time
     carve        objects found by scanning, where no directory can be trusted
     rescue       chunks behind a stale index, out of gzip streams
 

@@ -1,49 +1,40 @@
 """Groups that are alike, read many at a time with NumPy.
 
 The task groups of one program differ in their addresses, their data and the values of their
-attributes, and in nothing else. One of them is read by the plain reader (`tree`) and becomes a
-example: its structures as bytes, which of these bytes must be equal, and where addresses of other
-structures, data and values stand. Groups whose bytes agree are sound because the example is: the
-plain reader would take the same steps. Whatever agrees with no example is left to it.
+attributes, and in nothing else. One of them is read by the plain reader (`tree`) and becomes the
+example (`example_group`) that the others are compared with. Whatever agrees with no example is
+left to the plain reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from . import headers
 from .btrees import GROUP_NODE, read_tree
-from .cursor import Cursor, decoded
+from .cursor import decoded
 from .errors import Damaged, Unsupported
+from .example_group import MOST_OBJECTS, Example, Spot, compare_groups, make_example
 from .file import Hdf5File
+from .gather import Addresses, ByteArray, gather
 from .groups import is_group
-from .headers import Header, Message, read_header
+from .headers import Header, read_header
 from .heaps import read_local_heap
-from .messages import Attribute, Storage, read_attribute, read_layout, read_symbol_table
-from .source import FileSource, Source
+from .messages import read_symbol_table
+from .source import Source
 from .superblock import Superblock
-from .tree import Dataset, Object, ObjectKind, Tree, TreeWalk, check_overlaps
+from .tree import Tree, TreeWalk, check_overlaps
 
 LEAST_GROUPS = 8
 MOST_FILE_BYTES = 128 << 20  # that are read at once; of larger files only what is asked for
-GROUPS_AT_ONCE = 1 << 14  # that are compared with an example: mostly some kilobytes each,
-_AT_ONCE_BYTES = 64 << 20  # and no more than this
-_WINDOW_BYTES = 1 << 20
-_GAP_BYTES = 4 << 10  # what is rather read than jumped over
 LARGE_BYTES = 4 << 20  # of a larger file it is worth finding out whether it has many objects
-MOST_OBJECTS = 64  # in one group; a larger one is rather a group of tasks
 MOST_NEW = 8  # examples made at one level of a file
 MOST_KEPT = 64
-_FREE_MESSAGES = {0x00, 0x0E, 0x12}  # nothing, and times of change in both forms
-_OBJECT_TIMES = 0x20
-_TIMES = slice(6, 22)
 _NOWHERE = 2**62  # beyond the end of any file
 _LINK = np.dtype(
     {
@@ -54,62 +45,6 @@ _LINK = np.dtype(
     }
 )
 _KEPT_BYTES = 500  # for a group: its path, and the addresses of its pieces
-
-ByteArray = npt.NDArray[np.uint8]
-Addresses = npt.NDArray[np.int64]
-_Agreement = tuple[npt.NDArray[np.bool_], dict[int, Addresses], dict[str, Addresses]]
-_Name = TypeVar("_Name", int, str)
-
-
-@dataclass(eq=False)
-class ExamplePiece:
-    """One structure of an example."""
-
-    data: ByteArray
-    must_be: ByteArray  # 0xFF for each byte that must be equal
-    is_checked: bool = False  # whether it ends with its checksum
-    links: list[tuple[int, int]] = field(default_factory=list)  # offset of an address → which piece
-
-    def free(self, start: int, size: int) -> None:
-        self.must_be[start : start + size] = 0
-
-
-@dataclass(frozen=True)
-class Spot:
-    """Where in an example something differs from group to group."""
-
-    piece: int
-    offset: int
-    size: int
-
-
-@dataclass(eq=False)
-class Example:
-    """A group that was read by the plain reader; paths of its objects begin at the group."""
-
-    objects: list[Object]
-    pieces: list[ExamplePiece]
-    data: dict[str, Spot]  # of a dataset: its address or, if compact, its bytes
-    values: dict[tuple[str, str], Spot]  # of an attribute, by its object and name
-
-    @property
-    def group(self) -> Object:
-        return self.objects[0]
-
-    @property
-    def data_bytes(self) -> int:
-        """What the data of one group take."""
-        return sum(o.dataset.size_bytes for o in self.objects if o.dataset is not None)
-
-    @property
-    def structure_bytes(self) -> int:
-        """What the structures of one group take, compact data and attributes among them."""
-        return sum(len(piece.data) for piece in self.pieces)
-
-    def dataset(self, path: str) -> Dataset:
-        found = next(o.dataset for o in self.objects if o.path == path)
-        assert found is not None
-        return found
 
 
 @dataclass(eq=False)
@@ -129,21 +64,19 @@ class AlikeGroups:
         """The data of a dataset in some of the groups, one row a group."""
         if path in self.addresses:
             size = self.example.dataset(path).size_bytes
-            return _gather(self.source, self.addresses[path][chosen], size)
+            return gather(self.source, self.addresses[path][chosen], size)
         return self._rows(self.example.data[path], chosen)
 
     def piece_rows(self, piece: int, chosen: Addresses) -> ByteArray:
         """One structure in some of the groups, one row a group."""
-        return _gather(
-            self.source, self.places[piece][chosen], len(self.example.pieces[piece].data)
-        )
+        return gather(self.source, self.places[piece][chosen], len(self.example.pieces[piece].data))
 
     def value_rows(self, attribute: tuple[str, str], chosen: Addresses) -> ByteArray:
         """The value of an attribute, by its object and name, in some of the groups."""
         return self._rows(self.example.values[attribute], chosen)
 
     def _rows(self, spot: Spot, chosen: Addresses) -> ByteArray:
-        return _gather(self.source, self.places[spot.piece][chosen] + spot.offset, spot.size)
+        return gather(self.source, self.places[spot.piece][chosen] + spot.offset, spot.size)
 
 
 @dataclass(eq=False)
@@ -269,7 +202,7 @@ class _QuickWalk(TreeWalk):
         most = size // _LINK.itemsize
         if max(nodes) > self.file.source.size - size:
             return None
-        rows = _gather(self.file.source, np.array(nodes, np.int64), size)
+        rows = gather(self.file.source, np.array(nodes, np.int64), size)
         counts = np.ascontiguousarray(rows[:, 6:8]).view("<u2")[:, 0]
         if (rows[:, :5] != np.frombuffer(b"SNOD\1", np.uint8)).any() or counts.max() > most:
             return None
@@ -335,7 +268,7 @@ class _FileReading:
 
     def _match(self, example: Example, level: list[tuple[str, int]]) -> list[tuple[str, int]]:
         addresses = np.array([min(address, _NOWHERE) for _, address in level], np.int64)
-        agree, places, data = _agree_all(example, self.walk.file.source, addresses)
+        agree, places, data = compare_groups(example, self.walk.file.source, addresses)
         # A group that is there twice, by a second name, is for the plain reader.
         if len(np.unique(addresses[agree])) < int(agree.sum()):
             return level
@@ -394,319 +327,3 @@ def _are_apart(starts: Addresses, sizes: Addresses, data: Addresses, data_sizes:
     data, data_ends = data[data_sizes > 0], (data + data_sizes)[data_sizes > 0]
     before = np.searchsorted(starts, data_ends - 1, "right") - 1
     return not ((before >= 0) & (ends[before] > data)).any()
-
-
-def _agree_all(example: Example, source: Source, addresses: Addresses) -> _Agreement:
-    """`_agree` of any number of groups, a few at a time."""
-    step = max(min(GROUPS_AT_ONCE, _AT_ONCE_BYTES // example.structure_bytes), 1)
-    parts = [
-        _agree(example, source, addresses[start : start + step])
-        for start in range(0, len(addresses), step)
-    ]
-    agree = np.concatenate([part[0] for part in parts])
-    # A part of which no group agrees may not have looked at all pieces.
-    sizes = [len(part[0]) for part in parts]
-    places = _joined_places([part[1] for part in parts], sizes)
-    return agree, places, _joined_places([part[2] for part in parts], sizes)
-
-
-def _joined_places(parts: list[dict[_Name, Addresses]], sizes: list[int]) -> dict[_Name, Addresses]:
-    names = dict.fromkeys(name for part in parts for name in part)
-    return {
-        name: np.concatenate(
-            [part.get(name, np.zeros(n, np.int64)) for part, n in zip(parts, sizes, strict=True)]
-        )
-        for name in names
-    }
-
-
-def _agree(example: Example, source: Source, addresses: Addresses) -> _Agreement:
-    """Which groups agree with an example; and, for each, where its pieces and its data are."""
-    agree = np.ones(len(addresses), bool)
-    places = {0: addresses}
-    waiting = [0]
-    rows: dict[int, ByteArray] = {}
-    while waiting and agree.any():
-        number = waiting.pop()
-        piece = example.pieces[number]
-        size = len(piece.data)
-        agree &= (places[number] >= 0) & (places[number] <= source.size - size)
-        places[number] = np.where(agree, places[number], 0)
-        if size > source.size:
-            return np.zeros(len(addresses), bool), places, {}
-        found = rows[number] = _gather(source, places[number], size)
-        agree &= _are_equal(found, piece)
-        for offset, target in piece.links:
-            places[target] = _word(found, offset)
-            waiting.append(target)
-    data: dict[str, Addresses] = {}
-    for path, spot in example.data.items():
-        if example.dataset(path).layout.storage is Storage.COMPACT or spot.piece not in rows:
-            continue
-        where = _word(rows[spot.piece], spot.offset)
-        size = example.dataset(path).size_bytes
-        agree &= (where >= 0) & (where <= source.size - size)
-        data[path] = where
-    return agree, places, data
-
-
-def _gather(source: Source, places: Addresses, size: int) -> ByteArray:
-    """The `size` bytes at each place, one row a place."""
-    if not size or not len(places):
-        return np.empty((len(places), size), np.uint8)
-    if isinstance(source, FileSource):
-        return _gather_from_file(source, places, size)
-    return _gather_from(np.frombuffer(source.content, np.uint8), places, size)
-
-
-def _gather_from(content: ByteArray, places: Addresses, size: int) -> ByteArray:
-    windows: npt.NDArray[Any] = np.ndarray(
-        (len(content) - size + 1,), f"V{size}", content, strides=(1,)
-    )
-    return windows[places].view(np.uint8).reshape(len(places), size)
-
-
-def _gather_from_file(source: FileSource, places: Addresses, size: int) -> ByteArray:
-    """The same by as few calls as possible: what lies close together is read at once."""
-    found = np.empty((len(places), size), np.uint8)
-    order = np.argsort(places, kind="stable")
-    starts = places[order]
-    is_apart = np.diff(starts) > size + _GAP_BYTES
-    is_apart |= np.diff(starts // _WINDOW_BYTES) > 0
-    bounds = [0, *(np.flatnonzero(is_apart) + 1).tolist(), len(starts)]
-    for first, last in pairwise(bounds):
-        if last - first == 1 or size > _WINDOW_BYTES:
-            for place in order[first:last].tolist():
-                source.read_into(found[place].data, int(places[place]))
-        else:
-            window = np.empty(int(starts[last - 1] - starts[first]) + size, np.uint8)
-            source.read_into(window.data, int(starts[first]))
-            found[order[first:last]] = _gather_from(
-                window, starts[first:last] - starts[first], size
-            )
-    return found
-
-
-def _word(rows: ByteArray, offset: int) -> Addresses:
-    """The addresses that stand at `offset`; none is negative, for "nothing is there"."""
-    return np.ascontiguousarray(rows[:, offset : offset + 8]).view("<i8")[:, 0].astype(np.int64)
-
-
-def _are_equal(rows: ByteArray, piece: ExamplePiece) -> npt.NDArray[np.bool_]:
-    word = np.uint64 if rows.shape[1] % 8 == 0 else np.uint8
-    differ = (rows.view(word) ^ piece.data.view(word)) & piece.must_be.view(word)
-    equal: npt.NDArray[np.bool_] = ~differ.any(axis=1)
-    if piece.is_checked:
-        stated = np.ascontiguousarray(rows[:, -4:]).view("<u4")[:, 0]
-        equal &= lookup3_rows(rows[:, :-4]) == stated
-    return equal
-
-
-def lookup3_rows(rows: ByteArray) -> npt.NDArray[np.uint32]:
-    """The checksum `checksum.lookup3` of each row."""
-    count, size = rows.shape
-    whole = max(size - 1, 0) // 12
-    padded = np.zeros((count, 12 * (whole + 1)), np.uint8)
-    padded[:, :size] = rows
-    words = np.ascontiguousarray(padded.view("<u4").T).astype(np.uint32)
-    a, b, c = (np.full(count, (0xDEADBEEF + size) & 0xFFFFFFFF, np.uint32) for _ in range(3))
-    if not size:
-        return c
-    for place in range(0, 3 * whole, 3):
-        a, b, c = a + words[place], b + words[place + 1], c + words[place + 2]
-        a = (a - c) ^ _turn(c, 4)
-        c = c + b
-        b = (b - a) ^ _turn(a, 6)
-        a = a + c
-        c = (c - b) ^ _turn(b, 8)
-        b = b + a
-        a = (a - c) ^ _turn(c, 16)
-        c = c + b
-        b = (b - a) ^ _turn(a, 19)
-        a = a + c
-        c = (c - b) ^ _turn(b, 4)
-        b = b + a
-    a, b, c = a + words[-3], b + words[-2], c + words[-1]
-    c = (c ^ b) - _turn(b, 14)
-    a = (a ^ c) - _turn(c, 11)
-    b = (b ^ a) - _turn(a, 25)
-    c = (c ^ b) - _turn(b, 16)
-    a = (a ^ c) - _turn(c, 4)
-    b = (b ^ a) - _turn(a, 14)
-    found: npt.NDArray[np.uint32] = (c ^ b) - _turn(b, 24)
-    return found
-
-
-def _turn(words: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
-    return words << np.uint32(bits) | words >> np.uint32(32 - bits)
-
-
-def make_example(file: Hdf5File, address: int) -> Example | None:
-    """An example of the group at `address`; None if it has what cannot be read in this way."""
-    own = Hdf5File(file.source, file.superblock)
-    tree = Tree(own)
-    walk = TreeWalk(tree)
-    walk.waiting = [("", address)]
-    walk.visit_some(MOST_OBJECTS)
-    is_plain = not (tree.faults or tree.soft_links or tree.external_links or tree.second_names)
-    if not is_plain or walk.waiting or not tree.objects:
-        return None
-    if tree.objects[0].kind is not ObjectKind.GROUP or not _are_supported(tree):
-        return None
-    try:
-        example = _Maker(own, tree.objects).make()
-    except (Damaged, Unsupported):
-        return None
-    # Every structure that the plain reader has met must be one that is compared.
-    return example if own.structures.keys() == _places_of(file.source, example) else None
-
-
-def _places_of(source: Source, example: Example) -> set[int]:
-    address = np.array([example.group.address], np.int64)
-    agree, places, _ = _agree(example, source, address)
-    return {int(where[0]) for where in places.values()} if agree.all() else set()
-
-
-def _are_supported(tree: Tree) -> bool:
-    for found in tree.objects:
-        dataset = found.dataset
-        if found.kind not in (ObjectKind.GROUP, ObjectKind.DATASET):
-            return False
-        if dataset is None:
-            continue
-        layout = dataset.layout
-        if dataset.is_external or layout.storage not in (Storage.COMPACT, Storage.CONTIGUOUS):
-            return False
-        if layout.storage is Storage.CONTIGUOUS and layout.address is None:
-            return False
-        if layout.size != dataset.size_bytes or dataset.space.dims is None:
-            return False
-    return True
-
-
-class _Maker:
-    """Makes an example out of the objects of one group, which the plain reader found sound."""
-
-    def __init__(self, file: Hdf5File, objects: list[Object]) -> None:
-        self.file = file
-        self.example = Example(objects, [], {}, {})
-        self.by_address = {found.address: found for found in objects}
-        self.numbers: dict[int, int] = {}  # of each piece, by its address
-
-    def make(self) -> Example:
-        for found in self.example.objects:
-            self._take_object(found)
-        return self.example
-
-    def _piece(self, address: int) -> tuple[int, ExamplePiece]:
-        """The piece at an address where the plain reader has noted a structure."""
-        if address not in self.numbers:
-            data = np.frombuffer(self.file.read(address, self.file.structures[address]), np.uint8)
-            self.numbers[address] = len(self.example.pieces)
-            self.example.pieces.append(ExamplePiece(data, np.full(len(data), 0xFF, np.uint8)))
-        number = self.numbers[address]
-        return number, self.example.pieces[number]
-
-    def _link(self, piece: ExamplePiece, offset: int, target: int) -> None:
-        piece.free(offset, 8)
-        piece.links.append((offset, self._piece(target)[0]))
-
-    def _take_object(self, found: Object) -> None:
-        header = read_header(self.file, found.address)
-        blocks = [found.address, *_continuations(self.file, header)]
-        for block in blocks:
-            _, piece = self._piece(block)
-            if header.version == 2:
-                piece.is_checked = True
-                piece.free(len(piece.data) - 4, 4)
-        if header.version == 2 and self._piece(found.address)[1].data[5] & _OBJECT_TIMES:
-            self._piece(found.address)[1].must_be[_TIMES] = 0
-        for message in header.messages:
-            block = self._block_of(blocks, message)
-            self._take_message(found, message, block, message.address - block)
-
-    def _block_of(self, blocks: list[int], message: Message) -> int:
-        for block in blocks:
-            if block <= message.address <= block + len(self._piece(block)[1].data):
-                return block
-        raise Unsupported("a message outside its header")
-
-    def _take_message(self, found: Object, message: Message, block: int, offset: int) -> None:
-        number, piece = self._piece(block)
-        kind = message.type
-        if message.is_shared:
-            raise Unsupported("a message that is kept elsewhere")
-        if kind in _FREE_MESSAGES:
-            piece.free(offset, len(message.data))
-        elif kind == headers.CONTINUATION:
-            self._link(piece, offset, _address(message.data, 0))
-        elif kind == headers.SYMBOL_TABLE:
-            tree, heap = _address(message.data, 0), _address(message.data, 8)
-            self._link(piece, offset, tree)
-            self._link(piece, offset + 8, heap)
-            self._take_symbols(tree, heap)
-        elif kind == headers.LINK:
-            place = _link_address_at(message.data)
-            self._link(piece, offset + place, _address(message.data, place))
-        elif kind == headers.ATTRIBUTE:
-            attribute = read_attribute(message.data, self.file.widths)
-            self._take_attribute(found, attribute, Spot(number, offset, 0))
-        elif kind == headers.LAYOUT:
-            self._take_layout(found, message, Spot(number, offset, 0))
-
-    def _take_attribute(self, found: Object, attribute: Attribute, at: Spot) -> None:
-        spot = Spot(at.piece, at.offset + attribute.value_offset, len(attribute.value))
-        self.example.pieces[spot.piece].free(spot.offset, spot.size)
-        self.example.values[found.path, attribute.name] = spot
-
-    def _take_layout(self, found: Object, message: Message, at: Spot) -> None:
-        layout = read_layout(message.data, self.file.widths)
-        if layout.storage is Storage.COMPACT:
-            spot = Spot(at.piece, at.offset + layout.data_offset, layout.size or 0)
-        elif layout.version in (3, 4, 5):
-            spot = Spot(at.piece, at.offset + 2, 8)
-        else:
-            raise Unsupported("an old layout")
-        self.example.pieces[spot.piece].free(spot.offset, spot.size)
-        self.example.data[found.path] = spot
-
-    def _take_symbols(self, tree: int, heap: int) -> None:
-        _, node = self._piece(tree)
-        if node.data[5]:
-            raise Unsupported("a tree of several levels")
-        for place in range(int.from_bytes(node.data[6:8].tobytes(), "little")):
-            offset = 24 + 16 * place + 8
-            child = _address(node.data.tobytes(), offset)
-            self._link(node, offset, child)
-            self._take_symbol_node(child)
-        _, names = self._piece(heap)
-        self._link(names, 24, _address(names.data.tobytes(), 24))
-
-    def _take_symbol_node(self, address: int) -> None:
-        _, node = self._piece(address)
-        data = node.data.tobytes()
-        count = int.from_bytes(data[6:8], "little")
-        for place in range(count):
-            offset = 8 + 40 * place
-            self._link(node, offset + 8, _address(data, offset + 8))
-            node.free(offset + 20, 20)
-        node.free(8 + 40 * count, len(data))
-
-
-def _continuations(file: Hdf5File, header: Header) -> Iterator[int]:
-    for message in header.all(headers.CONTINUATION):
-        yield Cursor(message.data, file.widths).needed_address("a continuation")
-
-
-def _address(data: bytes, offset: int) -> int:
-    return int.from_bytes(data[offset : offset + 8], "little")
-
-
-def _link_address_at(data: bytes) -> int:
-    """Where the address stands in the message of a hard link."""
-    flags = data[1]
-    if flags & 8 and data[2]:
-        raise Unsupported("a link that is not hard")
-    start = 2 + bool(flags & 8) + 8 * bool(flags & 4) + bool(flags & 16)
-    width = 1 << (flags & 3)
-    return start + width + int.from_bytes(data[start : start + width], "little")

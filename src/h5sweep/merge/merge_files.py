@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 from ..base.progress import Progress
 from ..base.units import count_text
-from ..disk import durable
+from ..disk import durable, move_files
 from ..disk.find_files import PathLike, absolute
 from ..errors import ChangedError, DamagedError, StorageError, UsageError
 from ..runfolder.audit import (
@@ -339,7 +339,7 @@ class _FilesMerge:
             yield
         except BaseException:
             if not self.output.exists():
-                durable.move_file(aside, self.output)
+                move_files.move_file(aside, self.output)
             raise
 
     def _conclude(

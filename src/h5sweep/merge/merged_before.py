@@ -22,7 +22,7 @@ from .audit_entry import absolute_paths
 from .groups.equal import unequal_groups
 from .groups.merge_groups import opened_groups, opened_output
 from .marker import FileId, digest_of, inputs_of
-from .tables.merge_tables import begins_with
+from .tables.rows_in_output import begins_with
 from .tables.schema import MergedSchema
 from .tables.taken_rows import TakenRows
 

@@ -20,9 +20,10 @@ from ...errors import UnmergeableError
 from ...hdf5.cursor import Widths
 from ...hdf5.datatypes import Class, Datatype
 from ...hdf5.errors import Damaged, Unsupported
+from ...hdf5.example_group import Example
 from ...hdf5.messages import Storage
 from ...hdf5.tree import Dataset, Object, ObjectKind, Tree, TreeWalk
-from ...hdf5.uniform_groups import AlikeFile, AlikeGroups, Example
+from ...hdf5.uniform_groups import AlikeFile, AlikeGroups
 from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import FileLayout, Style
 from ...worker_files.read_file import damaged_file

@@ -18,8 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...hdf5.datatypes import Datatype
+from ...hdf5.example_group import Example
+from ...hdf5.gather import Addresses, ByteArray, lookup3_rows
 from ...hdf5.superblock import SIGNATURE, Superblock
-from ...hdf5.uniform_groups import Addresses, AlikeGroups, ByteArray, Example, lookup3_rows
+from ...hdf5.uniform_groups import AlikeGroups
 from ...worker_files.decode import points_simply
 from ...worker_files.read_values import Values
 

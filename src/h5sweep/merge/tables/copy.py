@@ -29,7 +29,8 @@ from ...worker_files import findings
 from ...worker_files.read_file import DamagedFileError, can_be_proven
 from ...worker_files.survey import Input, changed, require_unchanged
 from .create import JoinedOutput, not_as_written
-from .schema import InputStructure, MergedColumn, Mode
+from .input_structure import InputStructure
+from .schema import MergedColumn, Mode
 from .types import type_of
 
 BLOCK_BYTES = 1 << 20

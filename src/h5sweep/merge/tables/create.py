@@ -15,8 +15,9 @@ from ...base.values import Array
 from ...disk.h5py_loader import h5py, writing
 from ...errors import DamagedError, UsageError
 from ...hdf5.tree import Dataset
+from .input_structure import AttributeValue
 from .rows import read_raw
-from .schema import AttributeValue, MergedColumn, MergedSchema, MergedTable, Mode
+from .schema import MergedColumn, MergedSchema, MergedTable, Mode
 from .types import holds_objects, type_of
 
 _h5d, _h5p, _h5s = h5py.h5d, h5py.h5p, h5py.h5s
@@ -78,7 +79,7 @@ def reopened(path: Path, schema: MergedSchema) -> Iterator[JoinedOutput]:
             for name, axes in schema.axes.items():
                 if _read_axes(file[name]) != axes:
                     raise not_as_written(f"an axis of {name}")
-            for place, attributes in schema.attributes.items():
+            for place, attributes in schema.attributes.of.items():
                 _require_attributes(file[place], place, attributes)
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -194,7 +195,7 @@ def _read_axes(dataset: Any) -> tuple[tuple[str, ...], ...]:
 
 
 def _write_attributes(file: Any, schema: MergedSchema) -> None:
-    for place, attributes in schema.attributes.items():
+    for place, attributes in schema.attributes.of.items():
         if place not in file:
             file.create_group(place)
         for name, value in attributes.items():

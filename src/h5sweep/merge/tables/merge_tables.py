@@ -22,44 +22,37 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from xxhash import xxh3_64, xxh3_64_intdigest
 
 from ...base.progress import Progress
-from ...base.values import Array
-from ...disk import durable
-from ...disk.h5py_loader import h5py
-from ...errors import DamagedError
-from ...hdf5.errors import Unsupported
-from ...hdf5.tree import Dataset
 from ...runfolder.audit import Conflict
-from ...worker_files.layouts import FileLayout, indexed_table
 from ...worker_files.read_values import Values
 from ...worker_files.survey import Input, Survey
+from .converted_rows import (
+    ConvertedRows,
+    checksum_of,
+    convert_rows,
+    write_rows,
+)
 from .copy import (
     Route,
     copy_alike,
     copy_file,
     list_chunks,
     plan_route,
-    read_back,
     verify_alike,
     verify_file,
 )
-from .create import JoinedOutput, as_objects, created, not_as_written, reopened
+from .create import JoinedOutput, created, not_as_written, reopened
 from .duplicates import RowsLookedAt, look_at_rows
-from .rows import RowReader, read_objects, read_raw
-from .schema import InputStructure, MergedColumn, MergedSchema, Mode, TablePart, sound_path
+from .input_structure import InputStructure
+from .schema import MergedSchema, MergedTable, Mode
 from .taken_rows import TakenRows
-from .types import convert, fill_element, holds_objects, survives, type_of
 
 THREADS = 2
-ALIKE_BYTES = (
-    1 << 17
-)  # what is copied at once of small files that are alike; more would be fresh memory
-FILL_BYTES = 4 << 20
+# What is copied at once of small files that are alike; more would be fresh memory.
+ALIKE_BYTES = 1 << 17
 
 
 @dataclass(eq=False)
@@ -70,16 +63,6 @@ class _CopiedInputs:
     route: Route
     is_alike: bool
     checksums: Sequence[int] = ()
-
-
-@dataclass(frozen=True)
-class _OddPiece:
-    """Rows that were not copied as bytes, and the checksum of what they became."""
-
-    column: MergedColumn
-    first: int
-    count: int
-    checksum: int
 
 
 class MergedTables:
@@ -102,7 +85,7 @@ class MergedTables:
         self.looked_at: list[RowsLookedAt] = []  # for rows that may be there twice, by `verify`
         self._copied_rows = 0
         self._batches: list[_CopiedInputs] = []
-        self._odd: list[_OddPiece] = []
+        self._odd: list[ConvertedRows] = []
         self._columns = self._schema.columns
         self._tables = {table.name: table for table in self._schema.tables}
         self._places = {one: place for place, one in enumerate(inputs)}
@@ -111,7 +94,7 @@ class MergedTables:
     @property
     def attribute_owners(self) -> dict[tuple[str, str], tuple[Input, str]]:
         """From which input each attribute of the output is, and its value for people."""
-        return self._schema.attribute_owners()
+        return self._schema.attributes.owners()
 
     @property
     def paths(self) -> set[str]:
@@ -141,7 +124,7 @@ class MergedTables:
             for column in table.columns
             if column.path not in packed
         )
-        return plain + self._packed_bytes(packed) + (1 << 16)
+        return plain + _packed_bytes(self._schema, packed) + (1 << 16)
 
     def write(self, path: Path, progress: Progress) -> TakenRows:
         """Add the tables to the HDF5 file at `path`, which is created if it is not there.
@@ -190,10 +173,11 @@ class MergedTables:
                 else:
                     verify_file(route, firsts, batch.checksums, output, chunks, meter.tick)
 
-            self._require_covered(chunks)
+            for table in self._schema.tables:
+                _require_covered(table, chunks)
             _for_each(verify_batch, self._batches)
             for piece in self._odd:
-                if _checksum_of(output, piece) != piece.checksum:
+                if checksum_of(output, piece) != piece.checksum:
                     raise not_as_written(piece.column.path)
             looked_at = [
                 look_at_rows(output, table, self._inputs, copied=self._copied_rows)
@@ -259,33 +243,14 @@ class MergedTables:
             for column, first in zip(route.columns, firsts, strict=True):
                 if column in route.odd:
                     part = structure.tables[column.table]
-                    for at, data in self._converted(one, layout, part, column):
-                        self._odd.append(_write_rows(output, column, first + at, data))
-
-    def _converted(
-        self, one: Input, layout: FileLayout, part: TablePart, column: MergedColumn
-    ) -> Iterator[tuple[int, Array]]:
-        """The rows of one input as elements of a column of the output, a few at a time."""
-        dataset = part.columns.get(column.path)
-        if dataset is None:
-            yield from _filled(column, part.rows)
-            return
-        reader, old = _reader(one, layout, column.path, dataset), type_of(dataset.type)
-        for step in reader.steps(part.first):
-            yield step.start - part.first, convert(reader.read(step), old, column.type)
+                    for at, data in convert_rows(one, layout, part, column):
+                        self._odd.append(write_rows(output, column, first + at, data))
 
     # What came of it -----------------------------------------------------------------------------
 
     def _note_copies(self, checksums: Sequence[int]) -> None:
         """Say which files are equal: without a key nobody knows that their rows are the same."""
-        if len(set(checksums)) == len(checksums):
-            return
-        firsts: dict[tuple[int, int], Input] = {}
-        pairs = []
-        for one, checksum in zip(self._inputs, checksums, strict=True):
-            first = firsts.setdefault((one.size_bytes, checksum), one)
-            if first is not one and one.contents and one.contents.tasks:
-                pairs.append((one, first))
+        pairs = _equal_files(self._inputs, checksums)
         if pairs:
             self._copied_rows = sum(one.contents.tasks or 0 for one, _ in pairs if one.contents)
             one, first = pairs[0]
@@ -295,21 +260,37 @@ class MergedTables:
                 "file out, or give --key, by which each task is taken once"
             )
 
-    def _packed_bytes(self, packed: set[str]) -> int:
-        sizes = [
-            sum(c.size for path, d in s.columns.items() if path in packed for c in d.chunks)
-            for s in self._schema.structures
-        ]
-        return int(np.array(sizes)[self._schema.of_input].sum()) if packed else 0
 
-    def _require_covered(self, chunks: Mapping[str, Mapping[tuple[int, ...], object]]) -> None:
-        """No chunk more and none less than the inputs have."""
-        for column in self._columns:
-            if column.mode is Mode.CHUNKS:
-                shape = (self._tables[column.table].rows, *column.inner)
-                sides = zip(shape, column.chunk, strict=True)
-                if len(chunks[column.path]) != math.prod(-(-dim // side) for dim, side in sides):
-                    raise not_as_written(column.path)
+def _packed_bytes(schema: MergedSchema, packed: set[str]) -> int:
+    sizes = [
+        sum(c.size for path, d in s.columns.items() if path in packed for c in d.chunks)
+        for s in schema.structures
+    ]
+    return int(np.array(sizes)[schema.of_input].sum()) if packed else 0
+
+
+def _equal_files(inputs: Sequence[Input], checksums: Sequence[int]) -> list[tuple[Input, Input]]:
+    """The inputs with rows that are equal to an earlier one, each with that."""
+    if len(set(checksums)) == len(checksums):
+        return []
+    firsts: dict[tuple[int, int], Input] = {}
+    pairs = []
+    for one, checksum in zip(inputs, checksums, strict=True):
+        first = firsts.setdefault((one.size_bytes, checksum), one)
+        if first is not one and one.contents and one.contents.tasks:
+            pairs.append((one, first))
+    return pairs
+
+
+def _require_covered(
+    table: MergedTable, chunks: Mapping[str, Mapping[tuple[int, ...], object]]
+) -> None:
+    """No chunk more and none less than the inputs have."""
+    for column in table.columns:
+        if column.mode is Mode.CHUNKS:
+            sides = zip((table.rows, *column.inner), column.chunk, strict=True)
+            if len(chunks[column.path]) != math.prod(-(-dim // side) for dim, side in sides):
+                raise not_as_written(column.path)
 
 
 class _Meter:
@@ -343,165 +324,3 @@ def _for_each(deal_with: Callable[[_CopiedInputs], None], batches: Sequence[_Cop
         except BaseException:
             executor.shutdown(cancel_futures=True)
             raise
-
-
-def _reader(one: Input, layout: FileLayout, path: str, dataset: Dataset) -> RowReader:
-    return RowReader(layout.tree.file, path, dataset, sound_path(one))
-
-
-def _filled(column: MergedColumn, rows: int) -> Iterator[tuple[int, Array]]:
-    """Rows for files that lack the column."""
-    element = fill_element(column.type, column.fill)
-    per_row = math.prod(column.inner)
-    step = max(FILL_BYTES // max(column.row_bytes, 1), 1)
-    for first in range(0, rows, step):
-        count = min(step, rows - first) * per_row
-        yield first, np.tile(element, count) if element.dtype != object else element.repeat(count)
-
-
-# Rows that are not copied as bytes ---------------------------------------------------------------
-
-
-def _write_rows(output: JoinedOutput, column: MergedColumn, first: int, data: Array) -> _OddPiece:
-    per_row = math.prod(column.inner)
-    if holds_objects(column.type):
-        count = len(data) // max(per_row, 1)
-        _write_objects(output, column, first, count, data)
-        return _OddPiece(column, first, count, _objects_checksum(data))
-    count = data.size // max(column.row_bytes, 1)
-    if column.mode is Mode.BYTES:
-        offset = output.offsets[column.path] + first * column.row_bytes
-        durable.write_all(output.descriptor, np.ascontiguousarray(data).data, offset)
-    else:
-        shape = (count, *column.inner)
-        values = np.ascontiguousarray(data).view(f"V{column.type.get_size()}").reshape(shape)
-        dataset = output.datasets[column.path].id
-        memory, space = _selection(dataset, first, shape)
-        dataset.write(memory, space, values, column.type)
-        output.require_written()
-    return _OddPiece(column, first, count, xxh3_64_intdigest(np.ascontiguousarray(data).data))
-
-
-def _write_objects(
-    output: JoinedOutput, column: MergedColumn, first: int, count: int, data: Array
-) -> None:
-    dataset, shape = output.datasets[column.path].id, (count, *column.inner)
-    values = as_objects(data, column.type).reshape(shape)
-    memory, space = _selection(dataset, first, shape)
-    dataset.write(memory, space, values, h5py.h5t.py_create(values.dtype))
-    output.require_written()
-
-
-def _selection(dataset: object, first: int, shape: tuple[int, ...]) -> tuple[object, object]:
-    space = dataset.get_space()  # type: ignore[attr-defined]  # h5py has no types
-    space.select_hyperslab((first, *(0 for _ in shape[1:])), shape)
-    return h5py.h5s.create_simple(shape), space
-
-
-def _checksum_of(output: JoinedOutput, piece: _OddPiece) -> int:
-    """The checksum of rows as they are in the output now."""
-    column, rows = piece.column, range(piece.first, piece.first + piece.count)
-    dataset = output.datasets[column.path]
-    if column.mode is Mode.BYTES:
-        buffer = memoryview(bytearray(piece.count * column.row_bytes))
-        offset = output.offsets[column.path] + piece.first * column.row_bytes
-        return xxh3_64_intdigest(read_back(output.descriptor, buffer, offset, column))
-    if holds_objects(column.type):
-        return _objects_checksum(read_objects(dataset, rows))
-    return xxh3_64_intdigest(read_raw(dataset, rows).data)
-
-
-def _objects_checksum(data: Array) -> int:
-    """Of texts and sequences, with their lengths."""
-    found = xxh3_64()
-    for value in data:
-        raw = value if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes()
-        found.update(len(raw).to_bytes(8, "little"))
-        found.update(raw)
-    return found.intdigest()
-
-
-# Whether a file is in an output ------------------------------------------------------------------
-
-
-Runs = Sequence[int]  # first row and count, again and again
-
-
-def datasets_in_columns(
-    survey: Survey, one: Input, output: Path, rows: Mapping[str, Runs]
-) -> set[str]:
-    """The datasets of a file that are in `output` at these rows, value by value; both are read.
-
-    Those of its axes are there as they are, and what only indexes one of them is not asked for.
-    """
-    found: set[str] = set()
-    with survey.opened(one) as layout, h5py.File(output, "r", locking=False) as file:
-        for path, dataset in layout.tree.datasets:
-            runs = _runs_of(path, rows)
-            if path in file and file[path].shape == dataset.space.dims:  # an axis, or all rows
-                runs = (0, dataset.rows or 0)
-            is_whole = bool(runs) and dataset.rows == sum(runs[1::2])
-            if is_whole and _are_equal(one, layout, output, [(path, dataset, runs)]):
-                found.add(path)
-        return found | {p for p, _ in layout.tree.datasets if indexed_table(p) in found}
-
-
-def begins_with(survey: Survey, one: Input, output: Path, rows: Mapping[str, Runs]) -> bool:
-    """Whether the tables of a file begin with these rows of `output`, value by value."""
-    columns = [
-        (path, dataset, _runs_of(path, rows))
-        for path, dataset in MergedSchema(survey, [one]).structures[0].columns.items()
-    ]
-    if not columns or any(not r or (d.rows or 0) < sum(r[1::2]) for _, d, r in columns):
-        return False
-    with survey.opened(one) as layout:
-        return _are_equal(one, layout, output, columns)
-
-
-def _runs_of(path: str, rows: Mapping[str, Runs]) -> Runs:
-    return rows.get(path, rows.get(path.rpartition("/")[0] or "/", ()))
-
-
-def _are_equal(
-    one: Input, layout: FileLayout, output: Path, columns: Sequence[tuple[str, Dataset, Runs]]
-) -> bool:
-    try:
-        with h5py.File(output, "r", locking=False) as file:
-            return all(
-                _are_rows_equal(_reader(one, layout, path, dataset), dataset, file, path, runs)
-                for path, dataset, runs in columns
-            )
-    except (DamagedError, Unsupported, OSError, RuntimeError):
-        return False
-
-
-def _are_rows_equal(
-    reader: RowReader, dataset: Dataset, file: object, path: str, runs: Runs
-) -> bool:
-    if path not in file:  # type: ignore[operator]  # h5py has no types
-        return False
-    joined, begin = file[path], 0  # type: ignore[index]
-    if joined.shape[1:] != (dataset.space.dims or ())[1:]:
-        return False
-    for first, count in zip(runs[::2], runs[1::2], strict=True):
-        steps = reader.steps(begin, begin + count)
-        if joined.shape[0] < first + count or not all(
-            _is_step_equal(reader, dataset, joined, step, first - begin) for step in steps
-        ):
-            return False
-        begin += count
-    return True
-
-
-def _is_step_equal(
-    reader: RowReader, dataset: Dataset, joined: Any, step: range, shift: int
-) -> bool:
-    """Whether these rows are in the joined dataset, so many rows further on."""
-    rows, data = range(step.start + shift, step.stop + shift), reader.read(step)
-    old, new = type_of(dataset.type), joined.id.get_type()
-    if holds_objects(new):
-        found = _objects_checksum(read_objects(joined, rows))
-        return found == _objects_checksum(convert(data, old, new))
-    return survives(data, old, new) and np.array_equal(
-        convert(data, old, new), read_raw(joined, rows)
-    )

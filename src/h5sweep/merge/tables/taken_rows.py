@@ -13,7 +13,8 @@ from ...runfolder.audit import compact_json
 from ...worker_files.survey import Input, Taken
 from ..audit_entry import TakenListing, absolute_paths, audit_inputs
 from ..marker import FileId
-from .schema import InputStructure, MergedSchema
+from .input_structure import InputStructure
+from .schema import MergedSchema
 
 _OWN = frozenset(("path", "size_bytes", "modified_ns", "xxh3", "rows"))  # all else is shared
 
@@ -128,7 +129,7 @@ def _shared(structure: InputStructure, schema: MergedSchema) -> _SharedFacts:
     attributes = tuple(
         f"{path}@{name}"
         for path, values in structure.attributes.items()
-        if path in schema.attributes
+        if path in schema.attributes.of
         for name in values
         if f"{path}@{name}" not in structure.left_out
     )

@@ -1,0 +1,324 @@
+"""A group of tasks as the example for others: which of its bytes must be equal in all of them.
+
+An example is made of a group that the plain reader (`tree`) found sound: its structures as bytes,
+and where in them addresses of other structures, data and values stand. A group that has the same
+bytes everywhere else is sound too, as the plain reader would take the same steps through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from . import headers
+from .cursor import Cursor
+from .errors import Damaged, Unsupported
+from .file import Hdf5File
+from .gather import Addresses, ByteArray, gather, lookup3_rows
+from .headers import Header, Message, read_header
+from .messages import Attribute, Storage, read_attribute, read_layout
+from .source import Source
+from .tree import Dataset, Object, ObjectKind, Tree, TreeWalk
+
+GROUPS_AT_ONCE = 1 << 14  # that are compared with an example: mostly some kilobytes each,
+_AT_ONCE_BYTES = 64 << 20  # and no more than this
+MOST_OBJECTS = 64  # in one group; a larger one is rather a group of tasks
+_FREE_MESSAGES = {0x00, 0x0E, 0x12}  # nothing, and times of change in both forms
+_OBJECT_TIMES = 0x20
+_TIMES = slice(6, 22)
+_Agreement = tuple[npt.NDArray[np.bool_], dict[int, Addresses], dict[str, Addresses]]
+_Name = TypeVar("_Name", int, str)
+
+
+@dataclass(eq=False)
+class ExamplePiece:
+    """One structure of an example."""
+
+    data: ByteArray
+    must_be: ByteArray  # 0xFF for each byte that must be equal
+    is_checked: bool = False  # whether it ends with its checksum
+    links: list[tuple[int, int]] = field(default_factory=list)  # offset of an address → which piece
+
+    def free(self, start: int, size: int) -> None:
+        self.must_be[start : start + size] = 0
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where in an example something differs from group to group."""
+
+    piece: int
+    offset: int
+    size: int
+
+
+@dataclass(eq=False)
+class Example:
+    """A group that was read by the plain reader; paths of its objects begin at the group."""
+
+    objects: list[Object]
+    pieces: list[ExamplePiece]
+    data: dict[str, Spot]  # of a dataset: its address or, if compact, its bytes
+    values: dict[tuple[str, str], Spot]  # of an attribute, by its object and name
+
+    @property
+    def group(self) -> Object:
+        return self.objects[0]
+
+    @property
+    def data_bytes(self) -> int:
+        """What the data of one group take."""
+        return sum(o.dataset.size_bytes for o in self.objects if o.dataset is not None)
+
+    @property
+    def structure_bytes(self) -> int:
+        """What the structures of one group take, compact data and attributes among them."""
+        return sum(len(piece.data) for piece in self.pieces)
+
+    def dataset(self, path: str) -> Dataset:
+        found = next(o.dataset for o in self.objects if o.path == path)
+        assert found is not None
+        return found
+
+
+def compare_groups(example: Example, source: Source, addresses: Addresses) -> _Agreement:
+    """Which groups agree with an example; and, for each, where its pieces and its data are."""
+    step = max(min(GROUPS_AT_ONCE, _AT_ONCE_BYTES // example.structure_bytes), 1)
+    parts = [
+        _agree(example, source, addresses[start : start + step])
+        for start in range(0, len(addresses), step)
+    ]
+    agree = np.concatenate([part[0] for part in parts])
+    # A part of which no group agrees may not have looked at all pieces.
+    sizes = [len(part[0]) for part in parts]
+    places = _joined_places([part[1] for part in parts], sizes)
+    return agree, places, _joined_places([part[2] for part in parts], sizes)
+
+
+def _joined_places(parts: list[dict[_Name, Addresses]], sizes: list[int]) -> dict[_Name, Addresses]:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {
+        name: np.concatenate(
+            [part.get(name, np.zeros(n, np.int64)) for part, n in zip(parts, sizes, strict=True)]
+        )
+        for name in names
+    }
+
+
+def _agree(example: Example, source: Source, addresses: Addresses) -> _Agreement:
+    """`compare_groups` of no more groups than fit into memory."""
+    agree = np.ones(len(addresses), bool)
+    places = {0: addresses}
+    waiting = [0]
+    rows: dict[int, ByteArray] = {}
+    while waiting and agree.any():
+        number = waiting.pop()
+        piece = example.pieces[number]
+        size = len(piece.data)
+        agree &= (places[number] >= 0) & (places[number] <= source.size - size)
+        places[number] = np.where(agree, places[number], 0)
+        if size > source.size:
+            return np.zeros(len(addresses), bool), places, {}
+        found = rows[number] = gather(source, places[number], size)
+        agree &= _are_equal(found, piece)
+        for offset, target in piece.links:
+            places[target] = _word(found, offset)
+            waiting.append(target)
+    data: dict[str, Addresses] = {}
+    for path, spot in example.data.items():
+        if example.dataset(path).layout.storage is Storage.COMPACT or spot.piece not in rows:
+            continue
+        where = _word(rows[spot.piece], spot.offset)
+        size = example.dataset(path).size_bytes
+        agree &= (where >= 0) & (where <= source.size - size)
+        data[path] = where
+    return agree, places, data
+
+
+def _word(rows: ByteArray, offset: int) -> Addresses:
+    """The addresses that stand at `offset`; none is negative, for "nothing is there"."""
+    return np.ascontiguousarray(rows[:, offset : offset + 8]).view("<i8")[:, 0].astype(np.int64)
+
+
+def _are_equal(rows: ByteArray, piece: ExamplePiece) -> npt.NDArray[np.bool_]:
+    word = np.uint64 if rows.shape[1] % 8 == 0 else np.uint8
+    differ = (rows.view(word) ^ piece.data.view(word)) & piece.must_be.view(word)
+    equal: npt.NDArray[np.bool_] = ~differ.any(axis=1)
+    if piece.is_checked:
+        stated = np.ascontiguousarray(rows[:, -4:]).view("<u4")[:, 0]
+        equal &= lookup3_rows(rows[:, :-4]) == stated
+    return equal
+
+
+def make_example(file: Hdf5File, address: int) -> Example | None:
+    """An example of the group at `address`; None if it has what cannot be read in this way."""
+    own = Hdf5File(file.source, file.superblock)
+    tree = Tree(own)
+    walk = TreeWalk(tree)
+    walk.waiting = [("", address)]
+    walk.visit_some(MOST_OBJECTS)
+    is_plain = not (tree.faults or tree.soft_links or tree.external_links or tree.second_names)
+    if not is_plain or walk.waiting or not tree.objects:
+        return None
+    if tree.objects[0].kind is not ObjectKind.GROUP or not _are_supported(tree):
+        return None
+    try:
+        example = _Maker(own, tree.objects).make()
+    except (Damaged, Unsupported):
+        return None
+    # Every structure that the plain reader has met must be one that is compared.
+    return example if own.structures.keys() == _places_of(file.source, example) else None
+
+
+def _places_of(source: Source, example: Example) -> set[int]:
+    address = np.array([example.group.address], np.int64)
+    agree, places, _ = _agree(example, source, address)
+    return {int(where[0]) for where in places.values()} if agree.all() else set()
+
+
+def _are_supported(tree: Tree) -> bool:
+    for found in tree.objects:
+        dataset = found.dataset
+        if found.kind not in (ObjectKind.GROUP, ObjectKind.DATASET):
+            return False
+        if dataset is None:
+            continue
+        layout = dataset.layout
+        if dataset.is_external or layout.storage not in (Storage.COMPACT, Storage.CONTIGUOUS):
+            return False
+        if layout.storage is Storage.CONTIGUOUS and layout.address is None:
+            return False
+        if layout.size != dataset.size_bytes or dataset.space.dims is None:
+            return False
+    return True
+
+
+class _Maker:
+    """Makes an example out of the objects of one group, which the plain reader found sound."""
+
+    def __init__(self, file: Hdf5File, objects: list[Object]) -> None:
+        self.file = file
+        self.example = Example(objects, [], {}, {})
+        self.by_address = {found.address: found for found in objects}
+        self.numbers: dict[int, int] = {}  # of each piece, by its address
+
+    def make(self) -> Example:
+        for found in self.example.objects:
+            self._take_object(found)
+        return self.example
+
+    def _piece(self, address: int) -> tuple[int, ExamplePiece]:
+        """The piece at an address where the plain reader has noted a structure."""
+        if address not in self.numbers:
+            data = np.frombuffer(self.file.read(address, self.file.structures[address]), np.uint8)
+            self.numbers[address] = len(self.example.pieces)
+            self.example.pieces.append(ExamplePiece(data, np.full(len(data), 0xFF, np.uint8)))
+        number = self.numbers[address]
+        return number, self.example.pieces[number]
+
+    def _link(self, piece: ExamplePiece, offset: int, target: int) -> None:
+        piece.free(offset, 8)
+        piece.links.append((offset, self._piece(target)[0]))
+
+    def _take_object(self, found: Object) -> None:
+        header = read_header(self.file, found.address)
+        blocks = [found.address, *_continuations(self.file, header)]
+        for block in blocks:
+            _, piece = self._piece(block)
+            if header.version == 2:
+                piece.is_checked = True
+                piece.free(len(piece.data) - 4, 4)
+        if header.version == 2 and self._piece(found.address)[1].data[5] & _OBJECT_TIMES:
+            self._piece(found.address)[1].must_be[_TIMES] = 0
+        for message in header.messages:
+            block = self._block_of(blocks, message)
+            self._take_message(found, message, block, message.address - block)
+
+    def _block_of(self, blocks: list[int], message: Message) -> int:
+        for block in blocks:
+            if block <= message.address <= block + len(self._piece(block)[1].data):
+                return block
+        raise Unsupported("a message outside its header")
+
+    def _take_message(self, found: Object, message: Message, block: int, offset: int) -> None:
+        number, piece = self._piece(block)
+        kind = message.type
+        if message.is_shared:
+            raise Unsupported("a message that is kept elsewhere")
+        if kind in _FREE_MESSAGES:
+            piece.free(offset, len(message.data))
+        elif kind == headers.CONTINUATION:
+            self._link(piece, offset, _address(message.data, 0))
+        elif kind == headers.SYMBOL_TABLE:
+            tree, heap = _address(message.data, 0), _address(message.data, 8)
+            self._link(piece, offset, tree)
+            self._link(piece, offset + 8, heap)
+            self._take_symbols(tree, heap)
+        elif kind == headers.LINK:
+            place = _link_address_at(message.data)
+            self._link(piece, offset + place, _address(message.data, place))
+        elif kind == headers.ATTRIBUTE:
+            attribute = read_attribute(message.data, self.file.widths)
+            self._take_attribute(found, attribute, Spot(number, offset, 0))
+        elif kind == headers.LAYOUT:
+            self._take_layout(found, message, Spot(number, offset, 0))
+
+    def _take_attribute(self, found: Object, attribute: Attribute, at: Spot) -> None:
+        spot = Spot(at.piece, at.offset + attribute.value_offset, len(attribute.value))
+        self.example.pieces[spot.piece].free(spot.offset, spot.size)
+        self.example.values[found.path, attribute.name] = spot
+
+    def _take_layout(self, found: Object, message: Message, at: Spot) -> None:
+        layout = read_layout(message.data, self.file.widths)
+        if layout.storage is Storage.COMPACT:
+            spot = Spot(at.piece, at.offset + layout.data_offset, layout.size or 0)
+        elif layout.version in (3, 4, 5):
+            spot = Spot(at.piece, at.offset + 2, 8)
+        else:
+            raise Unsupported("an old layout")
+        self.example.pieces[spot.piece].free(spot.offset, spot.size)
+        self.example.data[found.path] = spot
+
+    def _take_symbols(self, tree: int, heap: int) -> None:
+        _, node = self._piece(tree)
+        if node.data[5]:
+            raise Unsupported("a tree of several levels")
+        for place in range(int.from_bytes(node.data[6:8].tobytes(), "little")):
+            offset = 24 + 16 * place + 8
+            child = _address(node.data.tobytes(), offset)
+            self._link(node, offset, child)
+            self._take_symbol_node(child)
+        _, names = self._piece(heap)
+        self._link(names, 24, _address(names.data.tobytes(), 24))
+
+    def _take_symbol_node(self, address: int) -> None:
+        _, node = self._piece(address)
+        data = node.data.tobytes()
+        count = int.from_bytes(data[6:8], "little")
+        for place in range(count):
+            offset = 8 + 40 * place
+            self._link(node, offset + 8, _address(data, offset + 8))
+            node.free(offset + 20, 20)
+        node.free(8 + 40 * count, len(data))
+
+
+def _continuations(file: Hdf5File, header: Header) -> Iterator[int]:
+    for message in header.all(headers.CONTINUATION):
+        yield Cursor(message.data, file.widths).needed_address("a continuation")
+
+
+def _address(data: bytes, offset: int) -> int:
+    return int.from_bytes(data[offset : offset + 8], "little")
+
+
+def _link_address_at(data: bytes) -> int:
+    """Where the address stands in the message of a hard link."""
+    flags = data[1]
+    if flags & 8 and data[2]:
+        raise Unsupported("a link that is not hard")
+    start = 2 + bool(flags & 8) + 8 * bool(flags & 4) + bool(flags & 16)
+    width = 1 << (flags & 3)
+    return start + width + int.from_bytes(data[start : start + width], "little")

@@ -1,0 +1,188 @@
+"""What may be merged of one input: its datasets, tables, attributes and axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...base.values import value_text
+from ...hdf5.datatypes import Class
+from ...hdf5.messages import Attribute
+from ...hdf5.tree import Dataset, ObjectKind
+from ...worker_files.layouts import FileLayout, Style
+from ...worker_files.skipping import Skipped
+from ...worker_files.survey import Input, Survey
+from ..marker import OWN_ATTRIBUTES
+from .types import (
+    TypeID,
+    is_kept_elsewhere,
+    may_be_copied,
+    read_elsewhere,
+    read_heap_parts,
+    type_of,
+)
+
+AXES_ATTRIBUTES = ("DIMENSION_LIST", "REFERENCE_LIST")
+Axes = tuple[tuple[str, ...], ...]  # for each axis, the datasets that stand for it
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeValue:
+    """The value of an attribute, with its type."""
+
+    type: TypeID
+    dims: tuple[int, ...] | None
+    data: Any  # bytes, or an array of objects
+
+    def equals(self, other: AttributeValue) -> bool:
+        if self.dims != other.dims or self.type != other.type:
+            return False
+        if isinstance(self.data, bytes) or isinstance(other.data, bytes):
+            return bool(self.data == other.data)
+        pairs = zip(self.data, other.data, strict=True)
+        return all(np.array_equal(first, second) for first, second in pairs)
+
+    def __str__(self) -> str:
+        if self.dims is None:
+            return value_text(None)
+        if not isinstance(self.data, bytes):
+            return value_text(self.data.reshape(self.dims))
+        try:
+            return value_text(np.frombuffer(self.data, self.type.dtype).reshape(self.dims))
+        except TypeError:  # NumPy does not have its type
+            return self.data.hex()
+
+
+ObjectAttributes = dict[str, dict[str, AttributeValue]]  # by the path of their object
+
+
+@dataclass
+class TablePart:
+    """One table in files of one structure."""
+
+    rows: int
+    columns: dict[str, Dataset] = field(default_factory=dict)  # by path
+    held: Sequence[int] = ()  # where the output has the rows before these, from another input
+
+    @property
+    def first(self) -> int:
+        return sum(self.held[1::2])
+
+
+@dataclass(eq=False)
+class InputStructure:
+    """What the inputs have that share a structure; `example` is the first of them."""
+
+    example: Input
+    datasets: dict[str, Dataset]  # by path
+    groups: dict[str, dict[str, Dataset]]
+    growing: frozenset[str]  # paths of what may be a column
+    attributes: ObjectAttributes
+    lost_attributes: tuple[str, ...]  # attributes that mean nothing outside their file
+    group_paths: tuple[str, ...] = ()
+    axes: dict[str, Axes] = field(default_factory=dict)  # by the path of their dataset
+    start: int = 0  # where in the file addresses begin to count
+    links: tuple[str, ...] = ()  # second names, and what is neither a group nor a dataset
+    skipped: Skipped = field(default_factory=Skipped)
+    tables: dict[str, TablePart] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # attributes that others have otherwise
+
+    @cached_property
+    def columns(self) -> dict[str, Dataset]:
+        return {path: d for part in self.tables.values() for path, d in part.columns.items()}
+
+    @cached_property
+    def scales(self) -> set[str]:
+        """Datasets that stand for an axis of a column and are no columns, as in netCDF files."""
+        used = {path for name in self.columns for axis in self.axes.get(name, ()) for path in axis}
+        return used - self.columns.keys()
+
+
+def read_structure(survey: Survey, one: Input) -> InputStructure:
+    """What may be joined of one file, and of all that share its structure."""
+    with survey.opened(one) as layout:
+        groups = {
+            group: {_path(group, name): dataset for name, dataset in datasets.items()}
+            for group, datasets in layout.by_group.items()
+        }
+        attributes, lost = _read_attributes(layout)
+        return InputStructure(
+            one,
+            dict(layout.tree.datasets),
+            groups,
+            frozenset(_growing(layout)),
+            attributes,
+            tuple(lost),
+            tuple(o.path for o in layout.tree.objects if o.kind is ObjectKind.GROUP),
+            _read_axes(layout),
+            layout.tree.file.superblock.start,
+            tuple(_links(layout)),
+            layout.skipped,
+        )
+
+
+def _links(layout: FileLayout) -> Iterator[str]:
+    tree = layout.tree
+    yield from (path for path, _ in tree.second_names)
+    yield from tree.soft_links
+    yield from (
+        o.path for o in tree.objects if o.kind not in (ObjectKind.GROUP, ObjectKind.DATASET)
+    )
+
+
+def _growing(layout: FileLayout) -> Iterator[str]:
+    """The datasets that a program appends to; where there are none, all that are equally long."""
+    tables = layout.all_tables() if layout.style is Style.ROWS else layout.tables()
+    for table in tables:
+        for name in table.columns:
+            yield _path(table.group, name)
+
+
+def _path(group: str, name: str) -> str:
+    return f"{group.rstrip('/')}/{name}"
+
+
+def _read_attributes(layout: FileLayout) -> tuple[ObjectAttributes, list[str]]:
+    found: ObjectAttributes = {}
+    lost = []
+    for one in layout.tree.objects:
+        for name, attribute in one.attributes.items():
+            if name in AXES_ATTRIBUTES or (one.path == "/" and name in OWN_ATTRIBUTES):
+                continue  # made anew: references, and what a merged file says of itself
+            value = _read_value(layout, attribute)
+            if value is None:
+                lost.append(f"the attribute {name} of {one.path}")
+            else:
+                found.setdefault(one.path, {})[name] = value
+    return found, lost
+
+
+def _read_value(layout: FileLayout, attribute: Attribute) -> AttributeValue | None:
+    """The value of an attribute; None if it means nothing outside its file."""
+    if not may_be_copied(attribute.type):
+        return None
+    data: Any = attribute.value
+    if is_kept_elsewhere(attribute.type):
+        data = read_elsewhere(layout.tree.file, attribute.type, attribute.value)
+    return AttributeValue(type_of(attribute.type), attribute.space.dims, data)
+
+
+def _read_axes(layout: FileLayout) -> dict[str, Axes]:
+    """What HDF5's dimension scales say: which datasets stand for the axes of which."""
+    paths = {one.address: one.path for one in layout.tree.objects}
+    found = {}
+    for one in layout.tree.objects:
+        attribute = one.attributes.get(AXES_ATTRIBUTES[0])
+        if one.dataset is None or attribute is None or attribute.type.base is None:
+            continue
+        if attribute.type.base.type is Class.REFERENCE and attribute.type.base.size == 8:
+            parts = read_heap_parts(layout.tree.file, attribute.type, attribute.value)
+            axes = [np.frombuffer(part, "<u8").tolist() for part in parts]
+            found[one.path] = tuple(
+                tuple(paths[address] for address in axis if address in paths) for axis in axes
+            )
+    return found
