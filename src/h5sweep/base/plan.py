@@ -85,6 +85,10 @@ class Plan:
     def __len__(self) -> int:
         return len(self.columns[0].codes) if self.columns else 0
 
+    def __repr__(self) -> str:
+        tasks = f"{len(self):,} tasks over {types_text(self.types)}" if self else "no tasks"
+        return f"<Plan: {tasks}>"
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
@@ -284,6 +288,11 @@ def value_json(value: Value) -> str:
 def plain_value(value: Value) -> Value:
     """A value as JSON can hold it: infinity is a text there."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def plain_key(key: Mapping[str, Value]) -> Key:
+    """A key as JSON can hold it."""
+    return {name: plain_value(value) for name, value in key.items()}
 
 
 def checked_value(name: str, value: object) -> Value:
