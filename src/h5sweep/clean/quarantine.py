@@ -64,14 +64,14 @@ class Item:
 
     path: Path  # where it lies, or lay; absolute
     size_bytes: int
-    modified_ns: int
-    xxh3: str
+    modified_ns: int = field(repr=False)
+    xxh3: str = field(repr=False)
     reason: RemovalReason
     why: str
-    way: str = ""
-    key: str | None = None
-    rows: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    name: str = ""  # in the quarantine
+    way: str = field(default="", repr=False)
+    key: str | None = field(default=None, repr=False)
+    rows: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)
+    name: str = field(default="", repr=False)  # in the quarantine
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "path": str(self.path)}
@@ -356,6 +356,11 @@ class Restored:
     in_the_way: tuple[Path, ...]
     held: tuple[Path, ...] = ()  # because the folder where they were may not be written
     outside: tuple[Path, ...] = ()  # because nobody named the folder where they were
+
+    @property
+    def left(self) -> tuple[Path, ...]:
+        """All that stays in the quarantine."""
+        return (*self.in_the_way, *self.held, *self.outside)
 
 
 def restore_files(quarantine: Quarantine, named: Sequence[Path] = ()) -> Restored:
