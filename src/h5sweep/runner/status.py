@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,7 +92,7 @@ class Status:
     left_out_text: str
     refusal_texts: tuple[str, ...]
     pace: Pace
-    columns: dict[str, list[tuple[Value, int, int]]]
+    columns: Mapping[str, tuple[tuple[Value, int, int], ...]]  # each value: tasks done, of all
 
     @property
     def missing(self) -> int:
@@ -178,7 +178,7 @@ def status_of(
         left_out_text=left_out_text(state) if left_out else "",
         refusal_texts=tuple(refusal_texts(state)),
         pace=_pace_of(state, running, run.since if run else None),
-        columns=state.counts_by_column(most_values),
+        columns={n: tuple(counts) for n, counts in state.counts_by_column(most_values).items()},
     )
 
 
@@ -196,9 +196,9 @@ def _pace_of(state: FolderState, running: Iterable[Running], begun: float | None
         left=state.tasks_total - state.tasks_done - len(failed_at),
         quiet_s=now - max([begun, *failed_at, *(state.finished_at[task] for task in done)]),
         usual_s=sum(sample_s) / len(sample_s) if sample_s else None,
-        running=[
+        running=tuple(
             RunningTask(key_text(r.key), max(now - r.since, 0.0), str(r.process)) for r in running
-        ],
+        ),
     )
 
 
