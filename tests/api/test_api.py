@@ -169,3 +169,31 @@ def test_interrupted_run_raises_and_keeps(terminal: Terminal, study: Study) -> N
     executed = count(terminal.folder, "executed")
     assert 0 < executed < 50
     assert terminal.json("status", "out.h5")["done"] == executed
+
+
+TYPED = """
+import h5sweep
+
+
+@h5sweep.sweep(farm=[1, 2], seed=range(3))
+def optimise(farm: int, seed: int) -> dict[str, float]:
+    return {"aep": farm + seed / 2}
+
+"""
+
+
+def test_a_sweep_keeps_the_signature_of_its_function(tmp_path: Path) -> None:
+    """mypy --strict accepts right calls of a declared function and refuses wrong ones."""
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text(TYPED + "found: dict[str, float] = optimise(1, seed=3)\n")
+    wrong.write_text(TYPED + 'optimise("wrong", 3)\nfound: dict[str, str] = optimise(1, 3)\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", right, wrong],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    errors = [line for line in done.stdout.splitlines() if "error:" in line]
+    assert [line.partition(":")[0] for line in errors] == ["wrong.py"] * 2, done.stdout
+    assert 'incompatible type "str"; expected "int"' in errors[0]
+    assert 'expression has type "dict[str, float]"' in errors[1]

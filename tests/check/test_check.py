@@ -200,11 +200,11 @@ def test_expected_tasks_are_counted_by_key_column(tmp_path: Path) -> None:
     found = report.comparison
     assert found is not None
     assert (found.tasks_done, found.unknown, found.keyless) == (3, 1, 1)
-    assert found.counts()["farm_id"] == [(0, 2, 2), (1, 0, 2), (2, 1, 2)]
+    assert found.columns["farm_id"] == ((0, 2, 2), (1, 0, 2), (2, 1, 2))
     assert "3 of 6 expected tasks are there, 3 missing" in report_text(report)
     found = check_files(tmp_path, expected=plan, key="farm_id,seed").comparison
     assert found is not None
-    assert found.counts()["farm_id"] == [(0, 0, 2), (1, 1, 2), (2, 1, 2)]
+    assert found.columns["farm_id"] == ((0, 0, 2), (1, 1, 2), (2, 1, 2))
 
 
 def test_keys_alone_suggest_what_is_missing(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_keys_alone_suggest_what_is_missing(tmp_path: Path) -> None:
             file[f"farm{farm}_s{seed}/aep"] = 1.0
     report = check_files(tmp_path, key="farm{farm_id:d}_s{seed:d}")
     assert report.comparison is not None
-    assert report.comparison.counts()["farm_id"] == [(0, 2, 2), (2, 1, 2)]
+    assert report.comparison.columns["farm_id"] == ((0, 2, 2), (2, 1, 2))
     assert "3 keys; 1 of the 4 combinations of their values are missing" in report_text(report)
     nothing = check_files(tmp_path, key="none{of:d}").comparison
     assert nothing is not None and nothing.tasks_done == 0

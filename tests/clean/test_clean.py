@@ -30,7 +30,7 @@ from h5sweep.merge.groups import merge_groups as join_groups
 from h5sweep.merge.merge_files import merge_files
 from h5sweep.merge.policy import OnDamaged, Policy
 from h5sweep.output.reader import verify_rows
-from h5sweep.runfolder.audit import append_entry, audit_path, read_trail
+from h5sweep.runfolder.audit import append_entry, audit_path, read_audit
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.lock import holding
 from h5sweep.state.state import read_state
@@ -558,7 +558,7 @@ def test_a_purge_proves_again_and_says_what_came_free(joined: Path) -> None:
     assert not made.path.exists()
     events = [json.loads(line).get("event") for line in audit_path(joined).read_text().splitlines()]
     assert events == [None, "moved to quarantine", f"purged from {made.name}"]
-    assert read_trail(joined).unread == ()
+    assert read_audit(joined).unread == ()
     assert find_removable(joined).gone == 3
 
 

@@ -273,21 +273,21 @@ STEPS = [
     Step("merge/report: clean", merged_groups, " lists the worker", 0, "2 files safe to remove"),
     Step("cli/merge: clean", kept_after_removal, " says why", 0, "2 files damaged or not merged"),
     Step(
-        "cli/run_folder: merge -o OTHER.h5 --key KEY",
+        "state/find_folder: merge -o OTHER.h5 --key KEY",
         groups_without_declaration,
         " makes rows",
         0,
         "(6 tasks of 1 file; one row per task",
     ),
     Step(
-        "cli/run_folder: missing OTHER.h5 --expect TASKS",
+        "state/find_folder: missing OTHER.h5 --expect TASKS",
         rows_without_declaration,
         " compares",
         1,
         "1 of 7 missing",
     ),
-    Step("cli/run_folder: run STUDY -o", folder_is_gone, " goes on", 0, "4 kept, 0 to do"),
-    Step("cli/run_folder: check", not_an_output, " says what", 3, "this is text"),
+    Step("state/find_folder: run STUDY -o", folder_is_gone, " goes on", 0, "4 kept, 0 to do"),
+    Step("state/find_folder: check", not_an_output, " says what", 3, "this is text"),
     Step(
         "merge/merge_files: check", nothing_to_merge, " says what", 3, "0 bytes; its process died"
     ),

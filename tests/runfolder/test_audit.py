@@ -90,7 +90,7 @@ def test_a_torn_last_line_is_passed_over_and_not_continued(output: Path, tail: b
     assert [Path(e.inputs[0].path).name for e in read_entries(output)] == ["a.h5"]
     append_entry(output, entry(output, "b.h5"))
     assert [Path(e.inputs[0].path).name for e in read_entries(output)] == ["a.h5", "b.h5"]
-    unread = audit.read_trail(output).unread
+    unread = audit.read_audit(output).unread
     assert [one.line for one in unread] == ([2] if tail else [])
 
 
@@ -103,7 +103,7 @@ def test_a_damaged_line_is_reported_and_the_others_are_read(output: Path) -> Non
         line = bytearray(lines[1])
         line[place] ^= 0x01
         audit_path(output).write_bytes(lines[0] + bytes(line) + lines[2])
-        trail = audit.read_trail(output)
+        trail = audit.read_audit(output)
         assert [Path(e.inputs[0].path).name for e in trail.entries] == ["a.h5", "c.h5"]
         assert [one.line for one in trail.unread] == [2]
 
@@ -114,7 +114,7 @@ def test_lines_of_a_later_version_are_reported(output: Path) -> None:
     text = audit_path(output).read_bytes().replace(b"h5sweep.audit/1", b"h5sweep.audit/9")
     body = text[: text.rindex(b',"line_crc32"')]
     audit_path(output).write_bytes(b'%s,"line_crc32":"%08x"}\n' % (body, audit.crc32(body)))
-    assert "h5sweep.audit/9" in audit.read_trail(output).unread[0].why
+    assert "h5sweep.audit/9" in audit.read_audit(output).unread[0].why
 
 
 def test_without_a_trail_there_are_no_entries(output: Path) -> None:

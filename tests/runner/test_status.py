@@ -19,12 +19,12 @@ from h5sweep.runner.status import (
     Status,
     failures_text,
     group_failures,
-    missing_lines,
     status_json,
     status_of,
     status_screen,
     status_text,
 )
+from h5sweep.state.missing import missing_lines
 from h5sweep.state.state import Failure, Missing, MissingReason, read_state
 
 PLAN = plan_product({"seed": range(4)})

@@ -54,7 +54,7 @@ from .carved_view import view_carved
 from .data_gaps import FileMemory
 from .gzip_chunks import settle_streams
 from .labels import ALONE, Candidate, Label, Way, judge_results
-from .report import FileSalvage, Loss, SalvageConflict, SalvageReport
+from .report import FileSalvage, Loss, SalvageConflict, SalvagedResult, SalvageReport
 from .second_reader import SecondReader, question_of
 from .spool import Spool, digest_of, form_of, schema_of
 from .write_records import save_array, write_records
@@ -530,8 +530,8 @@ class _File:
             self.what,
             is_damaged=self.is_damaged,
             key=self.rule.text,
-            taken=tuple(taken),
-            refused=tuple(self.refused),
+            taken=tuple(map(SalvagedResult.of, taken)),
+            refused=tuple(map(SalvagedResult.of, self.refused)),
             losses=tuple(losses),
             conflicts=tuple(self.conflicts),
             notes=tuple(self.notes),

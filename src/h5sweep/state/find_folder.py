@@ -1,19 +1,15 @@
-"""The run folder of the output that a command was given."""
+"""The run folder of the output that somebody named, or what to do if there is none."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from ..base.units import command_text
+from ..disk.find_files import PathLike
 from ..errors import UsageError
 from ..runfolder.layout import RunFolder
 
-if TYPE_CHECKING:
-    from ..state.state import FolderState
 
-
-def existing_folder(output: Path) -> RunFolder:
+def existing_folder(output: PathLike) -> RunFolder:
+    """The run folder of `output`; UsageError with the next step if there is none."""
     folder = RunFolder.of(output)
     if folder.exists():
         return folder
@@ -46,10 +42,3 @@ def _without_folder(folder: RunFolder) -> str:
             "them with a study or CSV"
         )
     return f"{output} is not the output of a run: {command_text('check', output)} says what it is"
-
-
-def load_state(output: Path) -> tuple[RunFolder, FolderState]:
-    from ..state.expected_tasks import read_expected_state
-
-    folder = existing_folder(output)
-    return folder, read_expected_state(folder)
