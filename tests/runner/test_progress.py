@@ -59,7 +59,7 @@ def shown(tmp_path: Path, code: str) -> tuple[str, list[str]]:
     (tmp_path / "shows.py").write_text(head + textwrap.dedent(code))
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
     process = subprocess.Popen(
         [sys.executable, str(tmp_path / "shows.py")],
         stdin=subprocess.DEVNULL,
