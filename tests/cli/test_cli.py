@@ -570,7 +570,9 @@ class Screen:
         self._deadline = time.monotonic() + 40
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
+        environment = {
+            k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")
+        }
         self.process = subprocess.Popen(
             [*H5SWEEP, *words],
             cwd=folder,

@@ -552,7 +552,8 @@ def test_killed_before_its_end_it_leaves_nothing(worker: Any, tmp_path: Path) ->
     """A salvage that is killed before it renames its record file has left no record file."""
     path, folder = worker("group earliest"), tmp_path / "out"
     program = (
-        "import os, signal, sys; from h5sweep import durable, salvage_files\n"
+        "import os, signal, sys\n"
+        "from h5sweep import salvage_files; from h5sweep.disk import durable\n"
         "sync = durable.sync_file\n"
         "durable.sync_file = lambda path: (sync(path), os.kill(os.getpid(), signal.SIGKILL))\n"
         "salvage_files(sys.argv[1], to=sys.argv[2])\n"
