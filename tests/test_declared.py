@@ -89,11 +89,14 @@ def test_nothing_is_complete_that_nobody_declared(
     """A merge, of files with attributes or of a recorder, says not which tasks there should be."""
     make(terminal)
     said = terminal.run("status", "out.h5", "--exit-code", check=1).stdout
-    assert said.startswith("out.h5: 2 done; of how many, no run has said\n")
+    assert said.startswith("out.h5: 2 done; no run has declared how many there are\n")
     assert "complete" not in said
     told = terminal.json("status", "out.h5")
     assert (told["declared"], told["done"], told["missing"]) == (False, 2, None)
-    assert "cannot be known" in terminal.run("missing", "out.h5", check=2).stderr
+    assert (
+        "no run has declared the tasks of out.h5"
+        in terminal.run("missing", "out.h5", check=2).stderr
+    )
     with h5py.File(terminal.folder / "out.h5") as file:
         assert file.attrs["summary"].decode() == "2 tasks of out over seed"
     study(SWEEP.format(tasks=3, units=GIGA, dims="{}"))
@@ -197,7 +200,7 @@ def test_results_that_the_output_lacks_are_not_called_complete(
     edit(terminal.folder / "out.h5")
     said = terminal.run("status", "out.h5").stdout
     assert "  2 results not merged yet\n" in said
-    assert said.endswith("next: h5sweep merge out.h5 makes the output\n")
+    assert said.endswith("next: h5sweep merge out.h5 writes the output\n")
     assert terminal.json("status", "out.h5")["results_not_merged"] == 2
     terminal.run("merge", "out.h5")
     assert terminal.run("status", "out.h5").stdout.endswith("complete\n")
@@ -400,7 +403,7 @@ def test_no_workers_are_refused_from_python(terminal: Terminal, study: Study) ->
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=terminal.folder, capture_output=True, text=True
     )
-    assert "UsageError: 0 workers can run nothing: give 1 or more" in done.stderr
+    assert "UsageError: workers must be 1 or more, not 0" in done.stderr
     assert not (terminal.folder / "out.h5.run").exists()
 
 

@@ -387,7 +387,7 @@ def test_a_run_says_what_may_not_fit_its_results(terminal: Terminal) -> None:
     study = terminal.folder / "study.py"
     study.write_text(study.read_text().replace('"m"', '"km"'))
     said = terminal.run("run", "study.py", "-o", "out.h5").stderr
-    assert "layout has the scale_factor 0.5 of files that were merged" in said
+    assert "layout has the scale_factor 0.5 of merged files" in said
 
 
 @pytest.mark.parametrize(

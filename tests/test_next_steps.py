@@ -266,18 +266,20 @@ def checked_edited(terminal: Terminal) -> str:
 
 STEPS = [
     Step("report: missing", stopped, " lists what is missing, and why", 1, "no seed 7"),
-    Step("report: merge", not_merged, " makes the output", 0, "wrote my out.h5 (6 tasks"),
+    Step("report: merge", not_merged, " writes the output", 0, "wrote my out.h5 (6 tasks"),
     Step("report: missing", undeclared, " (a study or CSV)", 1, "1 of 7 missing"),
     Step("cli/run: missing", failed, " says why", 1, "ValueError: no seed 7"),
-    Step("files_report: run STUDY -o", merged_by_key, " computes what", 0, "6 kept, 1 to do"),
-    Step("files_report: clean", merged_groups, " lists the worker", 0, "2 files safe to remove"),
+    Step("files_report: run STUDY -o", merged_by_key, " computes the", 0, "6 kept, 1 to do"),
+    Step(
+        "files_report: clean", merged_groups, " lists the worker", 0, "2 files are safe to remove"
+    ),
     Step("cli/merge: clean", kept_after_removal, " says why", 0, "2 files damaged or not merged"),
     Step(
         "cli/run_folder: merge -o OTHER.h5 --key KEY",
         groups_without_declaration,
-        " makes rows",
+        " writes one row",
         0,
-        "(6 tasks of 1 file; one row per task",
+        "(6 tasks from 1 file; one row per task",
     ),
     Step(
         "cli/run_folder: missing OTHER.h5 --expect TASKS",
@@ -286,30 +288,40 @@ STEPS = [
         1,
         "1 of 7 missing",
     ),
-    Step("cli/run_folder: run STUDY -o", folder_is_gone, " goes on", 0, "4 kept, 0 to do"),
+    Step("cli/run_folder: run STUDY -o", folder_is_gone, " continues", 0, "4 kept, 0 to do"),
     Step("cli/run_folder: check", not_an_output, " says what", 3, "this is text"),
     Step("join: check", nothing_to_merge, " says what", 3, "0 bytes; its process died"),
-    Step("salvage_report: merge", salvaged, " makes the output", 0, "(6 tasks"),
+    Step("salvage_report: merge", salvaged, " writes the output", 0, "(6 tasks"),
     Step("salvage_report: missing", salvaged, " lists the rest", 1, "1 of 7 missing"),
-    Step("salvage_report: merge -o OUTPUT", salvaged_apart, " makes one", 0, "(6 tasks of 2 files"),
+    Step(
+        "salvage_report: merge -o OUTPUT",
+        salvaged_apart,
+        " merges them",
+        0,
+        "(6 tasks from 2 files",
+    ),
     Step("clean_report: clean --yes", removable, " moves it", 0, "in quarantine"),
-    Step("clean_report: clean --purge", in_quarantine, " deletes that", 0, "1 file deleted"),
-    Step("clean_report: clean --also --yes", refused, ", if you want", 0, "in quarantine"),
+    Step("clean_report: clean --purge", in_quarantine, " deletes it", 0, "1 file deleted"),
+    Step(
+        "clean_report: clean --also --yes", refused, " moves it out of the way", 0, "in quarantine"
+    ),
     Step("cli/clean: clean --purge", moved, "", 0, "1 file deleted"),
     Step("clean: clean --restore", output_is_gone, "", 0, "1 file put back"),
     Step("clean: clean --restore", cannot_be_proven, " puts them back", 0, "1 file put back"),
     Step("clean_report: clean --restore --to", restored_elsewhere, "", 0, "1 file put back"),
     Step("clean: merge", output_was_edited, " makes it anew", 0, "wrote"),
-    Step("clean: clean", records_of_another, "", 0, "1 file safe to remove"),
+    Step("clean: clean", records_of_another, "", 0, "1 file is safe to remove"),
     Step("clean_proof: check", output_cannot_be_read, "", 3, "damaged"),
-    Step("folder: status", readme, "     what is done", 0, "complete"),
-    Step("folder: missing", readme, "    what is", 0, "nothing is missing"),
-    Step("folder: merge", readme, "      make", 0, "wrote"),
-    Step("folder: clean", readme, "      what of", 0, "1 file safe"),
-    Step("check_report: salvage", checked, " with the same paths says", 3, "6 of"),
-    Step("check_report: merge", checked_unclosed, " with the same paths", 0, "(3 tasks of 1 file"),
-    Step("findings: merge", checked_behind, " makes it again", 0, "(6 tasks"),
-    Step("findings: merge", checked_edited, " makes it again", 0, "(4 tasks"),
+    Step("folder: status", readme, "     show what is done", 0, "complete"),
+    Step("folder: missing", readme, "    list what is", 0, "nothing is missing"),
+    Step("folder: merge", readme, "      write", 0, "wrote"),
+    Step("folder: clean", readme, "      list", 0, "1 file is safe"),
+    Step("check_report: salvage", checked, " with the same paths shows", 3, "6 of"),
+    Step(
+        "check_report: merge", checked_unclosed, " with the same paths", 0, "(3 tasks from 1 file"
+    ),
+    Step("findings: merge", checked_behind, " rebuilds it", 0, "(6 tasks"),
+    Step("findings: merge", checked_edited, " rebuilds it", 0, "(4 tasks"),
 ]
 
 
@@ -364,7 +376,7 @@ def test_a_run_that_holds_the_folder_can_be_looked_at(tmp_path: Path) -> None:
     with going_on(terminal):
         text = said(terminal, "run", "my study.py", "-o", OUT, check=4)
         step = Step("lock: status", stopped)
-        assert "a run is going on" in said(terminal, *pasted(text, step))
+        assert "a run is active" in said(terminal, *pasted(text, step))
 
 
 # All of them
@@ -378,7 +390,7 @@ def test_every_command_in_a_message_is_taken_here() -> None:
 
 # Sentences of one command alone, that name no path: what is in them is taken above or elsewhere.
 WITHOUT_PATH = {
-    "keep the file: `h5sweep salvage` gets out what is intact in it",  # check_report: salvage
+    "keep the file: `h5sweep salvage` recovers what is intact in it",  # check_report: salvage
     "h5sweep merge and h5sweep salvage read it as it is",  # check_report: merge
     "h5sweep check --require aep on a file without it",  # an example, not said
 }
