@@ -616,7 +616,7 @@ def test_an_edited_output_gets_one_advice_that_works(terminal: Terminal) -> None
         file["aep"][2] = 99.0
     said = terminal.run("check", "out.h5", check=3).stdout
     assert [line for line in said.splitlines() if "next:" in line] == [
-        "  = next: h5sweep merge OUTPUT rebuilds it from its run folder; run computes what"
+        "  = next: h5sweep merge OUTPUT rebuilds it from its run folder; run computes"
     ]
     terminal.run("merge", "out.h5")
     terminal.run("check", "out.h5")

@@ -293,7 +293,7 @@ def test_results_are_not_given_another_unit(
     (terminal.folder / "study.py").unlink()
     before = files_in(terminal.folder)
     said = sweep(6, units=MEGA, check=2).stderr
-    assert "units: aep is 'MW h' in the study and 'GW h' in the 4 results of out.h5" in said
+    assert "units: aep is 'MW h' in the study but 'GW h' in the 4 results of out.h5" in said
     (terminal.folder / "study.py").unlink()
     assert files_in(terminal.folder) == before
     assert "6 of 6 done" in sweep(6, units=GIGA).stderr
@@ -323,7 +323,7 @@ def test_files_in_another_unit_are_not_merged_into_a_sweep(
     before = files_in(terminal.folder)
     words = ("merge", "worker.h5", "-o", "out.h5", "--key", "seed")
     said = terminal.run(*words, check=2).stderr
-    assert "units: aep is 'MW h' in the files and 'GW h' in the sweep" in said
+    assert "units: aep is 'MW h' in the files but 'GW h' in the sweep" in said
     assert files_in(terminal.folder) == before
     with h5py.File(terminal.folder / "worker.h5", "r+") as file:
         file["aep"].attrs["units"] = "GW h"
@@ -348,7 +348,7 @@ def test_axes_are_not_given_other_names(terminal: Terminal, sweep: Sweep, has_fo
     if not has_folder:
         shutil.rmtree(terminal.folder / "out.h5.run")
     said = sweep(5, dims='{"layout": ("xy", "turbine")}', check=2).stderr
-    assert "dims: layout is 'xy, turbine' in the study and 'turbine, xy' in the 4 results" in said
+    assert "dims: layout is 'xy, turbine' in the study but 'turbine, xy' in the 4 results" in said
 
 
 def test_labels_of_no_result_are_told(sweep: Sweep) -> None:

@@ -1050,7 +1050,7 @@ def test_one_finished_result_is_singular(
     process.append(terminal.start(*RUN, "-j", 1))
     until(lambda: count(terminal.folder, "in_0"))
     process[0].send_signal(signal.SIGINT)
-    read_line_with(process[0].stderr, "letting 1 running task finish for 20 s")
+    read_line_with(process[0].stderr, "waiting up to 20 s for 1 running task")
     (terminal.folder / "go").touch()
     _, said = process[0].communicate(timeout=30)
     assert "stopped; 1 finished result is kept. Run the same command again" in said

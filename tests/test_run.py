@@ -736,7 +736,7 @@ def test_a_grown_sweep_is_no_changed_code(terminal: Terminal) -> None:
         ('dims={"x": (5, "xy")}', "5 cannot be the name of an axis of x"),
         ('dims={"x": ("a/b", "xy")}', "'a/b' cannot be the name of an axis of x"),
         ('dims={"x": ("xy", "xy")}', "two axes of x have the same name"),
-        ('units={"x": 3}', "that of x is 3"),
+        ('units={"x": 3}', "the unit of x is 3"),
     ],
 )
 def test_dims_and_units_are_checked_when_declared(

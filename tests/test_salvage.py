@@ -475,7 +475,7 @@ def test_the_next_command_can_be_pasted(worker: Any, terminal: Terminal) -> None
     path = worker("group earliest", (0, 96))
     folder = "what was got out of the files that the night left"
     done = terminal.run("salvage", path, "--to", folder)
-    assert f"next: h5sweep merge '{folder}' -o OUTPUT makes one file of them\n" in done.stdout
+    assert f"next: h5sweep merge '{folder}' -o OUTPUT merges them into one file\n" in done.stdout
     done = terminal.run("merge", folder, "-o", "layouts.h5")
     assert f"({TASKS} tasks from 1 file" in done.stderr
     done = terminal.run("salvage", path, "-o", "my layouts.h5")
