@@ -423,7 +423,7 @@ def test_advice_about_a_file_that_no_run_wrote_works(terminal: Terminal, command
     keep_groups(terminal)
     said = terminal.run(command, "thr.h5", check=2).stderr
     assert "h5sweep run" not in said
-    merge, missing = re.findall(r"h5sweep ((?:merge|missing) .*?) (?:makes|compares)", said)
+    merge, missing = re.findall(r"h5sweep ((?:merge|missing) .*?) (?:writes|compares)", said)
     terminal.write("TASKS", "seed\n0\n1\n2\n")
     terminal.run(*merge.replace("KEY", "s{seed:d}").split())
     assert terminal.run(*missing.split(), check=1).stdout == "seed=2  never started\n"
