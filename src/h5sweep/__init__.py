@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from .check.report import CheckReport
     from .clean.clean import find_removable
     from .clean.clean_files import purge_quarantine, quarantine_files, restore_quarantine
-    from .clean.quarantine import Restored
     from .clean.report import CleanReport, Purged
+    from .clean.restore import Restored
     from .merge.merge_files import merge_files
     from .merge.policy import OnDamaged, Policy, Threshold
     from .merge.report import FilesReport
@@ -96,7 +96,7 @@ _PLACES = {
     "Policy": ("merge.policy", "Policy"),
     "Purged": ("clean.report", "Purged"),
     "Recorder": ("runner.recorder", "Recorder"),
-    "Restored": ("clean.quarantine", "Restored"),
+    "Restored": ("clean.restore", "Restored"),
     "RunReport": ("runner.run", "RunReport"),
     "SalvageReport": ("salvage.report", "SalvageReport"),
     "Status": ("runner.status", "Status"),
