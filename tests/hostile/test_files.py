@@ -22,7 +22,7 @@ from running import until
 from terminal import H5SWEEP, Terminal
 
 KEY = "farm{farm:d}"
-PATIENCE_S = 30  # a machine under load; what these files claim would take days
+PATIENCE_S = 120  # a machine under load; what these files claim would take days
 MOST_KB = 1 << 20
 COMMANDS = {
     "check": ["check"],

@@ -69,7 +69,7 @@ def recovered(
 
 @needs_strace
 @pytest.mark.parametrize("tasks", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("style", some_of(STYLES, 5))
+@pytest.mark.parametrize("style", some_of(STYLES, 6))
 def test_what_was_flushed_is_recovered_in_every_state(
     style: str, tasks: int, tmp_path: Path
 ) -> None:
