@@ -30,8 +30,9 @@ from h5sweep.runfolder.audit import (
 )
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.worker_files.findings import EMPTY
+from h5sweep.worker_files.inputs import Input, Taken
 from h5sweep.worker_files.layouts import Contents, Style
-from h5sweep.worker_files.survey import Input, Survey, Taken
+from h5sweep.worker_files.survey import Survey
 from test_output import write_records
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -23,8 +23,9 @@ from h5sweep.base.values import Array, ResultEncoder, result_header
 from h5sweep.errors import DamagedError, StorageError, UsageError, WrongFolderError
 from h5sweep.merge.from_records import build as merge
 from h5sweep.merge.from_records.build import merge_run
+from h5sweep.output import record_forms
 from h5sweep.output import record_rows as sources
-from h5sweep.output.reader import verify_rows
+from h5sweep.output.verify import verify_rows
 from h5sweep.output.writer import OutputWriter
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import FRAME, RecordKind, RecordWriter
@@ -752,7 +753,7 @@ def test_many_shapes_are_forgotten_and_found_again(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More schemas than are remembered at once cost time, never a result."""
-    monkeypatch.setattr(sources, "_FORMS_REMEMBERED", 3)
+    monkeypatch.setattr(record_forms, "_FORMS_REMEMBERED", 3)
     values = [np.arange(float(task % 13)) for task in range(60)]
     merged(folder, {task: {"x": value} for task, value in enumerate(values)})
     assert_rows(folder, "x", values)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .salvage.report import SalvageReport
     from .salvage.salvage import salvage_files
     from .worker_files.findings import Finding
-    from .worker_files.survey import OnConflict
+    from .worker_files.inputs import OnConflict
 
 __version__ = "0.1.0"
 
@@ -53,7 +53,7 @@ _PLACES = {
     "CheckReport": ("check.report", "CheckReport"),
     "FilesReport": ("merge.report", "FilesReport"),
     "Finding": ("worker_files.findings", "Finding"),
-    "OnConflict": ("worker_files.survey", "OnConflict"),
+    "OnConflict": ("worker_files.inputs", "OnConflict"),
     "OnDamaged": ("merge.policy", "OnDamaged"),
     "Policy": ("merge.policy", "Policy"),
     "Recorder": ("runner.recorder", "Recorder"),

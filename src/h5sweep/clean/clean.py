@@ -31,9 +31,9 @@ from ..state.held import output_identity
 from ..state.numbering import is_up_to_date, merge_details
 from ..state.state import LOCK_SILENT_S
 from ..worker_files.findings import State
+from ..worker_files.inputs import Input
 from ..worker_files.layouts import Style, indexed_table
 from ..worker_files.skipping import Names, is_named, parse_names
-from ..worker_files.survey import Input
 from . import quarantine
 from .prove import Prover, xxh3_or_nothing
 from .quarantine import Item, Moved, Quarantine, QuarantineStage, RemovalReason, read_quarantines

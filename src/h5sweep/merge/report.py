@@ -11,9 +11,9 @@ from pathlib import Path
 from ..base.safe_text import json_text
 from ..base.units import command_text, count_text, size_text
 from ..runfolder.audit import Conflict, conflict_text
+from ..worker_files.inputs import Input, Taken
 from ..worker_files.layouts import indexed_table
 from ..worker_files.skipping import Names, is_named
-from ..worker_files.survey import Input, Taken
 from .policy import line_about
 
 SCHEMA = "h5sweep.merge/1"

@@ -33,17 +33,10 @@ from ...errors import DamagedError, UnreadableError
 from ...output.columns import ColumnLayout, DataColumn, Questions, decide_columns
 from ...output.dimensions import Dimensions
 from ...output.output_tasks import ranges_of
-from ...output.reader import (
-    FORMAT,
-    TIME_ATTRIBUTES,
-    OutputReader,
-    RowChecksums,
-    StoredColumn,
-    rows_hold,
-    same_bits,
-)
+from ...output.reader import FORMAT, TIME_ATTRIBUTES, OutputReader, StoredColumn, same_bits
 from ...output.record_rows import OLD_OUTPUT
 from ...output.text_heap import RepeatedTexts
+from ...output.verify import RowChecksums, rows_hold
 from ...output.writer import OutputWriter, compact_key_column, key_column
 from ...runfolder.audit import AuditEntry, append_entry, audit_path, entry_of_run
 from ...runfolder.layout import RunFolder

@@ -40,9 +40,10 @@ from ...hdf5.tree import Object, read_whole_tree
 from ...hdf5.uniform_groups import AlikeFile, AlikeReader
 from ...runfolder.audit import Conflict
 from ...worker_files import findings
+from ...worker_files.inputs import Input, OnConflict, Taken, xxh3_of
 from ...worker_files.layouts import FileLayout
 from ...worker_files.read_file import DamagedFileError
-from ...worker_files.survey import Input, OnConflict, Survey, Taken, xxh3_of
+from ...worker_files.survey import Survey
 from ..tables.duplicates import RowsLookedAt
 from ..words import differing_text
 from .equal import (
