@@ -29,7 +29,7 @@ import h5py
 import numpy as np
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "samples"))
 
 from recorded_writes import (  # noqa: E402 (it lies beside the tests)
     KEY,

@@ -53,7 +53,8 @@ def optimise(farm_id, farm_type, seed):
 USE_MEMORY = "import sys, numpy; numpy.zeros(int(sys.argv[1]), 'u1')[::4096] = 1"
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 MERGE = (
-    "import sys; from h5sweep.folder import RunFolder; from h5sweep.merge import merge_run; "
+    "import sys; from h5sweep.runfolder.layout import RunFolder; "
+    "from h5sweep.merge.from_records.build import merge_run; "
     "merge_run(RunFolder.of(sys.argv[1]))"
 )
 

@@ -1,12 +1,10 @@
-"""What tests share: a fresh study file, and the command line as users call it."""
+"""Fixtures that all tests share, and the rule that nothing may be skipped where all is there."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,56 +12,11 @@ from typing import Any
 
 import pytest
 
-H5SWEEP = [sys.executable, "-m", "h5sweep"]
-LONG_S = 120
+from terminal import Terminal
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-class Terminal:
-    """Runs h5sweep in a folder of its own, as a user does."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def write(self, name: str, text: str) -> Path:
-        path = self.folder / name
-        path.write_text(textwrap.dedent(text), encoding="utf-8")
-        return path
-
-    def run(
-        self, *words: object, check: int | None = 0, **env: str
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end and check its exit code (None: any)."""
-        done = subprocess.run(
-            [*H5SWEEP, *map(str, words)],
-            cwd=self.folder,
-            env={**os.environ, **env},
-            capture_output=True,
-            text=True,
-            timeout=LONG_S,
-            stdin=subprocess.DEVNULL,
-        )
-        if check is not None:
-            assert done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
-
-    def start(self, *words: object, **env: str) -> subprocess.Popen[str]:
-        """Start a command and go on."""
-        return subprocess.Popen(
-            [*H5SWEEP, *map(str, words)],
-            cwd=self.folder,
-            env={**os.environ, **env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            stdin=subprocess.DEVNULL,
-        )
-
-    def json(self, *words: object, check: int | None = None) -> Any:
-        return json.loads(self.run(*words, "--json", check=check).stdout)
 
 
 @pytest.fixture
@@ -85,9 +38,6 @@ def study(terminal: Terminal) -> Callable[[str], Path]:
     return write
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
-
-
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Path]:
     """A folder, on a file system of its own, in which nobody can write when it was made so."""
@@ -96,22 +46,6 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["mount", "--bind", folder, folder], check=True)
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
-
-
-def make_read_only(folder: Path, how: str = "ro") -> None:
-    """Let nobody write there, not even root; or again, with "rw"."""
-    subprocess.run(["mount", "-o", f"remount,bind,{how}", folder], check=True)
-
-
-# Root without the right to read and write what belongs to others.
-AS_ANYBODY = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
-SOMEBODY = 65534
-
-
-def run_as_anybody(terminal: Terminal, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*AS_ANYBODY, *H5SWEEP, *words], cwd=terminal.folder, capture_output=True, text=True
-    )
 
 
 @pytest.hookimpl(wrapper=True)

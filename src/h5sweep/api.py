@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
 from .disk.find_files import PathLike
 from .errors import UsageError
 from .runfolder.layout import RunFolder
-from .state.study import Declaration, Function, end_reading
+from .state.study import Declaration, end_reading
 
 if TYPE_CHECKING:
     import xarray
 
     from .runner.run import RunReport
     from .runner.status import Status
-    from .state.state import FolderState, Missing
+    from .state.state import Missing
+
+Arguments = ParamSpec("Arguments")
+Result_co = TypeVar("Result_co", bound=Mapping[str, object], covariant=True)
 
 
-class Sweep(Declaration):
+class Sweep(Declaration, Generic[Arguments, Result_co]):
     """A function and the parameters it is run over. Calling it calls the function."""
+
+    function: Callable[Arguments, Result_co]
+
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result_co:
+        return self.function(*args, **kwargs)
 
     def run(
         self,
@@ -58,27 +67,22 @@ class Sweep(Declaration):
     def status(self, output: PathLike) -> Status:
         """What is done, failed and running, from the folder alone; right during a run."""
         end_reading()
-        from .runfolder.lock import held_since, lock_owner
-        from .runner.status import LockHolder, status_of
+        from .runner.status import status_in
 
-        folder = RunFolder.of(output)
-        run = LockHolder.of(lock_owner(folder.lock_path), held_since(folder.lock_path))
-        return status_of(self._state(folder), str(folder.output), folder.output.exists(), run=run)
+        return status_in(RunFolder.of(output), self.plan, f"the sweep {self.name}")
 
     def missing(self, output: PathLike) -> list[Missing]:
         """Every task without a result, with its key and the reason."""
         end_reading()
-        return list(self._state(RunFolder.of(output)).missing())
+        from .state.expected_tasks import read_expected_state
+
+        folder = RunFolder.of(output)
+        return list(read_expected_state(folder, self.plan, f"the sweep {self.name}").missing())
 
     def open(self, output: PathLike) -> xarray.Dataset:
         """The output as an xarray Dataset."""
         end_reading()
         return open_output(output)
-
-    def _state(self, folder: RunFolder) -> FolderState:
-        from .state.expected_tasks import read_expected_state
-
-        return read_expected_state(folder, self.plan, f"the sweep {self.name}")
 
 
 def sweep(
@@ -87,7 +91,7 @@ def sweep(
     dims: Mapping[str, Iterable[str]] | None = None,
     units: Mapping[str, str] | None = None,
     **parameters: Iterable[object],
-) -> Callable[[Function], Sweep]:
+) -> Callable[[Callable[Arguments, Result_co]], Sweep[Arguments, Result_co]]:
     """Declare that a function is to be run over all combinations of parameter values.
 
         @h5sweep.sweep(farm_id=range(10), farm_type=["onshore", "floating"], seed=range(100))
@@ -98,12 +102,14 @@ def sweep(
     names the axes of results, `units` their units. The function stays an ordinary function.
     """
 
-    def declare(function: Function) -> Sweep:
+    def declare(function: Callable[Arguments, Result_co]) -> Sweep[Arguments, Result_co]:
         if not callable(function) or not hasattr(function, "__name__"):
             raise UsageError("a sweep is declared above a function: @h5sweep.sweep(seed=range(10))")
-        return Sweep(
+        made: Sweep[Arguments, Result_co] = Sweep(
             function, tasks=tasks, parameters=parameters, dims=dims or {}, units=units or {}
         )
+        update_wrapper(made, function)
+        return made
 
     return declare
 

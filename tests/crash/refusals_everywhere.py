@@ -181,12 +181,12 @@ def tasks_of_groups(output: Path) -> set[int]:
 SIX = set(range(6))
 COMMANDS = {
     "run": Command(prepare_run, tasks_of_run, SIX),
-    "worker": Command(prepare_run, tasks_of_run, SIX, where="h5sweep.worker", below="out.h5.run"),
+    "worker": Command(prepare_run, tasks_of_run, SIX, where="runner.worker", below="out.h5.run"),
     "merge": Command(prepare_merge, tasks_of_run, SIX),
     "columns": Command(prepare_columns, tasks_of_columns, SIX),
     "groups": Command(prepare_groups, tasks_of_groups, SIX),
     "packed": Command(prepare_packed_groups, tasks_of_groups, SIX),
-    "copier": Command(prepare_packed_groups, tasks_of_groups, SIX, where="join_groups_child"),
+    "copier": Command(prepare_packed_groups, tasks_of_groups, SIX, where="merge.groups.copy_child"),
     "key": Command(prepare_key, tasks_of_columns, SIX),
     "salvage": Command(prepare_salvage, tasks_of_columns, set(), again_codes=frozenset((0, 3))),
     "clean": Command(prepare_clean, tasks_of_run, SIX),

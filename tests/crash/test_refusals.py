@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from needs import needs_compiler
+from places import SAMPLES
 from refusals_everywhere import COMMANDS, KINDS
 
 HERE = Path(__file__).parent
 
-needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed")
 
 # Enough for a minute; what takes a process of its own each time is tried at fewer calls.
 STEPS = {"clean": 7, "columns": 9, "groups": 9, "key": 13, "merge": 20, "purge": 5, "restore": 5}
@@ -60,7 +60,7 @@ def test_all_calls_refused(tmp_path: Path, shim: Path, name: str) -> None:
 def refuse(shim: Path, folder: Path, name: str, step: int, kinds: list[str]) -> int:
     """Refuse every `step`-th call; how many these were."""
     driver = [sys.executable, HERE / "refusals_everywhere.py", folder / "x", name, str(step)]
-    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(SAMPLES), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "LD_PRELOAD": str(shim), "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([*driver, *kinds], env=env, capture_output=True, text=True)
     *problems, summary = done.stdout.splitlines() or [""]

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import H5SWEEP, Terminal
+from terminal import H5SWEEP, Terminal
 
 STUDY = """
 @h5sweep.sweep(farm=range(12), kind=["a", "b"])
@@ -90,7 +90,7 @@ def test_writing_raises_what_the_disk_refused(tmp_path: Path) -> None:
         import resource, sys
         from pathlib import Path
         import numpy as np
-        from h5sweep.h5 import writing
+        from h5sweep.disk.h5py_loader import writing
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         values = np.random.default_rng(0).random((200, 50))
         try:
@@ -119,7 +119,7 @@ def test_a_signal_in_the_middle_of_a_write_reaches_the_caller(tmp_path: Path) ->
         from pathlib import Path
         import numpy as np
         from h5sweep.cli.entry import _stop_again
-        from h5sweep.h5 import writing
+        from h5sweep.disk.h5py_loader import writing
         sys.unraisablehook = _stop_again
         values = np.random.default_rng(0).random((300, 1000))
         for number in range(10):

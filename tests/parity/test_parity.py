@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import h5sweep
-from conftest import Terminal
 from h5sweep import FilesReport
 from h5sweep.base.plan import plan_list
 from h5sweep.clean.clean import find_removable
@@ -24,6 +23,7 @@ from h5sweep.worker_files.findings import State
 from layouts import LAYOUTS, Layout, Truth
 from readers import is_same, lacks, objects_of, rows_of
 from salvage_checks import read_results
+from terminal import Terminal
 
 NEXT_STEP = re.compile(r"--[a-z]|h5sweep [a-z]|rename|leave|move|remove|put|give|correct", re.I)
 SKIP = h5sweep.Policy(h5sweep.OnDamaged.SKIP)
@@ -164,7 +164,7 @@ def test_check_says_what_merge_takes(asked: Asked, checked: h5sweep.CheckReport)
     assert report.exit_code == (0 if all(f.state is State.SOUND for f in report.files) else 3)
     if not asked.is_kept_refused:
         assert isinstance(asked.kept, FilesReport)
-        taken = {one.source.path.name: one.tasks for one in asked.kept.taken}
+        taken = {Path(one.path).name: one.tasks for one in asked.kept.taken}
         assert {name: tasks for name, tasks in taken.items() if tasks} == {
             name: tasks for name, tasks in sound.items() if tasks
         }
@@ -247,7 +247,7 @@ def test_clean_removes_what_the_merged_file_holds(asked: Asked) -> None:
     assert isinstance(asked.kept, FilesReport)
     report = find_removable(asked.kept.output)
     assert not [name for item in report.removable for name in lacking(asked, item.path)]
-    assert names(report.removable) == {one.source.path.name for one in asked.kept.taken}
+    assert names(report.removable) == {Path(one.path).name for one in asked.kept.taken}
 
 
 @rows("clean_key")
@@ -257,7 +257,7 @@ def test_clean_removes_what_the_rows_hold(asked: Asked) -> None:
         return
     output = results(asked).output
     going = names(find_removable(output).removable) - names(_records(output))
-    taken = {one.source.path.name for one in results(asked).taken}
+    taken = {Path(one.path).name for one in results(asked).taken}
     assert going == taken - {*asked.truth.damaged, *asked.truth.beside}
 
 

@@ -71,22 +71,39 @@ class KeyPattern:
                 return None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Comparison:
+    """How many tasks were found of those that there should be."""
+
+    tasks: int  # that there should be
+    tasks_done: int
+    duplicates: int  # found more than once
+    unknown: int  # that nobody expects
+    keyless: int  # whose key could not be read
+    is_inferred: bool  # there should be every combination of the values that were seen
+    columns: Mapping[str, tuple[tuple[Value, int, int], ...]]  # each value: tasks found, of all
+
+    @property
+    def tasks_missing(self) -> int:
+        return self.tasks - self.tasks_done
+
+
+@dataclass
+class KeyTally:
     """Which tasks of a plan were found, and keys that no plan has."""
 
     plan: Plan
     done: bytearray = field(default_factory=bytearray)
     duplicates: int = 0
     unknown: int = 0
-    keyless: int = 0  # tasks whose key could not be read
-    is_inferred: bool = False  # the plan is every combination of the values that were seen
+    keyless: int = 0
+    is_inferred: bool = False
 
     def __post_init__(self) -> None:
         self.done = bytearray(len(self.plan))
 
     @classmethod
-    def of_seen(cls, names: Sequence[str], keys: Iterable[tuple[Value, ...]]) -> Comparison:
+    def of_seen(cls, names: Sequence[str], keys: Iterable[tuple[Value, ...]]) -> KeyTally:
         """Compare keys with every combination of their own values, where no plan is known."""
         rows = sorted(keys)
         values = {name: sorted(set(column)) for name, column in _columns(names, rows)}
@@ -113,20 +130,18 @@ class Comparison:
         else:
             self.done[number] = 1
 
-    @property
-    def tasks_done(self) -> int:
-        return sum(self.done)
-
-    def counts(self) -> dict[str, list[tuple[Value, int, int]]]:
-        """For each key column, each value with its number of finished and of all tasks."""
-        found = {}
-        for column in self.plan.columns:
-            done, total = [0] * len(column.values), [0] * len(column.values)
-            for task, code in enumerate(column.codes):
-                total[code] += 1
-                done[code] += self.done[task]
-            found[column.name] = list(zip(column.values, done, total, strict=True))
-        return found
+    def result(self) -> Comparison:
+        """What was found out."""
+        columns = {name: tuple(counts) for name, counts in self.plan.counts(self.done).items()}
+        return Comparison(
+            tasks=len(self.plan),
+            tasks_done=sum(self.done),
+            duplicates=self.duplicates,
+            unknown=self.unknown,
+            keyless=self.keyless,
+            is_inferred=self.is_inferred,
+            columns=columns,
+        )
 
 
 def number_in(plan: Plan, key: Mapping[str, Value]) -> int | None:

@@ -17,9 +17,11 @@ import re
 import sys
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import compress
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -28,6 +30,7 @@ from .safe_text import read_cell
 
 Value = int | float | str | bool
 Key = dict[str, Value]
+Counts = dict[str, list[tuple[Value, int, int]]]
 
 FORMAT = "h5sweep.plan/1"
 CODES = "I"
@@ -84,6 +87,10 @@ class Plan:
 
     def __len__(self) -> int:
         return len(self.columns[0].codes) if self.columns else 0
+
+    def __repr__(self) -> str:
+        tasks = f"{len(self):,} tasks over {types_text(self.types)}" if self else "no tasks"
+        return f"<Plan: {tasks}>"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -143,6 +150,22 @@ class Plan:
         pairs = zip(self.columns, wanted.columns, strict=True)
         columns = tuple(_joined(mine, theirs, new_rows) for mine, theirs in pairs)
         return Plan(columns, earlier=(*self.earlier, (self.id, len(self)))), len(self) - kept
+
+    def counts(self, done: Iterable[int], most_values: int | None = None) -> Counts:
+        """For each parameter, each value with its number of finished and of all tasks.
+
+        `done` has a 1 for each finished task and a 0 for each other. Parameters of more than
+        `most_values` values are left out.
+        """
+        done = bytes(done)
+        found: Counts = {}
+        for column in self.columns:
+            if most_values is not None and len(column.values) > most_values:
+                continue
+            of_done, of_all = Counter(compress(column.codes, done)), Counter(column.codes)
+            values = enumerate(column.values)
+            found[column.name] = [(value, of_done[code], of_all[code]) for code, value in values]
+        return found
 
     def numbers_beyond(self, wanted: Plan) -> list[int]:
         """The numbers of the tasks that `wanted` does not have."""
@@ -284,6 +307,11 @@ def value_json(value: Value) -> str:
 def plain_value(value: Value) -> Value:
     """A value as JSON can hold it: infinity is a text there."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def plain_key(key: Mapping[str, Value]) -> Key:
+    """A key as JSON can hold it."""
+    return {name: plain_value(value) for name, value in key.items()}
 
 
 def checked_value(name: str, value: object) -> Value:

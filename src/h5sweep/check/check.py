@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..base.key_names import Comparison
+from ..base.key_names import Comparison, KeyTally
 from ..base.key_rule import KeyRule
 from ..base.plan import Plan, Value, key_text
 from ..disk.find_files import PLAN_NAME, RUN_SUFFIX, FoundFile, find_places
@@ -126,7 +126,7 @@ class _Check:
         self.reports: dict[str, FileReport] = {}
         self.others = 0
         plan = settings.expected
-        self.comparison = None if plan is None else Comparison(plan)
+        self.tally = None if plan is None else KeyTally(plan)
         self.keys: set[tuple[Value, ...]] = set()
         self.bytes_left = MOST_READ_BYTES
 
@@ -147,9 +147,11 @@ class _Check:
 
     def compare(self) -> Comparison | None:
         """The tasks found beside those expected, or beside all that their keys suggest."""
-        if self.comparison is not None or not self.wants_keys:
-            return self.comparison
-        return Comparison.of_seen(self.settings.rule.names, self.keys)
+        if self.tally is not None:
+            return self.tally.result()
+        if not self.wants_keys:
+            return None
+        return KeyTally.of_seen(self.settings.rule.names, self.keys).result()
 
     def take(self, place: FoundFile, written: dict[tuple[int, int], str]) -> None:
         """Look at one file as far as this process may."""
@@ -300,8 +302,8 @@ class _Check:
         style = None if looked.contents is None else looked.contents.style
         is_ours = style in (Style.OUTPUT, Style.RECORDS)
         for key in looked.keys:
-            if self.comparison is not None:
-                self.comparison.take(key, is_ours=is_ours)
+            if self.tally is not None:
+                self.tally.take(key, is_ours=is_ours)
             elif key is not None and set(names) <= set(key):
                 self.keys.add(tuple(key[name] for name in names))
 

@@ -107,6 +107,9 @@ class CheckReport:
             return []
         return [f for f in self.files if f.contents and f.contents.data_bytes and not f.is_read]
 
+    def __str__(self) -> str:
+        return report_text(self).rstrip("\n")
+
     def _repr_html_(self) -> str:
         return report_html(self)
 
@@ -219,13 +222,13 @@ def _inside_text(file: FileReport) -> str:
 
 
 def _comparison_lines(found: Comparison) -> Iterator[str]:
-    total, done, missing = len(found.plan), found.tasks_done, _missing(found)
+    total, done, missing = found.tasks, found.tasks_done, found.tasks_missing
     if found.is_inferred and done:
         combinations = f"{total:,} combinations of their values"
         yield f"{done:,} keys; {missing:,} of the {combinations} are missing"
     elif not found.is_inferred:
         yield f"{done:,} of {total:,} expected tasks are there, {missing:,} missing"
-    for name, counts in found.counts().items():
+    for name, counts in found.columns.items():
         if len(counts) < 2:
             continue
         yield f"  {name}"
@@ -240,10 +243,6 @@ def _comparison_lines(found: Comparison) -> Iterator[str]:
         yield f"  {count_text(found.unknown, 'task')} that nobody expected"
     if found.keyless:
         yield f"  {count_text(found.keyless, 'task')} without a key that can be read: give --key"
-
-
-def _missing(found: Comparison) -> int:
-    return len(found.plan) - found.tasks_done
 
 
 def _closing_lines(report: CheckReport) -> Iterator[str]:
@@ -272,7 +271,7 @@ def _closing_lines(report: CheckReport) -> Iterator[str]:
         yield "next: --expect study.py, or a CSV of keys, says which tasks are missing"
     elif totals["live"]:
         yield "next: the same command again when their writers have ended"
-    elif report.comparison is not None and _missing(report.comparison):
+    elif report.comparison is not None and report.comparison.tasks_missing:
         yield "next: run what is missing"
 
 
@@ -298,9 +297,9 @@ def report_json(report: CheckReport) -> str:
     if (found := report.comparison) is not None:
         value["expected"] = {
             "is_inferred": found.is_inferred,
-            "tasks": len(found.plan),
+            "tasks": found.tasks,
             "done": found.tasks_done,
-            "missing": _missing(found),
+            "missing": found.tasks_missing,
             "duplicates": found.duplicates,
             "unexpected": found.unknown,
             "without_key": found.keyless,
@@ -308,7 +307,7 @@ def report_json(report: CheckReport) -> str:
                 name: [
                     {"value": plain_value(v), "done": done, "tasks": total} for v, done, total in c
                 ]
-                for name, c in found.counts().items()
+                for name, c in found.columns.items()
             },
         }
     return json_text(value)

@@ -20,10 +20,10 @@ from ..base.process_id import this_process
 from ..base.progress import Progress
 from ..base.units import command_text, count_text
 from ..disk import move_files
-from ..disk.find_files import RUN_SUFFIX
+from ..disk.find_files import RUN_SUFFIX, PathLike
 from ..disk.open_files import identity_of, is_locked
 from ..errors import ChangedError, DamagedError, UsageError
-from ..runfolder.audit import AuditEntry, AuditInput, Refused, append_removal, read_trail
+from ..runfolder.audit import AuditEntry, AuditInput, Refused, append_removal, read_audit
 from ..runfolder.layout import RunFolder
 from ..runfolder.lock import holding_output, lock_owner
 from ..runfolder.records import RecordFile
@@ -36,48 +36,9 @@ from ..worker_files.layouts import Style, indexed_table
 from ..worker_files.skipping import Names, is_named, parse_names
 from . import quarantine
 from .prove import Prover, xxh3_or_nothing
-from .quarantine import Item, Moved, Quarantine, QuarantineStage, RemovalReason, read_quarantines
+from .quarantine import Item, Moved, Quarantine, RemovalReason, read_quarantines
+from .report import CleanReport, Kept, Purged
 from .restore import Restored, restore_files
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A file that stays where it is."""
-
-    path: Path
-    why: str
-
-
-@dataclass(frozen=True)
-class CleanReport:
-    """What is safe to remove, what is not, and why."""
-
-    output: Path
-    removable: tuple[Item, ...]
-    refused: tuple[Item, ...]  # not merged, or by salvage: moved if somebody names them
-    kept: tuple[Kept, ...]
-    gone: int  # files of the audit trail that are no longer there
-    quarantines: tuple[Quarantine, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def removable_bytes(self) -> int:
-        return sum(item.size_bytes for item in self.removable)
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether a kill has left files on their way into a quarantine."""
-        return any(one.stage is QuarantineStage.MOVING for one in self.quarantines)
-
-
-@dataclass(frozen=True)
-class Purged:
-    """What was deleted for good; `left` is still there."""
-
-    name: str
-    files: int
-    freed_bytes: int
-    left: tuple[Item, ...] = ()
 
 
 @contextmanager
@@ -87,12 +48,12 @@ def locked(output: Path, *, tell: Callable[[str], None] = lambda _: None) -> Ite
         yield
 
 
-def find_removable(output: Path, *, progress: Progress = lambda *_: None) -> CleanReport:
+def find_removable(output: PathLike, *, progress: Progress = lambda *_: None) -> CleanReport:
     """Read worker files, record files and output, and say what is safe to remove.
 
     Nothing on disk changes.
     """
-    return _Finder(_existing_output(output), progress).report()
+    return _Finder(_existing_output(Path(output)), progress).report()
 
 
 def move_to_quarantine(report: CleanReport, *, also: Sequence[str] = ()) -> Moved:
@@ -266,7 +227,7 @@ class _Finder:
 
     def report(self) -> CleanReport:
         output = self.folder.output
-        trail = read_trail(output)
+        trail = read_audit(output)
         if not trail.entries and not self.folder.exists():
             raise UsageError(
                 f"{output} has neither an audit trail nor a run folder: nobody knows what it was "

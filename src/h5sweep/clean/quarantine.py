@@ -64,14 +64,14 @@ class Item:
 
     path: Path  # where it lies, or lay; absolute
     size_bytes: int
-    modified_ns: int
-    xxh3: str
+    modified_ns: int = field(repr=False)
+    xxh3: str = field(repr=False)
     reason: RemovalReason
     why: str
-    way: str = ""
-    key: str | None = None
-    rows: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    name: str = ""  # in the quarantine
+    way: str = field(default="", repr=False)
+    key: str | None = field(default=None, repr=False)
+    rows: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)
+    name: str = field(default="", repr=False)  # in the quarantine
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "path": str(self.path)}

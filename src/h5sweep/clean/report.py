@@ -1,19 +1,63 @@
-"""What is safe to remove, shown as text or JSON. Prints nothing."""
+"""What is safe to remove and what became of it, as data, and as text or JSON. Prints nothing."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..base.safe_text import json_text, printable
 from ..base.units import command_text, count_text, size_text
-from .clean import CleanReport
-from .quarantine import Item, Quarantine, QuarantineStage
+from .quarantine import Item, Moved, Quarantine, QuarantineStage
 
 SCHEMA = "h5sweep.clean/1"
 MOST_LINES = 8  # files shown of one kind, unless all are wanted
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A file that stays where it is."""
+
+    path: Path
+    why: str
+
+
+@dataclass(frozen=True)
+class CleanReport:
+    """What is safe to remove, what is not, and why."""
+
+    output: Path
+    removable: tuple[Item, ...]
+    refused: tuple[Item, ...]  # not merged, or by salvage: moved if somebody names them
+    kept: tuple[Kept, ...]
+    gone: int  # files of the audit trail that are no longer there
+    quarantines: tuple[Quarantine, ...]
+    notes: tuple[str, ...]
+    moved: Moved | None = None  # None if nothing was to be moved
+
+    @property
+    def removable_bytes(self) -> int:
+        return sum(item.size_bytes for item in self.removable)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a kill has left files on their way into a quarantine."""
+        return any(one.stage is QuarantineStage.MOVING for one in self.quarantines)
+
+    def __str__(self) -> str:
+        return clean_text(self).rstrip("\n")
+
+
+@dataclass(frozen=True)
+class Purged:
+    """What was deleted for good; `left` is still there."""
+
+    name: str
+    files: int
+    freed_bytes: int
+    left: tuple[Item, ...] = ()
 
 
 def clean_text(report: CleanReport, *, show_all: bool = False) -> str:
@@ -85,10 +129,9 @@ def outside_texts(output: Path, name: str | None, paths: Iterable[Path]) -> list
     ]
 
 
-def report_json(
-    report: CleanReport, moved: Quarantine | None = None, held: Iterable[Path] = ()
-) -> str:
+def report_json(report: CleanReport) -> str:
     """One JSON object: every file in full."""
+    moved = report.moved or Moved(None)
     about = {
         "schema": SCHEMA,
         "output": str(report.output),
@@ -98,8 +141,8 @@ def report_json(
         "kept": [{"path": str(kept.path), "why": kept.why} for kept in report.kept],
         "gone": report.gone,
         "quarantines": [_quarantine_json(one) for one in report.quarantines],
-        "moved_to": None if moved is None else _quarantine_json(moved),
-        "held": [str(path) for path in held],
+        "moved_to": None if moved.quarantine is None else _quarantine_json(moved.quarantine),
+        "held": [str(path) for path in moved.held],
         "notes": list(report.notes),
     }
     return json_text(about, indent=1)

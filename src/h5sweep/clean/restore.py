@@ -26,6 +26,11 @@ class Restored:
     held: tuple[Path, ...] = ()  # because the folder where they were may not be written
     outside: tuple[Path, ...] = ()  # because nobody named the folder where they were
 
+    @property
+    def left(self) -> tuple[Path, ...]:
+        """All that stays in the quarantine."""
+        return (*self.in_the_way, *self.held, *self.outside)
+
 
 def restore_files(quarantine: Quarantine, named: Sequence[Path] = ()) -> Restored:
     """Put every file back where it was, never over one that is different.

@@ -4,7 +4,6 @@ A module for each command; and
 
     entry        the commands in their order; errors as messages and exit codes
     options      what several commands take
-    run_folder   the run folder of the output that a command was given
     terminal     what is printed, and where: the only one that does
 """
 

@@ -66,69 +66,64 @@ def clean_command(
         return _restore(output, restore or None, to, as_json)
     if purge is not None:
         return _purge(output, purge, as_json)
-    return _clean(output, as_json, also if yes or also else None, yes, show_all)
+    return _clean(output, as_json, also, yes, show_all)
 
 
-def _clean(
-    output: Path, as_json: bool, also: tuple[str, ...] | None, yes: bool, show_all: bool
-) -> int:
-    from ..clean.clean import find_removable, locked, move_to_quarantine
+def _clean(output: Path, as_json: bool, also: tuple[str, ...], yes: bool, show_all: bool) -> int:
+    from ..clean.clean import find_removable
+    from ..clean.clean_files import quarantine_files
     from ..clean.quarantine import Moved
     from ..clean.report import clean_text, held_texts, next_text, quarantine_text, report_json
 
-    moved = Moved(None)
     with showing_progress() as display:
         if yes:
-            with locked(output, tell=display.say):
-                report = find_removable(output, progress=display.checking)
-                moved = move_to_quarantine(report, also=also or ())
+            report = quarantine_files(
+                output, also=also, progress=display.checking, tell=display.say
+            )
         else:
             report = find_removable(output, progress=display.checking)
-    made, held = moved.quarantine, moved.held
+    moved = report.moved or Moved(None)
     if as_json:
-        print_texts([report_json(report, made, held)])
+        print_texts([report_json(report)])
     else:
         print_text(clean_text(report, show_all=show_all))
     for path in moved.changed:
         tell(f"{path} changed meanwhile and stays where it is")
-    for line in held_texts(held):
+    for line in held_texts(moved.held):
         tell(line)
-    if made is not None:
-        purge = command_text("clean", output, "--purge", made.name)
-        tell(f"{quarantine_text(made)}; next: {purge}")
+    if moved.quarantine is not None:
+        purge = command_text("clean", output, "--purge", moved.quarantine.name)
+        tell(f"{quarantine_text(moved.quarantine)}; next: {purge}")
     elif also and not yes:
         tell(f"nothing was changed; next: the same with --yes moves {', '.join(also)} as well")
-    elif not held:
+    elif not moved.held:
         tell("nothing to move" if yes else next_text(report))
-    return 1 if held else 0
+    return 1 if moved.held else 0
 
 
 def _restore(output: Path, name: str | None, to: tuple[Path, ...], as_json: bool) -> int:
-    from ..clean.clean import locked, restore
+    from ..clean.clean_files import restore_quarantine
     from ..clean.report import held_texts, outside_texts
 
-    with locked(output, tell=tell):
-        restored = restore(output, name, to=to)
-    put_back = [str(path) for one in restored for path in one.put_back]
-    in_the_way = [str(path) for one in restored for path in one.in_the_way]
-    held = [path for one in restored for path in one.held]
-    outside = [path for one in restored for path in one.outside]
-    left = [*in_the_way, *map(str, held), *map(str, outside)]
+    found = restore_quarantine(output, name, to=to, tell=tell)
+    put_back, left = [str(path) for path in found.put_back], [str(path) for path in found.left]
     if as_json:
         print_json({"schema": "h5sweep.restore/1", "put_back": put_back, "left": left})
-    for path in in_the_way:
+    for path in found.in_the_way:
         tell(f"{path} is another file now, which stays; next: move it away, and the same again")
-    for line in (*held_texts(held, "in quarantine"), *outside_texts(output, name, outside)):
+    for line in held_texts(found.held, "in quarantine"):
+        tell(line)
+    for line in outside_texts(output, name, found.outside):
         tell(line)
     tell(f"{count_text(len(put_back), 'file')} put back")
     return 1 if left else 0
 
 
 def _purge(output: Path, name: str, as_json: bool) -> int:
-    from ..clean.clean import locked, purge
+    from ..clean.clean_files import purge_quarantine
 
-    with showing_progress() as display, locked(output, tell=display.say):
-        purged = purge(output, name, progress=display.checking)
+    with showing_progress() as display:
+        purged = purge_quarantine(output, name, progress=display.checking, tell=display.say)
     left = [str(item.path) for item in purged.left]
     if as_json:
         facts = {"files": purged.files, "freed_bytes": purged.freed_bytes, "left": left}

@@ -11,7 +11,6 @@ from ..base.units import command_text, count_text, size_text
 from ..errors import UsageError
 from ..runfolder.layout import SUFFIX
 from .options import skipping
-from .run_folder import existing_folder
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
 if TYPE_CHECKING:
@@ -84,6 +83,7 @@ def merge_command(paths: tuple[str, ...], output: Path | None, **options: Any) -
 def _merge_run(output: Path, *, compress: bool, as_json: bool) -> int:
     from ..merge.from_records.build import merge_run
     from ..runfolder.lock import holding
+    from ..state.find_folder import existing_folder
 
     if output.is_dir() and not output.name.endswith(SUFFIX):
         raise UsageError(f"{output} is a folder: say where the merged file goes: -o layouts.h5")

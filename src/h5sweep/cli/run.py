@@ -12,7 +12,6 @@ from ..base.units import command_text, parse_duration, parse_size
 from ..runner.settings import PoolSettings, Retries, parse_retries
 from .merge import say_notes, say_wrote
 from .options import parse_limit, parsed_by
-from .run_folder import load_state
 from .terminal import tell
 
 if TYPE_CHECKING:
@@ -154,7 +153,9 @@ def _conclude_run(report: RunReport, *, merge: bool) -> int:
 
 
 def _say_failures(output: Path) -> None:
+    from ..runfolder.layout import RunFolder
     from ..runner.status import failures_text, group_failures
+    from ..state.expected_tasks import read_expected_state
 
-    _, state = load_state(output)
+    state = read_expected_state(RunFolder.of(output))
     tell(failures_text(state, group_failures(state.all_failures)))

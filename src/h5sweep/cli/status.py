@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from .options import reading_options
-from .run_folder import existing_folder, load_state
 from .terminal import print_text, print_texts, terminal_size
 
 if TYPE_CHECKING:
@@ -59,9 +58,9 @@ def _show_status(
     output: Path, as_json: bool, *, fit: bool = False, clear: bool = False
 ) -> Status | None:
     """Print the state as it is now; None if nobody reads it any more."""
-    from ..runner.status import status_json
+    from ..runner.status import MOST_VALUES_COUNTED, read_status, status_json
 
-    found = _status_now(output, all_values=as_json)
+    found = read_status(output, most_values=None if as_json else MOST_VALUES_COUNTED)
     if clear:
         click.clear()  # does nothing where there is no terminal
     is_read = print_texts([status_json(found)]) if as_json else print_text(_text(found, fit))
@@ -73,23 +72,6 @@ def _text(status: Status, fit: bool) -> str:
 
     size = terminal_size() if fit else None
     return status_text(status) if size is None else status_screen(status, *size)
-
-
-def _status_now(output: Path, *, all_values: bool) -> Status:
-    from ..runfolder.lock import held_since, lock_owner
-    from ..runner.status import MOST_VALUES_COUNTED, LockHolder, status_of
-
-    # Before the state: what is read after a run has ended is what it left.
-    lock = existing_folder(output).lock_path
-    run = LockHolder.of(lock_owner(lock), held_since(lock))
-    folder, state = load_state(output)
-    return status_of(
-        state,
-        str(folder.output),
-        folder.output.exists(),
-        most_values=None if all_values else MOST_VALUES_COUNTED,
-        run=run,
-    )
 
 
 def _may_change(status: Status) -> bool:

@@ -1,4 +1,4 @@
-"""The one place that imports h5py, `from .h5 import h5py`, and the one way to write with it.
+"""The one place that imports h5py, and the one way to write with it.
 
 Without plug-ins, because a filter id in a file could otherwise make the HDF5 library load and run
 a shared library. It reads the variable when it is loaded, so it must be set before the import.

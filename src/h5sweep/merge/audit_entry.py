@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ..disk.find_files import absolute
 from ..runfolder.audit import AuditEntry, AuditInput, Conflict, Refused, compact_json
 from ..worker_files.inputs import Input, Taken
+from .report import TakenFile
 
 
 def entry_of_files(
@@ -74,14 +75,30 @@ class TakenListing(NamedTuple):
     json: str  # the `audit_inputs`, as they stand in the trail
     tasks: int
     duplicates: int
+    files: tuple[TakenFile, ...]
 
 
 def list_taken(taken: Iterable[Taken]) -> TakenListing:
     """Pass over what was taken."""
-    inputs = audit_inputs(taken)
-    text = ",".join([compact_json(one._asdict()) for one in inputs])
+    taken = list(taken)
+    text = ",".join([compact_json(one._asdict()) for one in audit_inputs(taken)])
+    files = tuple(_file(one) for one in taken)
     return TakenListing(
-        text, sum(one.tasks for one in inputs), sum(one.duplicates for one in inputs)
+        text, sum(one.tasks for one in files), sum(one.duplicates for one in files), files
+    )
+
+
+def _file(one: Taken) -> TakenFile:
+    source = one.source
+    return TakenFile(
+        str(source.path),
+        source.size_bytes,
+        source.findings,
+        one.tasks,
+        one.duplicates,
+        one.datasets,
+        one.skipped,
+        one.left_out,
     )
 
 
@@ -95,6 +112,13 @@ def _refused(one: Input, here: str) -> Refused:
         [finding.code for finding in one.findings],
         "; ".join(f"{finding.code} {finding.message}" for finding in reasons),
     )
+
+
+def path_texts(inputs: Sequence[Input]) -> list[str]:
+    """The paths of many, as they were given, without the pieces that say nothing."""
+    names = [one.name for one in inputs]
+    text = "\n".join(names)
+    return [str(Path(name)) for name in names] if "./" in text or "//" in text else names
 
 
 def absolute_paths(inputs: Sequence[Input]) -> list[str]:

@@ -40,7 +40,7 @@ from .groups.merge_groups import MergedGroups
 from .marker import mark_as_merged
 from .merged_before import plan_addition
 from .policy import OnDamaged, Policy, notes_on, separate, will_stop
-from .report import FilesReport
+from .report import FilesReport, RefusedFile
 from .salvage_refused import OURS, folder_apart, of_original, salvage_into, with_originals
 from .tables.duplicates import notes_on_rows
 from .tables.merge_tables import MergedTables
@@ -259,8 +259,8 @@ class _FilesMerge:
         report = FilesReport(
             self.given_output,
             way,
-            taken,
-            tuple(self.refused),
+            listing.files,
+            tuple(map(RefusedFile.of, self.refused)),
             tasks=tasks,
             duplicates=listing.duplicates,
             size_bytes=self.output.stat().st_size,
@@ -273,7 +273,7 @@ class _FilesMerge:
         entry = entry_of_files(
             self.output,
             (),
-            report.refused,
+            self.refused,
             way=way,
             duration_s=report.duration_s,
             key=self.key,

@@ -12,6 +12,7 @@ from ..errors import DamagedError, UsageError
 from ..worker_files.findings import NOT_CLOSED_CODES, State, unmergeable_text
 from ..worker_files.inputs import Input, OnConflict
 from ..worker_files.skipping import Names
+from .report import RefusedFile
 
 _THRESHOLD = re.compile(r"(\d+)(%?)")
 
@@ -105,7 +106,7 @@ def notes_on(inputs: Sequence[Input]) -> list[str]:
 
 
 def _refusal(bad: Sequence[Input], total: int, advice: str) -> DamagedError:
-    lines = [f"  {line_about(one)}" for one in bad]
+    lines = [f"  {RefusedFile.of(one)}" for one in bad]
     head = f"{unmergeable_text(len(bad), total)}; nothing was written"
     return DamagedError("\n".join([head, *lines, f"next: {advice}"]))
 
@@ -118,9 +119,3 @@ def _advice(bad: Sequence[Input], has_good: bool) -> str:
     if skip:
         return f"{skip};\n      with --on-damaged salvage and --key also what is intact in these"
     return "the same with --on-damaged salvage and --key merges what is intact in these"
-
-
-def line_about(one: Input) -> str:
-    """`empty  worker_61817.h5  D101 0 bytes; its process died before its first write`."""
-    why = (one.reasons or one.findings)[0]
-    return f"{one.state}  {one.path}  {why.code} {why.message}"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from ..base.safe_text import json_text
 from ..base.units import command_text, count_text, size_text
 from ..runfolder.audit import Conflict, conflict_text
-from ..worker_files.inputs import Input, Taken
+from ..worker_files.findings import Finding, State, against_merging, state_of
+from ..worker_files.inputs import Input
 from ..worker_files.layouts import indexed_table
 from ..worker_files.skipping import Names, is_named
-from .policy import line_about
 
 SCHEMA = "h5sweep.merge/1"
 MOST_LINES = 20
@@ -27,14 +27,52 @@ _SHAPES = {
 }
 
 
+class TakenFile(NamedTuple):
+    """What of one file went into the output; a tuple, because there may be many thousands."""
+
+    path: str
+    size_bytes: int
+    findings: tuple[Finding, ...]  # what is worth knowing about it all the same
+    tasks: int
+    duplicates: int  # those of them that another file has as well, with equal content
+    datasets: tuple[str, ...]
+    skipped: tuple[str, ...]  # what is not in the output, such as /init
+    left_out: Mapping[str, str]  # attributes that only the audit trail has → their values
+
+
+class RefusedFile(NamedTuple):
+    """A file that was not merged."""
+
+    path: str
+    size_bytes: int
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, one: Input) -> RefusedFile:
+        return cls(str(one.path), one.size_bytes, one.findings)
+
+    @property
+    def state(self) -> State:
+        return state_of(self.findings)
+
+    @property
+    def why(self) -> Finding:
+        """The first reason against merging it."""
+        return (against_merging(self.findings) or self.findings)[0]
+
+    def __str__(self) -> str:
+        """`empty  worker_61817.h5  D101 0 bytes; its process died before its first write`."""
+        return f"{self.state}  {self.path}  {self.why.code} {self.why.message}"
+
+
 @dataclass(frozen=True)
 class FilesReport:
     """What a merge of files did; `notes` are sentences for the user."""
 
     output: Path
     way: str  # "columns", "groups", "both", or "sweep"
-    files: Iterable[Taken]  # may be made anew whenever they are asked for; see `taken`
-    refused: tuple[Input, ...]
+    taken: tuple[TakenFile, ...]  # in the order of the files
+    refused: tuple[RefusedFile, ...]
     tasks: int  # each once
     duplicates: int  # those that a second file has as well, with equal content
     size_bytes: int
@@ -45,10 +83,8 @@ class FilesReport:
     skip: Names = frozenset()  # what was to be left out
     once_by: tuple[str, ...] = ()  # columns in which no two rows are alike, if that was looked for
 
-    @cached_property
-    def taken(self) -> tuple[Taken, ...]:
-        """What of each file went into the output, in the order of the files."""
-        return tuple(self.files)
+    def __str__(self) -> str:
+        return "\n".join(closing_lines(self))
 
 
 def closing_lines(report: FilesReport, *, will_remove: bool = False) -> Iterator[str]:
@@ -62,7 +98,7 @@ def closing_lines(report: FilesReport, *, will_remove: bool = False) -> Iterator
     yield from _some(conflicts, "conflicts")
     yield from _some([f"skipped, no result: {place}" for place in skipped], "datasets skipped")
     yield from _some(list(_named(report)), "names skipped")
-    yield from _some([f"left out: {line_about(one)}" for one in report.refused], "files left out")
+    yield from _some([f"left out: {one}" for one in report.refused], "files left out")
     about = f"{_counts(report)}; {_SHAPES[report.way]}, {size_text(report.size_bytes)}"
     yield f"wrote {report.output} ({about})"
     if report.way == "sweep" or not will_remove:
@@ -96,14 +132,14 @@ def _named(report: FilesReport) -> Iterator[str]:
         yield f"skipped, as --skip says: {name} of {count_text(count, 'file')}"
 
 
-def _skipped(one: Taken, named: Names) -> Iterator[str]:
+def _skipped(one: TakenFile, named: Names) -> Iterator[str]:
     """What else is not in the output: datasets, and the indexes of tables by these."""
     tables = [indexed_table(name) for name in one.skipped]
     for name, table in zip(one.skipped, tables, strict=True):
         if table not in one.datasets and not is_named(name, named):
-            yield f"{one.source.path}: {name}"
+            yield f"{one.path}: {name}"
     for table in dict.fromkeys(table for table in tables if table in one.datasets):
-        yield f"{one.source.path}: the index of {table}, which PyTables makes anew"
+        yield f"{one.path}: the index of {table}, which PyTables makes anew"
 
 
 def _next(report: FilesReport) -> str:
@@ -123,17 +159,17 @@ def report_json(report: FilesReport) -> str:
     """The same for programs, as one JSON object."""
     files = [
         {
-            "path": str(one.source.path),
+            "path": one.path,
             "tasks": one.tasks,
             "duplicates": one.duplicates,
             "skipped": list(one.skipped),
-            "findings": [finding.code for finding in one.source.findings],
+            "findings": [finding.code for finding in one.findings],
         }
         for one in report.taken
     ]
     refused = [
         {
-            "path": str(one.path),
+            "path": one.path,
             "state": one.state.value,
             "findings": [finding.code for finding in one.findings],
         }

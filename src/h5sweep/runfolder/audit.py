@@ -20,6 +20,7 @@ from ..base import provenance
 from ..base.units import count_text, size_text
 from ..disk import durable
 from ..disk.confined import open_file, parse_json
+from ..disk.find_files import PathLike
 from ..errors import DamagedError, naming
 
 SCHEMA = "h5sweep.audit/1"
@@ -135,7 +136,7 @@ class AuditEntry:
             value["duration_s"],
             value["key"],
             value["policy"],
-            {name: value[name] for name in _ABOUT if name in value},
+            _about(value),
             tuple(AuditInput(**one) for one in value["inputs"]),
             tuple(Refused(**one) for one in value["refused"]),
             tuple(Conflict(**one) for one in value["conflicts"]),
@@ -151,11 +152,30 @@ class Unread(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trail:
-    """All that the audit trail of an output says."""
+class Removal:
+    """That `clean` moved, put back or removed files, noted before it did."""
+
+    time: str
+    event: str
+    files: tuple[str, ...]  # their paths
+    about: Mapping[str, Any] = field(default_factory=dict)  # command, folder, host, user, versions
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Removal:
+        files = tuple(str(one["path"]) for one in value["files"])
+        return cls(value["time"], value["event"], files, _about(value))
+
+
+@dataclass(frozen=True)
+class AuditTrail:
+    """All that the audit trail of an output says, the oldest first."""
 
     entries: tuple[AuditEntry, ...]
     unread: tuple[Unread, ...]
+    removals: tuple[Removal, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(audit_text(entry) for entry in self.entries).rstrip("\n")
 
 
 def audit_path(output: Path) -> Path:
@@ -197,22 +217,27 @@ def compact_json(value: object) -> str:
 
 def read_entries(output: Path) -> list[AuditEntry]:
     """Every merge in the audit trail of `output`, the oldest first; torn lines are passed over."""
-    return list(read_trail(output).entries)
+    return list(read_audit(output).entries)
 
 
-def read_trail(output: Path) -> Trail:
-    """The same, and what could not be read."""
-    entries, unread = [], []
-    for number, line in enumerate(_lines(audit_path(output)), 1):
+def read_audit(output: PathLike) -> AuditTrail:
+    """What the audit trail of `output` says: every merge, what `clean` did, what is unreadable.
+
+    Empty if there is no trail.
+    """
+    entries, unread, removals = [], [], []
+    for number, line in enumerate(_lines(audit_path(Path(output))), 1):
         try:
             value = _parse(line)
-            if value["schema"] != REMOVAL_SCHEMA:
+            if value["schema"] == REMOVAL_SCHEMA:
+                removals.append(Removal.from_json(value))
+            else:
                 entries.append(AuditEntry.from_json(value))
         except _TornError:
             unread.append(Unread(number, "torn: its merge was killed, or the disk was full"))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             unread.append(Unread(number, f"damaged ({error})"))
-    return Trail(tuple(entries), tuple(unread))
+    return AuditTrail(tuple(entries), tuple(unread), tuple(removals))
 
 
 class _TornError(Exception):
@@ -324,6 +349,10 @@ def _input_text(one: AuditInput) -> str:
 def conflict_text(one: Conflict) -> str:
     """`farm_id=3, seed=42: a.h5, /s42 taken (first), not b.h5, /s42`."""
     return f"{one.task}: {one.taken} taken ({one.by}), not {', '.join(one.left_out)}"
+
+
+def _about(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value[name] for name in _ABOUT if name in value}
 
 
 _ABOUT = ("command", "folder", "host", "user", "versions")

@@ -93,7 +93,6 @@ def run_sweep(
 
     Killed at any moment, what was finished is kept and the same call runs the rest.
     """
-    assert declaration.plan is not None  # only workers declare without a plan
     folder = RunFolder.of(output)
     reference = declaration.reference()
     require_own_folder(folder, declaration)

@@ -1,23 +1,27 @@
-"""A state shown as text or JSON. Pure: returns strings, prints nothing."""
+"""How far a sweep is: read from its run folder, and shown as text or JSON. Prints nothing."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..base.plan import Key, Value, key_text, plain_value
+from ..base.plan import Key, Plan, Value, key_text, plain_key, plain_value
 from ..base.process_id import ProcessId
 from ..base.safe_text import json_text, printable
 from ..base.units import command_text, count_text, cut_middle
+from ..disk.find_files import PathLike
+from ..runfolder.layout import RunFolder
+from ..runfolder.lock import held_since, lock_owner
 from ..runfolder.records import FINISHED_AT
-from ..state.state import Failure, FolderState, Missing, left_out_text, refusal_texts
+from ..state.expected_tasks import read_expected_state
+from ..state.find_folder import existing_folder
+from ..state.state import Failure, FolderState, left_out_text, refusal_texts
 from .pace import Pace, RunningTask
 
 STATUS_SCHEMA = "h5sweep.status/1"
-MISSING_SCHEMA = "h5sweep.missing/1"
 MOST_VALUES = 12
 VALUE_WIDTH = 16
 BAR_WIDTH = 20
@@ -88,7 +92,7 @@ class Status:
     left_out_text: str
     refusal_texts: tuple[str, ...]
     pace: Pace
-    columns: dict[str, list[tuple[Value, int, int]]]
+    columns: Mapping[str, tuple[tuple[Value, int, int], ...]]  # each value: tasks done, of all
 
     @property
     def missing(self) -> int:
@@ -114,6 +118,32 @@ class Status:
     def is_complete(self) -> bool:
         """Whether it was said which tasks there should be, and every result counts."""
         return self.is_declared and not self.missing
+
+    def __str__(self) -> str:
+        return status_text(self).rstrip("\n")
+
+
+def read_status(output: PathLike, *, most_values: int | None = None) -> Status:
+    """How far the sweep of `output` is, from its run folder alone; right during a run.
+
+    Key columns of more than `most_values` values are not counted.
+    """
+    return status_in(existing_folder(output), most_values=most_values)
+
+
+def status_in(
+    folder: RunFolder,
+    expected: Plan | None = None,
+    by: str = "",
+    *,
+    most_values: int | None = None,
+) -> Status:
+    """The same of a run folder that may not be there yet; `expected` as for its state."""
+    # Before the state: what is read after a run has ended is what it left.
+    run = LockHolder.of(lock_owner(folder.lock_path), held_since(folder.lock_path))
+    state = read_expected_state(folder, expected, by)
+    is_there = folder.output.exists()
+    return status_of(state, str(folder.output), is_there, most_values=most_values, run=run)
 
 
 def status_of(
@@ -148,7 +178,7 @@ def status_of(
         left_out_text=left_out_text(state) if left_out else "",
         refusal_texts=tuple(refusal_texts(state)),
         pace=_pace_of(state, running, run.since if run else None),
-        columns=state.counts_by_column(most_values),
+        columns={n: tuple(counts) for n, counts in state.counts_by_column(most_values).items()},
     )
 
 
@@ -166,9 +196,9 @@ def _pace_of(state: FolderState, running: Iterable[Running], begun: float | None
         left=state.tasks_total - state.tasks_done - len(failed_at),
         quiet_s=now - max([begun, *failed_at, *(state.finished_at[task] for task in done)]),
         usual_s=sum(sample_s) / len(sample_s) if sample_s else None,
-        running=[
+        running=tuple(
             RunningTask(key_text(r.key), max(now - r.since, 0.0), str(r.process)) for r in running
-        ],
+        ),
     )
 
 
@@ -324,7 +354,7 @@ def status_json(status: Status) -> str:
         "failed": status.failed,
         "run": {"alive": status.run.alive, **_plain_process(status.run.process)},
         "running": [
-            {"task": r.task, "key": _plain_key(r.key), "since": r.since} | _plain_process(r.process)
+            {"task": r.task, "key": plain_key(r.key), "since": r.since} | _plain_process(r.process)
             for r in status.running
         ],
         "missing": status.missing if status.is_declared else None,
@@ -341,28 +371,6 @@ def status_json(status: Status) -> str:
             for name, counts in status.columns.items()
         },
     }
-    return json_text(value)
-
-
-def missing_lines(missing: Iterable[Missing]) -> Iterator[str]:
-    """`missing` for people: a line a task."""
-    for task in missing:
-        detail = f": {' '.join(task.detail.split())}" if task.detail else ""
-        yield printable(f"{key_text(task.key)}  {task.reason}{detail}", breaks="") + "\n"
-
-
-def missing_json(missing: Iterable[Missing], output: str) -> str:
-    """`missing` for programs."""
-    tasks = [
-        {
-            "task": m.task,
-            "key": _plain_key(m.key),
-            "reason": m.reason.value,
-            "detail": m.detail,
-        }
-        for m in missing
-    ]
-    value = {"schema": MISSING_SCHEMA, "output": output, "missing": tasks}
     return json_text(value)
 
 
@@ -407,7 +415,3 @@ def _plain_process(process: ProcessId | None) -> dict[str, Any]:
         "pid": None if process is None else process.pid,
         "host": None if process is None else process.host,
     }
-
-
-def _plain_key(key: Key) -> dict[str, Any]:
-    return {name: plain_value(value) for name, value in key.items()}

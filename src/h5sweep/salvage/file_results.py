@@ -16,7 +16,7 @@ from ..worker_files.view import (
 )
 from .carved_data import NO_CHUNK
 from .labels import ALONE, Candidate, Label, Way, judge_results
-from .report import FileSalvage, Loss, SalvageConflict
+from .report import FileSalvage, Loss, SalvageConflict, SalvagedResult
 from .spool import Spool
 
 MOST_SIBLINGS = 1000  # of earlier files, with which results are compared
@@ -179,8 +179,8 @@ class FileResults:
             self.what,
             is_damaged=self.is_damaged,
             key=self.rule.text,
-            taken=tuple(taken),
-            refused=tuple(self.refused),
+            taken=tuple(map(SalvagedResult.of, taken)),
+            refused=tuple(map(SalvagedResult.of, self.refused)),
             losses=tuple(losses),
             conflicts=tuple(self.conflicts),
             notes=tuple(self.notes),

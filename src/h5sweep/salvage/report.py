@@ -7,18 +7,41 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..base.plan import Key, key_text
 from ..base.safe_text import json_text, printable
 from ..base.units import command_text, count_text
 from ..worker_files.view import NO_KEY
-from .labels import ALONE, Candidate, Label
+from .labels import ALONE, Candidate, Form, Label, Way
 
 SCHEMA = "h5sweep.salvage/1"
 WIDTH = 80
 SOUND = "sound"
 MOST_LINES = 6  # of one kind, for one file
+
+
+class SalvagedResult(NamedTuple):
+    """A result that was found; a tuple, because there may be a million."""
+
+    key: Key
+    place: str
+    way: Way
+    label: Label
+    reason: str  # for the label
+    confirmed_by: tuple[Way, ...]  # other readers that found the same
+    form: Form  # name, dtype and shape of each value
+    digest: bytes  # of the values: equal ones have the same
+
+    @classmethod
+    def of(cls, one: Candidate) -> SalvagedResult:
+        about = one.key, one.place, one.way, one.label, one.reason
+        return cls(*about, one.confirmed_by, one.form, one.digest)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its values."""
+        return tuple(name for name, _, _ in self.form)
 
 
 @dataclass(frozen=True)
@@ -48,8 +71,8 @@ class FileSalvage:
     is_damaged: bool = True
     is_live: bool = False
     key: str = ""  # how tasks were told apart
-    taken: tuple[Candidate, ...] = ()
-    refused: tuple[Candidate, ...] = ()
+    taken: tuple[SalvagedResult, ...] = ()
+    refused: tuple[SalvagedResult, ...] = ()
     losses: tuple[Loss, ...] = ()
     conflicts: tuple[SalvageConflict, ...] = ()
     notes: tuple[str, ...] = ()
@@ -116,6 +139,9 @@ class SalvageReport:
     def exit_code(self) -> int:
         """0 if every task detected was recovered, else 3."""
         return 0 if all(file.is_complete for file in self.files) else 3
+
+    def __str__(self) -> str:
+        return report_text(self).rstrip("\n")
 
     @property
     def next(self) -> str:
@@ -275,7 +301,7 @@ def _file_json(file: FileSalvage) -> dict[str, Any]:
     }
 
 
-def _result_json(result: Candidate) -> dict[str, Any]:
+def _result_json(result: SalvagedResult) -> dict[str, Any]:
     return {
         "key": result.key,
         "place": result.place,

@@ -42,7 +42,6 @@ def declare_sweep(folder: RunFolder, declaration: Declaration, tell: Tell) -> Fo
     Everything that may refuse the declaration comes before anything is written.
     """
     wanted = declaration.plan
-    assert wanted is not None  # only workers declare without a plan
     stored = folder.load_plan()
     plan = wanted if stored is None else stored.extended(wanted)[0]
     held = held_tasks(folder, plan)

@@ -6,19 +6,28 @@ from itertools import groupby
 from pathlib import Path
 
 from ..base.plan import Plan, plan_list, types_text
+from ..disk.find_files import PathLike
 from ..errors import UsageError
 from ..runfolder.layout import Declared, RunFolder
+from .find_folder import existing_folder
 from .state import FolderState, read_state
 from .study import load_study
 
 
+def read_plan(path: PathLike, *, sweep: str | None = None) -> Plan:
+    """The tasks of a study (.py), of a CSV file (.csv), or of an output, from its run folder.
+
+    `sweep` chooses among several of a study. A run folder in which only a Recorder has written has
+    no tasks that anybody planned: its plan is empty.
+    """
+    if Path(path).suffix in (".py", ".csv"):
+        return load_expected(Path(path), sweep)
+    return existing_folder(path).load_plan() or Plan(())
+
+
 def load_expected(path: Path, sweep_name: str | None) -> Plan:
     """The tasks of a study or of a CSV file."""
-    if path.suffix != ".py":
-        return plan_list(path)
-    plan = load_study(path, sweep_name).plan
-    assert plan is not None  # only workers declare without a plan
-    return plan
+    return load_study(path, sweep_name).plan if path.suffix == ".py" else plan_list(path)
 
 
 def read_expected_state(

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, partial
-from itertools import compress, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..base.plan import Key, Plan, Value, key_text
+from ..base.plan import Counts, Key, Plan, key_text
 from ..base.process_id import ProcessId
 from ..base.units import count_text
 from ..runfolder.layout import Declared, RunFolder
@@ -208,24 +207,12 @@ class FolderState:
                 found += [file.frame(self.offsets[task])[DURATION_S] for task in of_file]
         return found
 
-    def counts_by_column(
-        self, most_values: int | None = None
-    ) -> dict[str, list[tuple[Value, int, int]]]:
+    def counts_by_column(self, most_values: int | None = None) -> Counts:
         """For each key column, each value with its number of finished and of all tasks.
 
         Columns of more than `most_values` values are left out.
         """
-        done_flags = self.kinds.translate(_DONE_FLAGS)
-        counts: dict[str, list[tuple[Value, int, int]]] = {}
-        for column in self.plan.columns:
-            if most_values is not None and len(column.values) > most_values:
-                continue
-            done = Counter(compress(column.codes, done_flags))
-            total = Counter(column.codes)
-            counts[column.name] = [
-                (value, done[code], total[code]) for code, value in enumerate(column.values)
-            ]
-        return counts
+        return self.plan.counts(self.kinds.translate(_DONE_FLAGS), most_values)
 
 
 def left_out_text(state: FolderState) -> str:

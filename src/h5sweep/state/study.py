@@ -14,7 +14,6 @@ import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import update_wrapper
 from importlib.abc import Loader, SourceLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -66,7 +65,9 @@ class StudyReference:
 
 
 class Declaration:
-    """A function and the parameters it is run over. Calling it calls the function."""
+    """A function and the parameters it is run over."""
+
+    function: Function
 
     def __init__(
         self,
@@ -77,15 +78,17 @@ class Declaration:
         dims: Mapping[str, Iterable[str]],
         units: Mapping[str, str],
     ) -> None:
-        update_wrapper(self, function)
         self.function = function
         self.name = function.__name__
         self.dims = {name: _checked_axes(name, axes) for name, axes in dims.items()}
         self.units = {name: _checked_unit(name, unit) for name, unit in units.items()}
-        self.plan = _plan(function, tasks, parameters) if _reading.plans_wanted else None
+        self._plan = _plan(function, tasks, parameters) if _reading.plans_wanted else None
 
-    def __call__(self, *args: object, **kwargs: object) -> Mapping[str, object]:
-        return self.function(*args, **kwargs)
+    @property
+    def plan(self) -> Plan:
+        """The table of its tasks."""
+        assert self._plan is not None  # only workers declare without a plan
+        return self._plan
 
     def reference(self) -> StudyReference:
         """How another process finds this sweep; StudyError if it lies in no file."""

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from ...runfolder.audit import compact_json
 from ...worker_files.inputs import Input, Taken
-from ..audit_entry import TakenListing, absolute_paths, audit_inputs
+from ..audit_entry import TakenListing, absolute_paths, audit_inputs, path_texts
 from ..marker import FileId
+from ..report import TakenFile
 from .input_structure import InputStructure
 from .schema import MergedSchema
 
@@ -83,9 +84,23 @@ class TakenRows:
                 for path, one, checksum, places in facts
             ]
         held = sum(self._shared[n].held_rows for n in self._of_input)
-        return TakenListing(
-            ",".join(texts), sum(self._shared[n].rows for n in self._of_input) + held, held
-        )
+        tasks = sum(self._shared[n].rows for n in self._of_input) + held
+        return TakenListing(",".join(texts), tasks, held, tuple(self._files()))
+
+    def _files(self) -> list[TakenFile]:
+        shared = [
+            (s.rows + s.held_rows, s.held_rows, s.datasets, s.skipped, s.left_out)
+            for s in self._shared
+        ]
+        facts = zip(path_texts(self._inputs), self._inputs, self._of_input, strict=True)
+        files = [
+            TakenFile(path, one.size_bytes, one.findings, *shared[number])
+            for path, one, number in facts
+        ]
+        for place, marks in self._marks.items():
+            left_out = {**files[place].left_out, **marks}
+            files[place] = files[place]._replace(left_out=left_out)
+        return files
 
     def _runs(self) -> Iterator[tuple[int, int, int]]:
         """Inputs one after the other that differ only in what is each one's own."""

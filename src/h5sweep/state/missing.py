@@ -1,0 +1,90 @@
+"""Which tasks have no result, and why: read, and shown as text, JSON or CSV. Prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..base.plan import Plan, key_text, plain_key
+from ..base.safe_text import csv_lines, json_text, printable
+from ..disk.find_files import PathLike
+from .expected_tasks import read_expected_state, require_declared
+from .find_folder import existing_folder
+from .state import Missing, left_out_text, refusal_texts
+
+SCHEMA = "h5sweep.missing/1"
+
+
+@dataclass(frozen=True)
+class MissingReport:
+    """What `missing` answers; `notes` are sentences for the user."""
+
+    output: Path
+    tasks: tuple[Missing, ...]
+    tasks_total: int  # how many there should be
+    names: tuple[str, ...]  # of the parameters
+    left_out: int  # results that no merge takes; a note says why
+    notes: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every task has a result that counts, else 1."""
+        return 1 if self.tasks or self.left_out else 0
+
+    def __str__(self) -> str:
+        return "".join(missing_lines(self.tasks)) + closing_text(self)
+
+
+def read_missing(output: PathLike, *, expected: Plan | None = None) -> MissingReport:
+    """Every task of `output` without a result, and why; from its run folder, also during a run.
+
+    Those of `expected` are missing, or those that the last run declared. UsageError if neither
+    says which tasks there should be.
+    """
+    folder = existing_folder(output)
+    state = read_expected_state(folder, expected)
+    require_declared(state, folder)
+    notes = [*refusal_texts(state), *([left_out_text(state)] if state.left_out else [])]
+    return MissingReport(
+        folder.output,
+        tuple(state.missing()),
+        state.tasks_total if expected is None else len(expected),
+        state.plan.names,
+        len(state.left_out),
+        tuple(notes),
+    )
+
+
+def missing_lines(missing: Iterable[Missing]) -> Iterator[str]:
+    """`missing` for people: a line a task."""
+    for task in missing:
+        detail = f": {' '.join(task.detail.split())}" if task.detail else ""
+        yield printable(f"{key_text(task.key)}  {task.reason}{detail}", breaks="") + "\n"
+
+
+def closing_text(report: MissingReport) -> str:
+    """How many are missing."""
+    count = len(report.tasks)
+    return f"{count:,} of {report.tasks_total:,} missing" if count else "nothing is missing"
+
+
+def missing_json(missing: Iterable[Missing], output: str) -> str:
+    """`missing` for programs."""
+    tasks = [
+        {
+            "task": m.task,
+            "key": plain_key(m.key),
+            "reason": m.reason.value,
+            "detail": m.detail,
+        }
+        for m in missing
+    ]
+    return json_text({"schema": SCHEMA, "output": output, "missing": tasks})
+
+
+def missing_csv(report: MissingReport) -> Iterator[str]:
+    """`missing` for spreadsheets: the key columns, reason, detail."""
+    head = [*report.names, "reason", "detail"]
+    rows = ([*task.key.values(), task.reason.value, task.detail] for task in report.tasks)
+    return csv_lines([head, *rows])

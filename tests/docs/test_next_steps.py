@@ -1,0 +1,400 @@
+"""Every command that a message names works when it is pasted, in a folder with a space in its name.
+
+A message makes its command with `command_text`; the last tests find all of these in the sources, so
+that a new one without a step here fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import pytest
+
+import h5sweep
+from foreign_samples import KEY, write_groups
+from running import until
+from terminal import Terminal
+
+SOURCES = Path(h5sweep.__file__).parent
+COMMAND = re.compile(r"h5sweep (run|status|missing|check|merge|salvage|clean)\b")
+OUT = "my out.h5"
+STUDY = """
+    import h5sweep, os, time
+
+    @h5sweep.sweep(farm_id=[3], farm_type=[1], seed=range({tasks}))
+    def optimise(farm_id, farm_type, seed):
+        if os.path.exists("wait"):
+            open("waiting", "w").close()
+            time.sleep(60)
+        if seed == 7:
+            raise ValueError("no seed 7")
+        return {{"aep": float(seed)}}
+"""
+
+
+class Step(NamedTuple):
+    """A message, and what comes of the command in it."""
+
+    site: str  # the module that says it, and the words of the command that are always the same
+    arrange: Callable[[Terminal], str]  # returns what was said
+    after: str = ""  # what the message says behind the command, or how the line ends
+    exit_code: int = 0
+    expects: str = ""  # in what the command says
+
+
+def run_study(terminal: Terminal, *words: str, tasks: int = 4, check: int = 0) -> str:
+    terminal.write("my study.py", STUDY.format(tasks=tasks))
+    return said(terminal, "run", "my study.py", "-o", OUT, "-j", "1", *words, check=check)
+
+
+def said(terminal: Terminal, *words: str, check: int = 0) -> str:
+    done = terminal.run(*words, check=check)
+    return done.stdout + done.stderr
+
+
+def worker_files(terminal: Terminal) -> Path:
+    """Two sound files, a cut one and an empty one."""
+    folder = terminal.folder / "my night"
+    folder.mkdir()
+    write_groups(folder / "worker 1.h5", range(3))
+    write_groups(folder / "worker 2.h5", range(3, 6))
+    cut = write_groups(folder / "worker 3.h5", range(6, 9))
+    cut.write_bytes(cut.read_bytes()[:5000])
+    (folder / "worker 4.h5").touch()
+    return folder
+
+
+def edit(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        file["aep"][2] = 99.0
+
+
+# Situations, and what is said in them
+
+
+def stopped(terminal: Terminal) -> str:
+    run_study(terminal, tasks=8, check=1)
+    return said(terminal, "status", OUT)
+
+
+def not_merged(terminal: Terminal) -> str:
+    run_study(terminal)
+    run_study(terminal, "--no-merge", tasks=6)
+    return said(terminal, "status", OUT)
+
+
+def undeclared(terminal: Terminal) -> str:
+    merged_by_key(terminal)
+    return said(terminal, "status", OUT)
+
+
+def failed(terminal: Terminal) -> str:
+    return run_study(terminal, tasks=8, check=1)
+
+
+def merged_by_key(terminal: Terminal) -> str:
+    folder = worker_files(terminal)
+    terminal.write("my study.py", STUDY.format(tasks=7))
+    return said(terminal, "merge", folder.name, "-o", OUT, "--key", KEY, "--on-damaged", "skip")
+
+
+def merged_groups(terminal: Terminal, *words: str) -> str:
+    folder = worker_files(terminal)
+    return said(terminal, "merge", folder.name, "-o", OUT, "--on-damaged", "skip", *words)
+
+
+def kept_after_removal(terminal: Terminal) -> str:
+    return merged_groups(terminal, "--remove-merged")
+
+
+def groups_without_declaration(terminal: Terminal) -> str:
+    merged_groups(terminal)
+    terminal.write("my study.py", STUDY.format(tasks=7))
+    return said(terminal, "missing", OUT, check=2)
+
+
+def rows_without_declaration(terminal: Terminal) -> str:
+    text = groups_without_declaration(terminal)
+    terminal.run("merge", OUT, "-o", "OTHER.h5", "--key", KEY)
+    return text
+
+
+def folder_is_gone(terminal: Terminal) -> str:
+    run_study(terminal)
+    shutil.rmtree(terminal.folder / f"{OUT}.run")
+    return said(terminal, "status", OUT, check=2)
+
+
+def not_an_output(terminal: Terminal) -> str:
+    (terminal.folder / OUT).write_text("a note")
+    return said(terminal, "status", OUT, check=2)
+
+
+def nothing_to_merge(terminal: Terminal) -> str:
+    (terminal.folder / OUT).touch()
+    words = ("merge", OUT, "-o", "other.h5", "--on-damaged", "skip")
+    return said(terminal, *words, check=3)
+
+
+def salvaged(terminal: Terminal) -> str:
+    folder = worker_files(terminal)
+    words = ("--key", KEY, "--expect", "my study.py")
+    terminal.write("my study.py", STUDY.format(tasks=7))
+    return said(terminal, "salvage", folder.name, "-o", OUT, *words, check=3)
+
+
+def salvaged_apart(terminal: Terminal) -> str:
+    folder = worker_files(terminal)
+    return said(terminal, "salvage", folder.name, "--to", "got out", "--key", KEY, check=3)
+
+
+def removable(terminal: Terminal) -> str:
+    run_study(terminal)
+    return said(terminal, "clean", OUT)
+
+
+def moved(terminal: Terminal) -> str:
+    run_study(terminal)
+    return said(terminal, "clean", OUT, "--yes")
+
+
+def in_quarantine(terminal: Terminal) -> str:
+    moved(terminal)
+    return said(terminal, "clean", OUT)
+
+
+def refused(terminal: Terminal) -> str:
+    kept_after_removal(terminal)
+    return said(terminal, "clean", OUT)
+
+
+def output_is_gone(terminal: Terminal) -> str:
+    name = quarantine_of(moved(terminal))
+    (terminal.folder / OUT).unlink()
+    return said(terminal, "clean", OUT, "--purge", name, check=3)
+
+
+def cannot_be_proven(terminal: Terminal) -> str:
+    name = quarantine_of(moved(terminal))
+    edit(terminal.folder / OUT)
+    return said(terminal, "clean", OUT, "--purge", name, check=3)
+
+
+def quarantine_of(text: str) -> str:
+    return re.findall(r"in quarantine (\S+):", text)[0]
+
+
+def output_was_edited(terminal: Terminal) -> str:
+    run_study(terminal)
+    edit(terminal.folder / OUT)
+    return said(terminal, "clean", OUT)
+
+
+def records_of_another(terminal: Terminal) -> str:
+    run_study(terminal)
+    terminal.run("merge", f"{OUT}.run", "-o", "other.h5")
+    return said(terminal, "clean", "other.h5")
+
+
+def output_cannot_be_read(terminal: Terminal) -> str:
+    run_study(terminal)
+    with h5py.File(terminal.folder / OUT, "r+") as file:
+        del file["task"]
+    note_output(terminal.folder / OUT)
+    return said(terminal, "clean", OUT, check=3)
+
+
+def note_output(output: Path) -> None:
+    """Let the run folder take this output for the one that it has merged."""
+    import json
+
+    note = output.with_name(f"{output.name}.run") / "merged.json"
+    status = output.stat()
+    merged = {**json.loads(note.read_text()), "output": [status.st_size, status.st_mtime_ns]}
+    note.write_text(json.dumps(merged))
+
+
+def readme(terminal: Terminal) -> str:
+    run_study(terminal)
+    return (terminal.folder / f"{OUT}.run" / "README.txt").read_text()
+
+
+def checked(terminal: Terminal) -> str:
+    worker_files(terminal)
+    return said(terminal, "check", "my night", check=3)
+
+
+def checked_unclosed(terminal: Terminal) -> str:
+    """A file whose writer was killed, of which nothing is lost."""
+    path = write_groups(terminal.folder / "worker 1.h5", range(3), libver="latest")
+    code = (
+        f"import h5py, os\nfile = h5py.File({str(path)!r}, 'a', libver='latest')\n"
+        "file['x'] = 1\ndel file['x']\nfile.flush()\nos._exit(1)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    return said(terminal, "check", path.name, check=3)
+
+
+def restored_elsewhere(terminal: Terminal) -> str:
+    folder = terminal.folder.parent / "my other night"
+    folder.mkdir()
+    write_groups(folder / "worker 1.h5", range(3))
+    said(terminal, "merge", str(folder), "-o", OUT)
+    said(terminal, "clean", OUT, "--yes")
+    return said(terminal, "clean", OUT, "--restore", check=1)
+
+
+def checked_behind(terminal: Terminal) -> str:
+    not_merged(terminal)
+    return said(terminal, "check", OUT)
+
+
+def checked_edited(terminal: Terminal) -> str:
+    output_was_edited(terminal)
+    return said(terminal, "check", OUT, check=3)
+
+
+STEPS = [
+    Step("runner/status: missing", stopped, " lists what is missing, and why", 1, "no seed 7"),
+    Step("runner/status: merge", not_merged, " makes the output", 0, "wrote my out.h5 (6 tasks"),
+    Step("runner/status: missing", undeclared, " (a study or CSV)", 1, "1 of 7 missing"),
+    Step("cli/run: missing", failed, " says why", 1, "ValueError: no seed 7"),
+    Step("merge/report: run STUDY -o", merged_by_key, " computes what", 0, "6 kept, 1 to do"),
+    Step("merge/report: clean", merged_groups, " lists the worker", 0, "2 files safe to remove"),
+    Step("cli/merge: clean", kept_after_removal, " says why", 0, "2 files damaged or not merged"),
+    Step(
+        "state/find_folder: merge -o OTHER.h5 --key KEY",
+        groups_without_declaration,
+        " makes rows",
+        0,
+        "(6 tasks of 1 file; one row per task",
+    ),
+    Step(
+        "state/find_folder: missing OTHER.h5 --expect TASKS",
+        rows_without_declaration,
+        " compares",
+        1,
+        "1 of 7 missing",
+    ),
+    Step("state/find_folder: run STUDY -o", folder_is_gone, " goes on", 0, "4 kept, 0 to do"),
+    Step("state/find_folder: check", not_an_output, " says what", 3, "this is text"),
+    Step(
+        "merge/merge_files: check", nothing_to_merge, " says what", 3, "0 bytes; its process died"
+    ),
+    Step("salvage/report: merge", salvaged, " makes the output", 0, "(6 tasks"),
+    Step("salvage/report: missing", salvaged, " lists the rest", 1, "1 of 7 missing"),
+    Step("salvage/report: merge -o OUTPUT", salvaged_apart, " makes one", 0, "(6 tasks of 2 files"),
+    Step("clean/report: clean --yes", removable, " moves it", 0, "in quarantine"),
+    Step("clean/report: clean --purge", in_quarantine, " deletes that", 0, "1 file deleted"),
+    Step("clean/report: clean --also --yes", refused, ", if you want", 0, "in quarantine"),
+    Step("cli/clean: clean --purge", moved, "", 0, "1 file deleted"),
+    Step("clean/clean: clean --restore", output_is_gone, "", 0, "1 file put back"),
+    Step("clean/clean: clean --restore", cannot_be_proven, " puts them back", 0, "1 file put back"),
+    Step("clean/report: clean --restore --to", restored_elsewhere, "", 0, "1 file put back"),
+    Step("clean/clean: merge", output_was_edited, " makes it anew", 0, "wrote"),
+    Step("clean/clean: clean", records_of_another, "", 0, "1 file safe to remove"),
+    Step("clean/prove: check", output_cannot_be_read, "", 3, "damaged"),
+    Step("runfolder/layout: status", readme, "     what is done", 0, "complete"),
+    Step("runfolder/layout: missing", readme, "    what is", 0, "nothing is missing"),
+    Step("runfolder/layout: merge", readme, "      make", 0, "wrote"),
+    Step("runfolder/layout: clean", readme, "      what of", 0, "1 file safe"),
+    Step("check/report: salvage", checked, " with the same paths says", 3, "6 of"),
+    Step("check/report: merge", checked_unclosed, " with the same paths", 0, "(3 tasks of 1 file"),
+    Step("worker_files/findings: merge", checked_behind, " makes it again", 0, "(6 tasks"),
+    Step("worker_files/findings: merge", checked_edited, " makes it again", 0, "(4 tasks"),
+]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.arrange.__name__}: {step.site}")
+def test_the_step_that_a_message_names_works(tmp_path: Path, step: Step) -> None:
+    """The command is pasted as it stands, with a name put in where it leaves one open."""
+    terminal = Terminal(tmp_path / "my work")
+    terminal.folder.mkdir()
+    words = pasted(step.arrange(terminal), step)
+    done = terminal.run(*words, check=step.exit_code)
+    assert step.expects in done.stdout + done.stderr
+
+
+def pasted(text: str, step: Step) -> list[str]:
+    """The words of the command that is followed by what the step says, names put in."""
+    verb = step.site.partition(": ")[2].split()[0]
+    pattern = rf"h5sweep ({verb}\b[^\n`]*?)`?{re.escape(step.after) or '$'}"
+    found = re.findall(pattern, text, re.MULTILINE)
+    assert found, f"no command {verb} before {step.after!r} in:\n{text}"
+    command = found[0].rpartition("h5sweep ")[2]
+    assert command.startswith(verb), command
+    names = {"STUDY": "my study.py", "TASKS": "my study.py", "KEY": KEY, "OUTPUT": OUT}
+    words = [names.get(word, word) for word in shlex.split(command)]
+    return [*words, *MORE.get(step.site, {}).get(step.arrange.__name__, ())]
+
+
+# Where a message says "the same paths", or OUTPUT: what its reader knows.
+MORE: dict[str, dict[str, list[str]]] = {
+    "merge/merge_files: check": {"nothing_to_merge": [OUT]},
+    "check/report: salvage": {"checked": ["my night", "--key", KEY]},
+    "check/report: merge": {"checked_unclosed": ["worker 1.h5", "-o", OUT]},
+}
+
+
+@contextmanager
+def going_on(terminal: Terminal) -> Iterator[None]:
+    (terminal.folder / "wait").touch()
+    terminal.write("my study.py", STUDY.format(tasks=4))
+    run = terminal.start("run", "my study.py", "-o", OUT, "-j", "1")
+    try:
+        until((terminal.folder / "waiting").exists)
+        yield
+    finally:
+        run.kill()
+        run.communicate()
+
+
+def test_a_run_that_holds_the_folder_can_be_looked_at(tmp_path: Path) -> None:
+    """What a second run says of the first."""
+    terminal = Terminal(tmp_path / "my work")
+    terminal.folder.mkdir()
+    with going_on(terminal):
+        text = said(terminal, "run", "my study.py", "-o", OUT, check=4)
+        step = Step("runfolder/lock: status", stopped)
+        assert "a run is going on" in said(terminal, *pasted(text, step))
+
+
+# All of them
+
+
+def test_every_command_in_a_message_is_taken_here() -> None:
+    """Whoever adds a message with a command adds the step."""
+    made = {site for path in SOURCES.rglob("*.py") for site in sites_in(path)}
+    assert made == {step.site for step in STEPS} | {"runfolder/lock: status"}
+
+
+# Sentences of one command alone, that name no path: what is in them is taken above or elsewhere.
+WITHOUT_PATH = {
+    "keep the file: `h5sweep salvage` gets out what is intact in it",  # check/report: salvage
+    "h5sweep merge and h5sweep salvage read it as it is",  # check/report: merge
+    "h5sweep check --require aep on a file without it",  # an example, not said
+}
+
+
+def sites_in(path: Path) -> Iterator[str]:
+    """`module: verb options` for each command in what a module can say."""
+    module = str(path.relative_to(SOURCES).with_suffix(""))
+    tree = ast.parse(path.read_text())
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "command_text":
+            words = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+            yield f"{module}: {' '.join(map(str, words))}"
+        elif isinstance(node, ast.Constant) and id(node) not in docs:
+            text = "" if node.value in WITHOUT_PATH else str(node.value)
+            yield from (f"{module}: {verb}" for verb in COMMAND.findall(text))

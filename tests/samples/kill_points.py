@@ -1,0 +1,68 @@
+"""System calls by which a command touches its files, found by strace, and a kill before each."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from places import DOCS
+
+
+@dataclass(frozen=True)
+class CrashPoint:
+    """The `ordinal`-th `call` of any thread of a process."""
+
+    call: str
+    ordinal: int
+
+    def killing(self) -> list[str]:
+        """The options by which strace kills there."""
+        return ["-e", f"inject={self.call}:signal=SIGKILL:when={self.ordinal}"]
+
+
+def points_in(log: Path, *marks: str) -> list[CrashPoint]:
+    """The calls in a log of `strace -f -y` whose arguments name one of these."""
+    counts: dict[tuple[str, str], int] = {}
+    points: dict[CrashPoint, None] = {}
+    for line in log.read_text(errors="replace").splitlines():
+        if (match := re.match(r"(\d+) +(\w+)\((.*)", line)) is None:
+            continue
+        thread, call, arguments = match.groups()
+        ordinal = counts[thread, call] = counts.get((thread, call), 0) + 1
+        if any(mark in arguments for mark in marks):
+            points[CrashPoint(call, ordinal)] = None
+    return list(points)
+
+
+def try_all(
+    points: Sequence[CrashPoint], folder: Path, attempt: Callable[[CrashPoint, Path], None]
+) -> None:
+    """Try each point in a folder of its own; AssertionError with all that did not hold."""
+
+    def violation(numbered: tuple[int, CrashPoint]) -> str | None:
+        number, point = numbered
+        try:
+            attempt(point, folder / str(number))
+        except AssertionError as error:
+            return f"{point}: {error}"
+        shutil.rmtree(folder / str(number))
+        return None
+
+    with ThreadPoolExecutor(2) as executor:
+        violations = [text for text in executor.map(violation, enumerate(points)) if text]
+    assert not violations, "\n".join(violations)
+
+
+def check_count(name: str, count: int) -> None:
+    """The number of crash points that the documentation states is the one that was tried."""
+    text = (DOCS / "guarantees.md").read_text(encoding="utf-8")
+    stated = re.search(rf"<!-- {name} -->(\d+)", text)
+    assert stated is not None, f"docs/guarantees.md states no number for {name}; it is {count}"
+    # Timing moves a few: how often the other threads sync depends on how long the run took.
+    assert abs(int(stated[1]) - count) <= max(6, count // 10), (
+        f"{name}: {count}, stated {stated[1]}"
+    )
