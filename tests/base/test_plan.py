@@ -16,14 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from h5sweep.base.plan import (
-    Plan,
-    check_signature,
-    key_json,
-    key_text,
-    plan_list,
-    plan_product,
-)
+from h5sweep.base.listed_plan import plan_list
+from h5sweep.base.plan import Plan, check_signature, key_json, key_text, plan_product
 from h5sweep.errors import UsageError
 
 
@@ -594,7 +588,8 @@ def test_a_plan_that_is_cut_short_is_refused() -> None:
 MILLION = r"""
 import re, sys
 from pathlib import Path
-from h5sweep.base.plan import Plan, plan_list, plan_product
+from h5sweep.base.listed_plan import plan_list
+from h5sweep.base.plan import Plan, plan_product
 if sys.argv[1] == "product":
     plan = plan_product({"farm_id": range(100), "kind": list("abcdefghij"), "seed": range(1000)})
 else:

@@ -23,6 +23,7 @@ from h5sweep.base.values import Array, ResultEncoder, result_header
 from h5sweep.errors import DamagedError, StorageError, UsageError, WrongFolderError
 from h5sweep.merge.from_records import build as merge
 from h5sweep.merge.from_records.build import merge_run
+from h5sweep.merge.from_records.output_plan import MergeReport
 from h5sweep.output import record_forms
 from h5sweep.output import record_rows as sources
 from h5sweep.output.verify import verify_rows
@@ -46,7 +47,7 @@ def seeds(count: int) -> Plan:
     return plan_product({"seed": range(count)})
 
 
-def merged(folder: RunFolder, results: dict[int, Result], **options: Any) -> merge.MergeReport:
+def merged(folder: RunFolder, results: dict[int, Result], **options: Any) -> MergeReport:
     """Record the results in two files, merge, and check what holds for every output."""
     plan = folder.load_plan() or seeds(max(results) + 1)
     tasks = list(results)
@@ -650,6 +651,7 @@ import re, sys
 from pathlib import Path
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.merge.from_records.build import merge_run
+from h5sweep.merge.from_records.output_plan import MergeReport
 merge_run(RunFolder.of(sys.argv[1]))
 peak_kb = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]
 print(int(peak_kb) // 1024)

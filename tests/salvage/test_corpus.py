@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from h5sweep.base.plan import plan_list
+from h5sweep.base.listed_plan import plan_list
 from h5sweep.salvage.salvage import salvage_files
 from salvage_checks import salvage_content
 

@@ -14,7 +14,7 @@ from .options import skipping
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
 if TYPE_CHECKING:
-    from ..merge.from_records.build import MergeReport
+    from ..merge.from_records.output_plan import MergeReport
 
 
 @click.command("merge")

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.attributes import Attributes
-from ..base.plan import Plan, plan_list
+from ..base.listed_plan import plan_list
+from ..base.plan import Plan
 from ..base.values import Array
 from ..errors import DamagedError, SweepError, UsageError, WrongFolderError
 from .reader import OutputReader
