@@ -1,9 +1,14 @@
 """Run thousands of tasks in parallel, keep every finished result, get one HDF5 file.
 
 @h5sweep.sweep declares a sweep, `h5sweep run study.py` runs it. `Recorder` keeps the results of
-programs that have a pool of their own. `open` gives the output as an xarray Dataset, `check_files`
-says what is wrong with HDF5 files of any program, `merge_files` makes one file of them, and
-`salvage_files` gets the results out of damaged ones.
+programs that have a pool of their own. `open` gives the output as an xarray Dataset; `read_status`,
+`read_missing`, `read_plan` and `read_audit` say what is there, what is not, and where it is from.
+`check_files` says what is wrong with HDF5 files of any program, `merge_files` makes one file of
+them, and `salvage_files` gets the results out of damaged ones. `find_removable` says which files
+are safe to remove then, and `quarantine_files` moves them aside.
+
+What `__all__` names is public, and `docs/python.md` says what it does. Every module below this
+package, but `errors`, is private: it may change without notice.
 """
 
 from __future__ import annotations
@@ -16,53 +21,98 @@ from . import errors
 if TYPE_CHECKING:
     from .api import Sweep, sweep
     from .api import open_output as open  # h5sweep.open reads well, and nothing here opens a file
+    from .base.plan import Plan
     from .check.check import check_files
     from .check.report import CheckReport
+    from .clean.clean import find_removable
+    from .clean.clean_files import purge_quarantine, quarantine_files, restore_quarantine
+    from .clean.report import CleanReport, Purged
+    from .clean.restore import Restored
     from .merge.merge_files import merge_files
     from .merge.policy import OnDamaged, Policy, Threshold
     from .merge.report import FilesReport
+    from .runfolder.audit import AuditTrail, read_audit
     from .runner.recorder import Recorder
+    from .runner.run import RunReport
+    from .runner.status import Status, read_status
     from .salvage.report import SalvageReport
     from .salvage.salvage import salvage_files
+    from .state.expected_tasks import read_plan
+    from .state.missing import MissingReport, read_missing
+    from .state.state import Missing
     from .worker_files.findings import Finding
     from .worker_files.inputs import OnConflict
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AuditTrail",
     "CheckReport",
+    "CleanReport",
     "FilesReport",
     "Finding",
+    "Missing",
+    "MissingReport",
     "OnConflict",
     "OnDamaged",
+    "Plan",
     "Policy",
+    "Purged",
     "Recorder",
+    "Restored",
+    "RunReport",
     "SalvageReport",
+    "Status",
     "Sweep",
     "Threshold",
     "check_files",
     "errors",
+    "find_removable",
     "merge_files",
     "open",
+    "purge_quarantine",
+    "quarantine_files",
+    "read_audit",
+    "read_missing",
+    "read_plan",
+    "read_status",
+    "restore_quarantine",
     "salvage_files",
     "sweep",
 ]
 
 # Imported when first used: the command line starts without them.
 _PLACES = {
+    "AuditTrail": ("runfolder.audit", "AuditTrail"),
     "CheckReport": ("check.report", "CheckReport"),
+    "CleanReport": ("clean.report", "CleanReport"),
     "FilesReport": ("merge.report", "FilesReport"),
     "Finding": ("worker_files.findings", "Finding"),
+    "Missing": ("state.state", "Missing"),
+    "MissingReport": ("state.missing", "MissingReport"),
     "OnConflict": ("worker_files.inputs", "OnConflict"),
     "OnDamaged": ("merge.policy", "OnDamaged"),
+    "Plan": ("base.plan", "Plan"),
     "Policy": ("merge.policy", "Policy"),
+    "Purged": ("clean.report", "Purged"),
     "Recorder": ("runner.recorder", "Recorder"),
+    "Restored": ("clean.restore", "Restored"),
+    "RunReport": ("runner.run", "RunReport"),
     "SalvageReport": ("salvage.report", "SalvageReport"),
+    "Status": ("runner.status", "Status"),
     "Sweep": ("api", "Sweep"),
     "Threshold": ("merge.policy", "Threshold"),
     "check_files": ("check.check", "check_files"),
+    "find_removable": ("clean.clean", "find_removable"),
     "merge_files": ("merge.merge_files", "merge_files"),
     "open": ("api", "open_output"),
+    "purge_quarantine": ("clean.clean_files", "purge_quarantine"),
+    "quarantine_files": ("clean.clean_files", "quarantine_files"),
+    "read_audit": ("runfolder.audit", "read_audit"),
+    "read_missing": ("state.missing", "read_missing"),
+    "read_plan": ("state.expected_tasks", "read_plan"),
+    "read_status": ("runner.status", "read_status"),
+    "restore_quarantine": ("clean.clean_files", "restore_quarantine"),
     "salvage_files": ("salvage.salvage", "salvage_files"),
     "sweep": ("api", "sweep"),
 }

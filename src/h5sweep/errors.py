@@ -65,7 +65,7 @@ class StorageError(SweepError, OSError):
         """What to do about it; nothing if the message says that."""
         if self.errno is None:
             return ""
-        return f"{_REMEDIES.get(self.errno, 'See to that')}, then give the same command again"
+        return f"{_REMEDIES.get(self.errno, 'Fix that')}, then run the same command again"
 
 
 _REMEDIES = {
@@ -73,8 +73,8 @@ _REMEDIES = {
     errno.EDQUOT: "Make space",
     errno.EFBIG: "Allow larger files (ulimit -f)",
     errno.EMFILE: "Allow more open files (ulimit -n)",
-    errno.ENOMEM: "Make memory free",
-    errno.EROFS: "Make that writable, or choose another output",
+    errno.ENOMEM: "Free some memory",
+    errno.EROFS: "Make it writable, or choose another output",
     errno.EACCES: "Ask its owner for access, or choose another output",
     errno.EPERM: "Ask its owner for access, or choose another output",
 }
@@ -100,7 +100,7 @@ class UnreadableError(DamagedError):
     def __init__(self, path: object, offset: int, refusal: str) -> None:
         super().__init__(
             f"{path} cannot be read at byte {offset:,}: {refusal}. Its disk may be failing: copy "
-            "what lies there to another disk, and go on with the copy"
+            "the files there to another disk, and continue with the copy"
         )
         self.refusal = refusal
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
+from types import NoneType
 
+import h5py
+import numpy as np
 import pytest
 
 import h5sweep
@@ -171,6 +179,55 @@ def test_interrupted_run_raises_and_keeps(terminal: Terminal, study: Study) -> N
     assert terminal.json("status", "out.h5")["done"] == executed
 
 
+PLAIN_TYPES = (str, int, float, bytes, Path, Enum, NoneType)
+
+
+def assert_plain(value: object, where: str) -> None:
+    """Whatever a report holds is a value, a tuple or mapping of such, or a frozen dataclass."""
+    if isinstance(value, PLAIN_TYPES):
+        return
+    if dataclasses.is_dataclass(value):
+        assert value.__dataclass_params__.frozen, where  # type: ignore[attr-defined]
+        parts = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif isinstance(value, dict):
+        parts = {str(name): one for name, one in value.items()}
+    else:
+        assert isinstance(value, tuple | list | frozenset), f"{where} is {type(value)}"
+        parts = {str(number): one for number, one in enumerate(value)}
+    for name, one in parts.items():
+        assert_plain(one, f"{where}.{name}")
+
+
+def test_reports_are_plain_data(sweep: h5sweep.Sweep, terminal: Terminal) -> None:
+    """No report holds a file, or objects of ours that may change; each can be sent and shown."""
+    (terminal.folder / "night").mkdir()
+    for worker in range(2):
+        with h5py.File(f"night/worker_{worker}.h5", "w") as file:
+            for seed in range(3):
+                file[f"s{seed}_{worker}/layout"] = np.full((1000, 2), seed + 1.0)
+    os.truncate("night/worker_1.h5", 30_000)
+    policy = h5sweep.Policy(h5sweep.OnDamaged.SKIP)
+    merged = h5sweep.merge_files("night", "merged.h5", policy=policy)
+    cleaned = h5sweep.quarantine_files("merged.h5")
+    assert cleaned.moved is not None and cleaned.moved.quarantine is not None
+    assert [Path(one.path).name for one in merged.taken] == ["worker_0.h5"]
+    reports = [
+        sweep.run("out.h5", workers=1),
+        h5sweep.read_status("out.h5"),
+        h5sweep.read_missing("out.h5"),
+        h5sweep.check_files("night", key="s{seed:d}_{worker:d}"),
+        merged,
+        h5sweep.salvage_files("night", key="s{seed:d}_{worker:d}"),
+        cleaned,
+        h5sweep.restore_quarantine("merged.h5"),
+        h5sweep.read_audit("merged.h5"),
+    ]
+    for report in reports:
+        assert_plain(report, type(report).__name__)
+        assert pickle.loads(pickle.dumps(report)) == report
+        assert 0 < len(str(report)) < 2000, str(report)
+
+
 TYPED = """
 import h5sweep
 
@@ -197,3 +254,12 @@ def test_a_sweep_keeps_the_signature_of_its_function(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in errors] == ["wrong.py"] * 2, done.stdout
     assert 'incompatible type "str"; expected "int"' in errors[0]
     assert 'expression has type "dict[str, float]"' in errors[1]
+
+
+def test_every_public_name_is_documented_and_in_an_example() -> None:
+    """docs/python.md names all that may be relied on, and its examples use it."""
+    text = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
+    examples = "\n".join(re.findall(r"```python\n(.*?)```", text, re.S))
+    used = set(re.findall(r"\bh5sweep\.(\w+)", examples))
+    assert used >= {*h5sweep.__all__} - {"Missing", "Sweep"}
+    assert {name for name in h5sweep.__all__ if f"`{name}`" not in text} == set()

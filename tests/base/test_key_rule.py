@@ -37,7 +37,7 @@ def test_names_are_those_of_the_plan() -> None:
     """In any order; a pattern may tell more than the key."""
     assert KeyRule.parse("seed,farm", PLAN).names == ("seed", "farm")
     assert KeyRule.parse("run{run:d}_{farm}_{seed:d}", PLAN).names == ("run", "farm", "seed")
-    with pytest.raises(UsageError, match="expected tasks are over farm, seed"):
+    with pytest.raises(UsageError, match="expected tasks is farm, seed"):
         KeyRule.parse("farm", PLAN)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray
 
+from cases import some_of
 from h5sweep.check.check import check_files
 from h5sweep.worker_files.findings import State
 from hdf5_samples import FILTERS, INDEXES, LIBVERS, write_chunked, write_mixed
@@ -62,7 +63,7 @@ def test_names_that_are_no_utf_8(libver: str, tmp_path: Path) -> None:
     assert_sound(tmp_path)
 
 
-@pytest.mark.parametrize("libver", ["earliest", "v110", "latest"])
+@pytest.mark.parametrize("libver", some_of(["earliest", "v110", "latest"], 3))
 def test_every_chunk_index_and_filter(libver: str, tmp_path: Path) -> None:
     """Every kind of index, and every filter that comes with h5py."""
     for index in INDEXES:
@@ -101,6 +102,7 @@ def test_pytables_files(tmp_path: Path) -> None:
     assert_sound(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_files_by_special_settings(tmp_path: Path) -> None:
     """Paged allocation, tracked order, closed SWMR, compact data, thousands of links."""
     with h5py.File(tmp_path / "paged.h5", "w", fs_strategy="page", fs_persist=True) as file:

@@ -164,7 +164,7 @@ def test_a_result_that_a_newer_one_replaced_stays(folder: RunFolder) -> None:
     older = record(folder, "{1: {'x': 1.0}}")
     newer = record(folder, "{1: {'x': 2.0}}")
     merge_run(folder)
-    assert "not what the output has" in why_kept(folder, older)
+    assert "differ from the output" in why_kept(folder, older)
     assert [item.path for item in find_removable(folder.output).removable] == [newer]
 
 
@@ -194,7 +194,7 @@ def test_each_file_is_one_line_whatever_its_name(terminal: Terminal) -> None:
         file["seed"], file["aep"] = np.arange(3), np.arange(3.0)
     terminal.run("merge", "a\n  b.h5", "-o", "out.h5")
     shown = terminal.run("clean", "out.h5").stdout.splitlines()
-    assert shown[0].startswith("1 file safe") and "a\\n  b.h5" in shown[1]
+    assert shown[0].startswith("1 file is safe") and "a\\n  b.h5" in shown[1]
 
 
 def test_files_of_live_processes_stay(folder: RunFolder) -> None:
@@ -223,7 +223,7 @@ def test_a_file_of_a_recorder_outside_the_container_stays(folder: RunFolder) -> 
         assert "a process holds it, and may still write to it" in said
         process.kill()
     said = subprocess.run(inside, capture_output=True, text=True, check=True).stdout
-    assert "1 file safe to remove" in said
+    assert "1 file is safe to remove" in said
 
 
 def test_damaged_record_files_stay(folder: RunFolder) -> None:
@@ -365,7 +365,7 @@ def test_a_file_whose_results_are_not_in_the_output_stays(joined: Path) -> None:
         file["farm1/aep"][()] = 9.0
     report = find_removable(joined)
     assert [kept.path for kept in report.kept] == [worker(joined, 1)]
-    assert "not all that is in it" in report.kept[0].why
+    assert "does not hold everything in it" in report.kept[0].why
 
 
 def test_a_file_that_somebody_writes_stays(joined: Path) -> None:
@@ -449,7 +449,9 @@ def test_a_file_with_a_bad_chunk_is_not_said_to_be_readable(terminal: Terminal) 
     (refused,) = report.refused
     assert bad in refused.why
     text = terminal.run("clean", "out.h5")
-    assert "1 file safe to remove" in text.stdout and "--yes moves it to quarantine" in text.stderr
+    assert (
+        "1 file is safe to remove" in text.stdout and "--yes moves it to quarantine" in text.stderr
+    )
     words = ("merge", "w0.h5", "w1.h5", "-o", "rows.h5", "--on-damaged", "salvage")
     terminal.run(*words, "--key", "farm{farm_id:d}_s{seed:d}")
     (refused,) = find_removable(terminal.folder / "rows.h5").refused
@@ -770,7 +772,7 @@ def test_the_command_shows_moves_restores_and_purges(terminal: Terminal) -> None
     path = record(folder, SOME % (0, 4))
     merge_run(folder)
     shown = terminal.run("clean", "out.h5")
-    assert "1 file safe to remove" in shown.stdout
+    assert "1 file is safe to remove" in shown.stdout
     assert "h5sweep clean out.h5 --yes" in shown.stderr
     assert path.exists()
     moved = terminal.run("clean", "out.h5", "--yes")
@@ -813,7 +815,7 @@ def test_a_read_only_disk_keeps_its_files_and_is_named(terminal: Terminal, read_
     theirs, mine = files
     make_read_only(read_only)
     done = terminal.run("clean", "out.h5", "--yes", check=1)
-    assert "ro may not be written: 1 file left there; next: make it writable" in done.stderr
+    assert "ro is not writable: 1 file left there; next: make it writable" in done.stderr
     assert_each_is_once(terminal, files, [mine])
     assert terminal.json("clean", "out.h5", "--yes", check=1)["held"] == [str(theirs)]
     make_read_only(read_only, "rw")
@@ -821,7 +823,7 @@ def test_a_read_only_disk_keeps_its_files_and_is_named(terminal: Terminal, read_
     assert_each_is_once(terminal, files, [mine, theirs])
     make_read_only(read_only)
     done = terminal.run("clean", "out.h5", "--restore", check=1)
-    assert "ro may not be written: 1 file left in quarantine" in done.stderr
+    assert "ro is not writable: 1 file left in quarantine" in done.stderr
     assert_each_is_once(terminal, files, [theirs])
     make_read_only(read_only, "rw")
     terminal.run("clean", "out.h5", "--restore")
@@ -837,7 +839,7 @@ def test_a_folder_of_somebody_else_keeps_its_files_and_is_named(terminal: Termin
     theirs.chmod(0o755)
     done = run_as_anybody(terminal, "clean", "out.h5", "--yes")
     assert done.returncode == 1
-    assert "theirs may not be written: 1 file left there" in done.stderr
+    assert "theirs is not writable: 1 file left there" in done.stderr
     assert_each_is_once(terminal, files, [terminal.folder / "mine/worker_1.h5"])
 
 
@@ -850,7 +852,7 @@ def test_merged_files_of_a_read_only_disk_stay_and_are_named(
     make_read_only(read_only)
     done = terminal.run("merge", *files, "-o", "out.h5", "--remove-merged", check=1)
     assert "removed 1 file" in done.stderr
-    assert "ro may not be written: 1 file left there" in done.stderr
+    assert "ro is not writable: 1 file left there" in done.stderr
     assert [path.exists() for path in files] == [True, False]
 
 

@@ -77,14 +77,14 @@ def test_version_is_printed(terminal: Terminal) -> None:
         (["run"], "Missing argument"),
         (["run", "study.py", "--workers", "0"], "--workers"),
         (["run", "study.py", "--timeout", "soon"], "write 90s, 20min or 1h30min"),
-        (["run", "study.py", "--timeout", "0"], "give more than 0, or no limit"),
-        (["run", "study.py", "--memory", "0MB"], "give more than 0, or no limit"),
+        (["run", "study.py", "--timeout", "0"], "give more than 0, or leave the option out"),
+        (["run", "study.py", "--memory", "0MB"], "give more than 0, or leave the option out"),
         (["run", "study.py", "--memory", "lots"], "write 500MB, 2GB or 4GiB"),
         (["run", "study.py", "--retries", "often"], "died=3,timed-out=1,raised=0"),
         (["run", "study.py", "--retries", "slept=3"], "died=3,timed-out=1,raised=0"),
         (["run", "study.py", "--tasks-per-worker", "0"], "--tasks-per-worker"),
         (["status", "nowhere.h5"], "there is no run folder nowhere.h5.run"),
-        (["missing", "nowhere.h5"], "name the output that a run was given with -o"),
+        (["missing", "nowhere.h5"], "name the output given to `h5sweep run` with -o"),
         (["merge", "nowhere.h5"], "there is no run folder"),
         (["status", "."], "name an output, such as"),
     ],
@@ -315,7 +315,7 @@ def test_readers_are_right_during_a_run(terminal: Terminal, study: Study) -> Non
         since = [entry["since"] for entry in status["running"]]
         assert since == sorted(since)
         assert time.time() - 60 < since[0] < time.time()
-        assert f"\na run is going on (pid {run.pid} on {host})\nnext: h5sweep missing" in text
+        assert f"\na run is active (pid {run.pid} on {host})\nnext: h5sweep missing" in text
     finally:
         (terminal.folder / "go").touch()
         run.communicate(timeout=30)
@@ -336,8 +336,8 @@ def test_expected_tasks_may_come_from_a_study_or_a_csv(mixed: Terminal) -> None:
     assert [m["key"]["seed"] for m in by_study["missing"]] == [1, 3, 3]
     mixed.write("other.csv", "turbine\n1\n")
     other = mixed.run("missing", "out.h5", "--expect", "other.csv", check=2).stderr
-    assert "the plan on disk is over farm (str), seed (int)" in other
-    assert "is over turbine (int): name a study or CSV of out.h5" in other
+    assert "the plan on disk has the parameters farm (str), seed (int)" in other
+    assert "has turbine (int): name a study or CSV of out.h5" in other
     mixed.run("missing", "out.h5", "--expect", "nowhere.csv", check=2)
 
 
@@ -358,7 +358,10 @@ def test_empty_folder_is_not_complete(terminal: Terminal) -> None:
     (run_folder(terminal.folder) / "records").mkdir(parents=True)
     done = terminal.run("status", "out.h5", "--exit-code", check=1)
     assert done.stdout == "out.h5: nothing is recorded yet\n"
-    assert "cannot be known" in terminal.run("missing", "out.h5", check=2).stderr
+    assert (
+        "no run has declared the tasks of out.h5"
+        in terminal.run("missing", "out.h5", check=2).stderr
+    )
 
 
 def test_recorded_results_alone_do_not_say_what_is_missing(terminal: Terminal) -> None:
@@ -367,7 +370,7 @@ def test_recorded_results_alone_do_not_say_what_is_missing(terminal: Terminal) -
         for seed in (1, 2, 2):
             recorder.write({"seed": seed}, x=seed)
     status = terminal.run("status", "out.h5").stdout
-    assert status.startswith("out.h5: 2 done; of how many, no run has said\n")
+    assert status.startswith("out.h5: 2 done; no run has declared how many there are\n")
     assert "  2 results not merged yet\nnext: h5sweep merge out.h5" in status
     assert terminal.json("status", "out.h5")["tasks"] == 2
     for _ in range(2):
@@ -389,7 +392,7 @@ def test_expected_parameters_must_be_those_of_the_results(terminal: Terminal) ->
         recorder.write({"farm": "a", "seed": 1}, x=1)
     terminal.write("other.csv", "turbine\n1\n")
     said = terminal.run("missing", "out.h5", "--expect", "other.csv", check=2).stderr
-    assert "recorded over farm, seed, what --expect names is over turbine: " in said
+    assert "have the parameters farm, seed, what --expect names has turbine: " in said
     assert "-o" not in said.split()
 
 
@@ -401,8 +404,8 @@ def test_output_without_its_run_folder_is_named(terminal: Terminal) -> None:
     shutil.rmtree(run_folder(terminal.folder))
     for command in ("status", "missing", "merge"):
         said = terminal.run(command, "out.h5", check=2).stderr
-        assert "out.h5 is there but its run folder out.h5.run is not" in said
-        assert "h5sweep run STUDY -o out.h5 goes on from the output" in said
+        assert "out.h5 exists but its run folder out.h5.run does not" in said
+        assert "h5sweep run STUDY -o out.h5 continues from the output" in said
 
 
 # What a run says at its end
@@ -494,8 +497,8 @@ def test_ctrl_c_in_a_trial_says_what_is_left(terminal: Terminal, study: Study) -
     trial.send_signal(signal.SIGINT)
     _, said = trial.communicate(timeout=30)
     assert trial.returncode == 130
-    assert "stopped; nothing finished is lost" in said
-    assert "give the same command again" in said
+    assert "stopped; every finished result is kept" in said
+    assert "run the same command again" in said
     assert "Traceback" not in said
 
 
@@ -570,7 +573,9 @@ class Screen:
         self._deadline = time.monotonic() + 40
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
+        environment = {
+            k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")
+        }
         self.process = subprocess.Popen(
             [*H5SWEEP, *words],
             cwd=folder,
@@ -671,7 +676,7 @@ def test_ctrl_c_on_a_terminal_reaches_the_coordinator_alone(
     screens.append(Screen(terminal.folder, *RUN, "-j", "1"))
     until(lambda: (terminal.folder / "in").exists())
     os.killpg(screens[0].process.pid, signal.SIGINT)
-    screens[0].read_until("Ctrl-C again stops now")
+    screens[0].read_until("press Ctrl-C again to stop now")
     (terminal.folder / "go").touch()
     assert screens[0].read_to_end() == 130
     assert (terminal.folder / "finished").exists()
@@ -742,14 +747,14 @@ def test_watching_ends_with_the_run(
     try:
         until(lambda: (terminal.folder / "in").exists())
         screens.append(Screen(terminal.folder, "status", "out.h5", "--watch"))
-        screens[0].read_until("a run is going on (pid ")
+        screens[0].read_until("a run is active (pid ")
     finally:
         run.kill()
         run.communicate()
     assert screens[0].read_to_end() == 0
     last = screens[0].lines()
-    assert "no run is going on: give the run command again" in last
-    assert last.index("no run is going on: give the run command again") == len(last) - 3
+    assert "no run is active: start the run again" in last
+    assert last.index("no run is active: start the run again") == len(last) - 3
 
 
 def test_ctrl_c_ends_watching_in_silence(

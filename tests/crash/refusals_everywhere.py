@@ -332,7 +332,7 @@ class Trial:
     def _is_explained(self, said: str, number: int) -> bool:
         # A child that does not start at all cannot say which of its files was refused.
         is_named = any(word in said for word in ("out.h5", "temp", "study.py", str(self.folder)))
-        reasons = (os.strerror(number), "may not be written")
+        reasons = (os.strerror(number), "is not writable")
         is_told = is_named and any(reason in said for reason in reasons)
         return is_told or "its process did not start" in said
 

@@ -19,7 +19,7 @@ from h5sweep.output.verify import verify_rows
 from h5sweep.runfolder.audit import append_entry
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.worker_files.survey import Survey
-from kill_points import CrashPoint, check_count, points_in, try_all
+from kill_points import Choice, CrashPoint, check_count, points_in, some_or_all, try_all
 from needs import needs_strace
 from written_records import SOME, record
 
@@ -30,14 +30,16 @@ CALLS = "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinka
 
 @needs_strace
 @pytest.mark.parametrize("action", ["yes", "restore", "purge"])
-def test_killed_at_every_call(action: str, tmp_path: Path) -> None:
+@some_or_all
+def test_killed_before_any_call(action: str, tmp_path: Path, chosen: Choice) -> None:
     """SIGKILL before any call that changes the disk: nothing is lost, the same command finishes."""
     template, work = tmp_path / "template", tmp_path / "work"
     words = _prepare(work, action)
     shutil.copytree(work, template)
     points = _points(words, work)
     assert len(points) > 8
-    try_all(points, tmp_path, partial(_try_point, template=template, action=action, words=words))
+    attempt = partial(_try_point, template=template, action=action, words=words)
+    try_all(chosen(points), tmp_path, attempt)
     check_count(f"clean {action}", len(points))
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from farm_files import KEY, contents, layout, write_columns, write_groups
 from h5sweep import merge_files
-from kill_points import CrashPoint, points_in, try_all
+from kill_points import Choice, CrashPoint, points_in, some_or_all, try_all
 from needs import needs_strace
 
 CALLS = (
@@ -28,12 +28,15 @@ WAYS = ("columns", "groups", "sweep")
 
 @needs_strace
 @pytest.mark.parametrize("way", WAYS)
-def test_killed_at_every_call_the_old_output_or_the_new_is_there(way: str, tmp_path: Path) -> None:
+@some_or_all
+def test_killed_before_any_call_the_old_output_or_the_new_is_there(
+    way: str, tmp_path: Path, chosen: Choice
+) -> None:
     """The inputs stay as they are, and the same command again makes the whole output."""
     points = _list_points(way, tmp_path / "list")
     assert len(points) > 10
 
-    try_all(points, tmp_path, partial(_try_point, way=way))
+    try_all(chosen(points), tmp_path, partial(_try_point, way=way))
 
 
 @needs_strace

@@ -20,7 +20,7 @@ from refusals_everywhere import COMMANDS, KINDS
 HERE = Path(__file__).parent
 
 
-# Enough for a minute; what takes a process of its own each time is tried at fewer calls.
+# Enough for some minutes; what takes a process of its own each time is tried at fewer calls.
 STEPS = {"clean": 7, "columns": 9, "groups": 9, "key": 13, "merge": 20, "purge": 5, "restore": 5}
 STEPS |= {"run": 13, "worker": 3}
 OTHERS = [kind for kind in KINDS if kind != "EIO"]
@@ -36,12 +36,14 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_compiler
+@pytest.mark.parametrize("step", [200, pytest.param(None, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_some_calls_refused(tmp_path: Path, shim: Path, name: str) -> None:
+def test_some_calls_refused(tmp_path: Path, shim: Path, name: str, step: int | None) -> None:
     """Whichever call fails, it is said what and why, and the same command again finishes."""
-    assert refuse(shim, tmp_path, name, STEPS.get(name, 50), ["EIO"]) > 0
+    assert refuse(shim, tmp_path, name, step or STEPS.get(name, 50), ["EIO"]) > 0
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("name", ["merge", "columns", "clean"])
 def test_refused_for_all_reasons(tmp_path: Path, shim: Path, name: str) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from crash_checks import STUDY, check_output, finished_tasks, started_in
-from kill_points import CrashPoint, check_count, points_in, try_all
+from kill_points import Choice, CrashPoint, check_count, points_in, some_or_all, try_all
 from needs import needs_strace
 
 CALLS = (
@@ -25,29 +25,32 @@ TASKS = 6
 
 
 @needs_strace
-def test_coordinator_killed_at_every_call(tmp_path: Path) -> None:
+@some_or_all
+def test_coordinator_killed_before_any_call(tmp_path: Path, chosen: Choice) -> None:
     """Killed before any call of a run, its merge included, a run loses nothing and completes."""
     points = _list_points(tmp_path / "list", _trace_coordinator, "run")
     assert len(points) > 50
-    try_all(points, tmp_path, partial(_try_point, kill=_kill_coordinator, command="run"))
+    try_all(chosen(points), tmp_path, partial(_try_point, kill=_kill_coordinator, command="run"))
     check_count("coordinator", len(points))
 
 
 @needs_strace
-def test_worker_killed_at_every_call(tmp_path: Path) -> None:
+@some_or_all
+def test_worker_killed_before_any_call(tmp_path: Path, chosen: Choice) -> None:
     """A worker killed before any call costs at most its current task, and the run goes on."""
     points = _list_points(tmp_path / "list", _trace_worker, "run")
     assert len(points) > 10
-    try_all(points, tmp_path, partial(_try_point, kill=_kill_worker, command="run"))
+    try_all(chosen(points), tmp_path, partial(_try_point, kill=_kill_worker, command="run"))
     check_count("worker", len(points))
 
 
 @needs_strace
-def test_second_merge_killed_at_every_call(tmp_path: Path) -> None:
+@some_or_all
+def test_second_merge_killed_before_any_call(tmp_path: Path, chosen: Choice) -> None:
     """Killed while results are merged into an existing output, that output stays whole."""
     points = _list_points(tmp_path / "list", _trace_coordinator, "merge")
     assert len(points) > 30
-    try_all(points, tmp_path, partial(_try_point, kill=_kill_coordinator, command="merge"))
+    try_all(chosen(points), tmp_path, partial(_try_point, kill=_kill_coordinator, command="merge"))
     check_count("merge", len(points))
 
 

@@ -266,18 +266,20 @@ def checked_edited(terminal: Terminal) -> str:
 
 STEPS = [
     Step("runner/status: missing", stopped, " lists what is missing, and why", 1, "no seed 7"),
-    Step("runner/status: merge", not_merged, " makes the output", 0, "wrote my out.h5 (6 tasks"),
+    Step("runner/status: merge", not_merged, " writes the output", 0, "wrote my out.h5 (6 tasks"),
     Step("runner/status: missing", undeclared, " (a study or CSV)", 1, "1 of 7 missing"),
     Step("cli/run: missing", failed, " says why", 1, "ValueError: no seed 7"),
-    Step("merge/report: run STUDY -o", merged_by_key, " computes what", 0, "6 kept, 1 to do"),
-    Step("merge/report: clean", merged_groups, " lists the worker", 0, "2 files safe to remove"),
+    Step("merge/report: run STUDY -o", merged_by_key, " computes the", 0, "6 kept, 1 to do"),
+    Step(
+        "merge/report: clean", merged_groups, " lists the worker", 0, "2 files are safe to remove"
+    ),
     Step("cli/merge: clean", kept_after_removal, " says why", 0, "2 files damaged or not merged"),
     Step(
         "state/find_folder: merge -o OTHER.h5 --key KEY",
         groups_without_declaration,
-        " makes rows",
+        " writes one row",
         0,
-        "(6 tasks of 1 file; one row per task",
+        "(6 tasks from 1 file; one row per task",
     ),
     Step(
         "state/find_folder: missing OTHER.h5 --expect TASKS",
@@ -286,32 +288,42 @@ STEPS = [
         1,
         "1 of 7 missing",
     ),
-    Step("state/find_folder: run STUDY -o", folder_is_gone, " goes on", 0, "4 kept, 0 to do"),
+    Step("state/find_folder: run STUDY -o", folder_is_gone, " continues", 0, "4 kept, 0 to do"),
     Step("state/find_folder: check", not_an_output, " says what", 3, "this is text"),
     Step(
         "merge/merge_files: check", nothing_to_merge, " says what", 3, "0 bytes; its process died"
     ),
-    Step("salvage/report: merge", salvaged, " makes the output", 0, "(6 tasks"),
+    Step("salvage/report: merge", salvaged, " writes the output", 0, "(6 tasks"),
     Step("salvage/report: missing", salvaged, " lists the rest", 1, "1 of 7 missing"),
-    Step("salvage/report: merge -o OUTPUT", salvaged_apart, " makes one", 0, "(6 tasks of 2 files"),
+    Step(
+        "salvage/report: merge -o OUTPUT",
+        salvaged_apart,
+        " merges them",
+        0,
+        "(6 tasks from 2 files",
+    ),
     Step("clean/report: clean --yes", removable, " moves it", 0, "in quarantine"),
-    Step("clean/report: clean --purge", in_quarantine, " deletes that", 0, "1 file deleted"),
-    Step("clean/report: clean --also --yes", refused, ", if you want", 0, "in quarantine"),
+    Step("clean/report: clean --purge", in_quarantine, " deletes it", 0, "1 file deleted"),
+    Step(
+        "clean/report: clean --also --yes", refused, " moves it out of the way", 0, "in quarantine"
+    ),
     Step("cli/clean: clean --purge", moved, "", 0, "1 file deleted"),
     Step("clean/clean: clean --restore", output_is_gone, "", 0, "1 file put back"),
     Step("clean/clean: clean --restore", cannot_be_proven, " puts them back", 0, "1 file put back"),
     Step("clean/report: clean --restore --to", restored_elsewhere, "", 0, "1 file put back"),
     Step("clean/clean: merge", output_was_edited, " makes it anew", 0, "wrote"),
-    Step("clean/clean: clean", records_of_another, "", 0, "1 file safe to remove"),
+    Step("clean/clean: clean", records_of_another, "", 0, "1 file is safe to remove"),
     Step("clean/prove: check", output_cannot_be_read, "", 3, "damaged"),
-    Step("runfolder/layout: status", readme, "     what is done", 0, "complete"),
-    Step("runfolder/layout: missing", readme, "    what is", 0, "nothing is missing"),
-    Step("runfolder/layout: merge", readme, "      make", 0, "wrote"),
-    Step("runfolder/layout: clean", readme, "      what of", 0, "1 file safe"),
-    Step("check/report: salvage", checked, " with the same paths says", 3, "6 of"),
-    Step("check/report: merge", checked_unclosed, " with the same paths", 0, "(3 tasks of 1 file"),
-    Step("worker_files/findings: merge", checked_behind, " makes it again", 0, "(6 tasks"),
-    Step("worker_files/findings: merge", checked_edited, " makes it again", 0, "(4 tasks"),
+    Step("runfolder/layout: status", readme, "     show what is done", 0, "complete"),
+    Step("runfolder/layout: missing", readme, "    list what is", 0, "nothing is missing"),
+    Step("runfolder/layout: merge", readme, "      write", 0, "wrote"),
+    Step("runfolder/layout: clean", readme, "      list", 0, "1 file is safe"),
+    Step("check/report: salvage", checked, " with the same paths shows", 3, "6 of"),
+    Step(
+        "check/report: merge", checked_unclosed, " with the same paths", 0, "(3 tasks from 1 file"
+    ),
+    Step("worker_files/findings: merge", checked_behind, " rebuilds it", 0, "(6 tasks"),
+    Step("worker_files/findings: merge", checked_edited, " rebuilds it", 0, "(4 tasks"),
 ]
 
 
@@ -366,7 +378,7 @@ def test_a_run_that_holds_the_folder_can_be_looked_at(tmp_path: Path) -> None:
     with going_on(terminal):
         text = said(terminal, "run", "my study.py", "-o", OUT, check=4)
         step = Step("runfolder/lock: status", stopped)
-        assert "a run is going on" in said(terminal, *pasted(text, step))
+        assert "a run is active" in said(terminal, *pasted(text, step))
 
 
 # All of them
@@ -380,7 +392,7 @@ def test_every_command_in_a_message_is_taken_here() -> None:
 
 # Sentences of one command alone, that name no path: what is in them is taken above or elsewhere.
 WITHOUT_PATH = {
-    "keep the file: `h5sweep salvage` gets out what is intact in it",  # check/report: salvage
+    "keep the file: `h5sweep salvage` recovers what is intact in it",  # check/report: salvage
     "h5sweep merge and h5sweep salvage read it as it is",  # check/report: merge
     "h5sweep check --require aep on a file without it",  # an example, not said
 }

@@ -119,6 +119,7 @@ def test_small_sweep_shows_the_best_and_what_is_next(
         assert command in printed
 
 
+@pytest.mark.exhaustive
 def test_interrupted_sweep_is_the_same_bit_for_bit(small: tuple[Path, str], tmp_path: Path) -> None:
     """Killed in the middle and run again, every column but the times is what it was."""
     study, output = ENERGY_ISLAND / "study.py", tmp_path / "out.h5"
@@ -242,6 +243,7 @@ def test_bad_input_fails_its_own_task_with_a_sentence(terminal: Terminal) -> Non
 # Case study 1
 
 
+@pytest.mark.exhaustive
 def test_case_study_1_beats_the_published_layouts(tmp_path: Path) -> None:
     """The best of each size has more energy than the best published, and keeps the rules."""
     output = tmp_path / "iea37.h5"

@@ -46,8 +46,11 @@ def fuzz(folder: Path, count: int, seed: int) -> Counter[str]:
 
 @pytest.mark.parametrize(
     ("count", "seed"),
-    [(300, 1), pytest.param(20_000, 2, marks=pytest.mark.slow)],
-    ids=["short", "long"],
+    [
+        (60, 1),
+        pytest.param(300, 1, marks=pytest.mark.exhaustive),
+        pytest.param(20_000, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_mutations_never_crash_hang_or_exhaust(count: int, seed: int, tmp_path: Path) -> None:
     """No crash of the tool, no wait beyond the limit, and memory that does not grow."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import h5sweep
+from cases import some_of
 from h5sweep import Policy, merge_files
 from h5sweep.errors import UnmergeableError, UsageError
 from h5sweep.runfolder.audit import read_entries
@@ -19,17 +20,19 @@ PADDED = np.dtype([("n", "|i1"), ("x", "<f8")], align=True)
 
 
 @pytest.mark.parametrize(
-    ("seed", "kinds"), [*((seed, ()) for seed in SEEDS), *((seed, POINTING) for seed in range(6))]
+    "case",
+    some_of([*((seed, ()) for seed in SEEDS), *((seed, POINTING) for seed in range(6))], 4),
+    ids=str,
 )
 def test_everything_in_sound_files_is_in_the_output(
-    tmp_path: Path, seed: int, kinds: tuple[str, ...]
+    tmp_path: Path, case: tuple[int, tuple[str, ...]]
 ) -> None:
     """Every value and attribute is there bit by bit, at its place or in the group of its file.
 
     Of columns that were joined only the names are compared here; attributes that differ between
     files are in the audit trail.
     """
-    folder = write_folder(tmp_path / "in", seed, kinds)
+    folder = write_folder(tmp_path / "in", *case)
     report = merge_files(folder, tmp_path / "out.h5")
     found = content_of(tmp_path / "out.h5")
     inputs = read_entries(tmp_path / "out.h5")[-1].inputs

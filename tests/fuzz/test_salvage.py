@@ -61,7 +61,11 @@ def fuzz(folder: Path, count: int, seed: int) -> int:
 
 @pytest.mark.parametrize(
     ("count", "seed"),
-    [(300, 1), *(pytest.param(5_000, part, marks=pytest.mark.slow) for part in range(2, 6))],
+    [
+        (75, 1),
+        pytest.param(300, 1, marks=pytest.mark.exhaustive),
+        *(pytest.param(5_000, part, marks=pytest.mark.slow) for part in range(2, 6)),
+    ],
 )
 def test_mutations_never_crash_hang_or_exhaust(count: int, seed: int, tmp_path: Path) -> None:
     """No crash, no endless work, and memory that does not grow; intact parts come out."""

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from cases import some_of
 from foreign_samples import write_groups
 from h5sweep.hdf5 import example_group, gather
 from h5sweep.hdf5 import uniform_groups as alike_module
@@ -122,7 +123,7 @@ def test_pieces_of_a_file_are_those_that_were_asked_for(
             gather.gather(source, np.array([0, 4999]), 2)
 
 
-@pytest.mark.parametrize("libver", LIBVERS)
+@pytest.mark.parametrize("libver", some_of(LIBVERS[::-1], 2))
 def test_no_changed_byte_passes(libver: str, tmp_path: Path) -> None:
     """With any byte changed, what is taken is what the plain reader takes, or nothing is."""
     with h5py.File(tmp_path / "a.h5", "w", libver=libver) as file:

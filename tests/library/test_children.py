@@ -39,7 +39,7 @@ def children() -> set[int]:
 
 @pytest.mark.parametrize(
     ("sent", "code", "words"),
-    [(signal.SIGKILL, "D205", "SIGKILL"), (signal.SIGSTOP, "D206", "no answer in")],
+    [(signal.SIGKILL, "D205", "SIGKILL"), (signal.SIGSTOP, "D206", "no answer within")],
     ids=["dies", "hangs"],
 )
 def test_a_child_that_dies_or_hangs_costs_one_file(

@@ -385,11 +385,11 @@ def test_a_run_says_what_may_not_fit_its_results(terminal: Terminal) -> None:
         """,
     )
     said = terminal.run("run", "study.py", "-o", "out.h5", check=2).stderr
-    assert "units: layout is 'm' in the study and 'km' in the 1 result of out.h5" in said
+    assert "units: layout is 'm' in the study but 'km' in the 1 result of out.h5" in said
     study = terminal.folder / "study.py"
     study.write_text(study.read_text().replace('"m"', '"km"'))
     said = terminal.run("run", "study.py", "-o", "out.h5").stderr
-    assert "layout has the scale_factor 0.5 of files that were merged" in said
+    assert "layout has the scale_factor 0.5 of merged files" in said
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,8 @@ def test_a_row_that_two_files_have_is_said_and_the_advice_works(
         seed = np.arange(4) + 3 * number
         write(terminal.folder / "in", number, **FARM, seed=seed, aep=seed + shift * number)
     done = terminal.run("merge", "in", "-o", "kept.h5")
-    assert (
-        "1 row may be there twice: farm_id=1, seed=3 is in in/w0.h5 and in in/w1.h5" in done.stderr
-    )
-    assert "wrote kept.h5 (8 rows of 2 files; " in done.stderr
+    assert "1 row may occur twice: farm_id=1, seed=3 is in in/w0.h5 and in in/w1.h5" in done.stderr
+    assert "wrote kept.h5 (8 rows from 2 files; " in done.stderr
     assert len(h5py.File(terminal.folder / "kept.h5")["seed"]) == 8
     advice = re.search(r"(--key) (\S+) with another -o", done.stderr)
     assert advice is not None
@@ -49,7 +47,7 @@ def test_a_row_that_two_files_have_is_said_and_the_advice_works(
         assert "two different results for farm_id=1, seed=3" in done.stderr
         terminal.run(*words, "--on-conflict", "last")
     else:
-        assert "7 tasks of 2 files, 1 more was there twice and equal" in done.stderr
+        assert "7 tasks from 2 files, 1 more was an equal duplicate" in done.stderr
     assert len(h5py.File(terminal.folder / "other.h5")["seed"]) == 7
 
 
@@ -106,7 +104,7 @@ def test_that_nothing_was_looked_for_is_said_and_the_advice_works(tmp_path: Path
         # Numbers alone are columns only if they grow: else they may be the arrays of one task.
         write(tmp_path / "in", number, grows=True, **columns)
     (note,) = merge_files(tmp_path / "in", tmp_path / "out.h5").notes
-    assert re.search(f"duplicates were not looked for: {why}", note)
+    assert re.search(f"no search for duplicates: {why}", note)
     report = merge_files(tmp_path / "in", tmp_path / "other.h5", key="speed")
     assert (report.tasks, report.duplicates) == (3, 1)
 
@@ -135,7 +133,7 @@ def test_fields_of_compounds_are_looked_at(tmp_path: Path) -> None:
         with h5py.File(tmp_path / f"in/w{number}.h5", "w") as file:
             file.create_dataset("table", data=rows, maxshape=(None,))
     (note,) = merge_files(tmp_path / "in", tmp_path / "out.h5").notes
-    assert "1 row may be there twice: kind=, seed=2" in note and "--key kind,seed" in note
+    assert "1 row may occur twice: kind=, seed=2" in note and "--key kind,seed" in note
     report = merge_files(tmp_path / "in", tmp_path / "other.h5", key="kind,seed")
     assert (report.tasks, report.duplicates) == (5, 1)
 
@@ -148,7 +146,7 @@ def test_a_file_written_anew_under_an_old_name_is_looked_at_too(tmp_path: Path) 
     write(tmp_path / "in", 1, seed=np.array([9, 4]), aep=np.array([0.5, 1.0]))
     report = merge_files([tmp_path / "out.h5", tmp_path / "in"], tmp_path / "out.h5")
     assert any("all its rows are added" in note for note in report.notes)
-    assert any("1 row may be there twice: seed=4" in note for note in report.notes)
+    assert any("1 row may occur twice: seed=4" in note for note in report.notes)
     with pytest.raises(ConflictError, match="seed=1"):
         write(tmp_path / "in", 2, seed=np.array([1]), aep=np.array([7.0]))
         merge_files(tmp_path / "in", tmp_path / "other.h5", key="seed")

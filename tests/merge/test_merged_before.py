@@ -162,7 +162,7 @@ def test_what_a_rewritten_file_no_longer_has_is_not_lost(work: Path, write: Writ
     worker(work, 1).unlink()
     write(worker(work, 1), range(20, 26))
     before = (work / "out.h5").read_bytes()
-    with pytest.raises(UsageError, match=r"of .*worker_1\.h5.*: name out\.h5 among the files"):
+    with pytest.raises(UsageError, match=r"worker_1\.h5.*: name out\.h5 as an input too"):
         merge_files(work / "temp", work / "out.h5")
     assert (work / "out.h5").read_bytes() == before
     merge_files([work / "out.h5", work / "temp"], work / "out.h5")
@@ -194,9 +194,9 @@ def test_without_a_trail_the_advice_gives_each_row_once(work: Path, write: Write
     """Naming the output would give rows twice, so only groups, each taken once, are so kept."""
     audit_path(work / "out.h5").unlink()
     write(worker(work, 2), range(12, 14))
-    with pytest.raises(UsageError, match="nobody knows what it holds") as caught:
+    with pytest.raises(UsageError, match="its content is unknown") as caught:
         merge_files(work / "temp", work / "out.h5")
-    if "name out.h5 among the files" in str(caught.value):
+    if "name out.h5 as an input too" in str(caught.value):
         merge_files([work / "out.h5", work / "temp"], work / "out.h5")
         assert seeds_in(work / "out.h5") == list(range(14))
         audit_path(work / "out.h5").unlink()
@@ -212,7 +212,7 @@ def test_without_a_trail_nothing_is_added_in_silence(work: Path, write: Write) -
     report = merge_files([work / "out.h5", work / "temp"], work / "out.h5")
     is_said = any("there twice" in note for note in report.notes)
     assert is_said or seeds_in(work / "out.h5") == list(range(14))
-    with pytest.raises(UsageError, match="nobody knows what it holds"):
+    with pytest.raises(UsageError, match="its content is unknown"):
         merge_files(work / "temp", work / "out.h5")
 
 
@@ -225,7 +225,7 @@ def test_the_advice_to_name_the_output_works(terminal: Terminal) -> None:
     append_rows(worker(terminal.folder, 1), range(6, 8))
     worker(terminal.folder, 0).unlink()
     done = terminal.run("merge", "temp", "-o", "d.h5", check=2)
-    assert "name d.h5 among the files" in done.stderr
+    assert "name d.h5 as an input too" in done.stderr
     done = terminal.run("merge", "d.h5", "temp", "-o", "d.h5")
     assert "only its new rows are added" in done.stderr
     assert seeds_in(terminal.folder / "d.h5") == list(range(8))

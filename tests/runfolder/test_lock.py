@@ -144,7 +144,7 @@ def test_silent_owner_on_another_host_is_watched_then_taken_over(
     said: list[str] = []
     with holding(path, tell=said.append):
         assert lock_owner(path) == this_process()
-    assert "a run on node17 may still be going on; watching for 0.2 s" in said[0]
+    assert "a run on node17 may still be active; watching it for 0.2 s" in said[0]
     assert "taking over" in said[1]
 
 
@@ -334,7 +334,7 @@ def test_one_output_has_one_lock(tmp_path: Path) -> None:
     """A merge into an output without a run folder excludes a run that makes one, and its merge."""
     folder = RunFolder(tmp_path / "out.h5")
     with holding_output(folder):
-        with pytest.raises(LockedError, match="somebody else"), holding_output(folder):
+        with pytest.raises(LockedError, match="another process"), holding_output(folder):
             pass
         with pytest.raises(LockedError, match="another run"), holding_folder(folder):
             pass

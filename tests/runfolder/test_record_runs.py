@@ -111,6 +111,7 @@ def test_most_records_are_taken_in_stretches(folder: RunFolder) -> None:
         del taken
 
 
+@pytest.mark.exhaustive
 def test_damage_anywhere_is_met_as_one_by_one(folder: RunFolder) -> None:
     """A byte damaged at any place of a record, anywhere in a stretch, costs that record alone."""
     plan = plan_product({"seed": range(RECORDS)})

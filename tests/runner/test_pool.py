@@ -480,7 +480,7 @@ def test_fewer_than_no_retries_are_refused(terminal: Terminal, study: Study) -> 
     """A negative count is a slip of the hand, and is said before anything runs."""
     study("@h5sweep.sweep(seed=[1])\ndef f(seed):\n    return {'x': seed}\n")
     shown = terminal.run(*RUN, "--retries", "died=-1", check=2)
-    assert "'died=-1' is not a count of retries" in shown.stderr
+    assert "'died=-1' is not a number of retries" in shown.stderr
 
 
 def test_retries_are_counted_by_how_a_task_ended(terminal: Terminal, study: Study) -> None:
@@ -666,7 +666,7 @@ def f(seed):
 """
     )
     done = terminal.run(*RUN, "-j", 1)
-    assert "3 times in a row no worker got to its first task" in done.stderr
+    assert "3 times in a row no worker reached its first task" in done.stderr
     assert "ended by SIGKILL: by kill -9, or by the kernel for want of memory); it" in done.stderr
 
 
@@ -687,8 +687,8 @@ def test_workers_that_are_always_killed_end_the_run_for_now(
     words = [sys.executable, "-c", f"{impatient}; main()", *RUN, "-j", "2"]
     done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
-    assert "9 times in a row no worker got to its first task" in done.stderr
-    assert "0 finished results are kept. Give the same command again" in done.stderr
+    assert "9 times in a row no worker reached its first task" in done.stderr
+    assert "0 finished results are kept. Run the same command again" in done.stderr
 
 
 def test_workers_that_cannot_be_started_end_the_run_for_now(
@@ -749,7 +749,7 @@ def test_workers_that_die_before_their_first_record_end_the_run_with_a_reason(
             return {"x": seed}
     """)
     done = terminal.run(*RUN, "-j", 1, check=2)
-    assert "3 times in a row no worker got to its first task" in done.stderr
+    assert "3 times in a row no worker reached its first task" in done.stderr
     assert "the process ended with exit code 7" in done.stderr
 
 
@@ -1017,11 +1017,13 @@ def test_ctrl_c_once_lets_running_tasks_finish(
     """After one Ctrl-C what runs is finished and kept, nothing new begins, exit code 130."""
     run = begin_long_tasks(terminal, study, process)
     run.send_signal(signal.SIGINT)
-    read_line_with(run.stderr, "letting 2 running tasks finish for 20 s; Ctrl-C again stops now")
+    read_line_with(
+        run.stderr, "waiting up to 20 s for 2 running tasks; press Ctrl-C again to stop now"
+    )
     (terminal.folder / "go").touch()
     _, said = run.communicate(timeout=30)
     assert run.returncode == 130
-    assert "stopped; 2 finished results are kept. Give the same command again" in said
+    assert "stopped; 2 finished results are kept. Run the same command again" in said
     assert kinds(terminal.folder) == {0: [RecordKind.DONE], 1: [RecordKind.DONE]}
     assert not list(terminal.folder.glob("in_[2-5]"))
 
@@ -1034,7 +1036,7 @@ def test_ctrl_c_once_stops_what_is_longer_than_the_grace(
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=20)
     assert run.returncode == 130
-    assert "letting 2 running tasks finish for 1 s; Ctrl-C again stops now\n" in said
+    assert "waiting up to 1 s for 2 running tasks; press Ctrl-C again to stop now\n" in said
     assert "stopping 2 running tasks after 1 s\n" in said
     stopped = re.findall(r"stopped after \d+ s at study\.py:\d+ in wait_for: (seed=\d)\n", said)
     assert sorted(stopped) == ["seed=0", "seed=1"]
@@ -1051,10 +1053,10 @@ def test_one_finished_result_is_singular(
     process.append(terminal.start(*RUN, "-j", 1))
     until(lambda: count(terminal.folder, "in_0"))
     process[0].send_signal(signal.SIGINT)
-    read_line_with(process[0].stderr, "letting 1 running task finish for 20 s")
+    read_line_with(process[0].stderr, "waiting up to 20 s for 1 running task")
     (terminal.folder / "go").touch()
     _, said = process[0].communicate(timeout=30)
-    assert "stopped; 1 finished result is kept. Give the same command again" in said
+    assert "stopped; 1 finished result is kept. Run the same command again" in said
 
 
 def test_ctrl_c_twice_stops_now(
@@ -1063,7 +1065,7 @@ def test_ctrl_c_twice_stops_now(
     """A second Ctrl-C ends running tasks at once; they are interrupted, not failed."""
     run = begin_long_tasks(terminal, study, process)
     run.send_signal(signal.SIGINT)
-    read_line_with(run.stderr, "Ctrl-C again stops now")
+    read_line_with(run.stderr, "press Ctrl-C again to stop now")
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=10)
     assert run.returncode == 130
@@ -1104,7 +1106,7 @@ def test_sigterm_lets_tasks_finish_within_the_grace(
     """SIGTERM, as batch systems send it: running tasks finish, exit code 143."""
     run = begin_long_tasks(terminal, study, process)
     run.send_signal(signal.SIGTERM)
-    read_line_with(run.stderr, "told to end: letting 2 running tasks finish for 20 s")
+    read_line_with(run.stderr, "told to stop: waiting up to 20 s for 2 running tasks")
     (terminal.folder / "go").touch()
     run.communicate(timeout=30)
     assert run.returncode == 143
@@ -1128,7 +1130,7 @@ def test_signal_to_the_whole_process_group_is_the_same(
     run = begin_long_tasks(terminal, study, process)
     for pid in [*worker_pids(terminal.folder), run.pid]:
         os.kill(pid, signal.SIGTERM)
-    read_line_with(run.stderr, "told to end")
+    read_line_with(run.stderr, "told to stop")
     (terminal.folder / "go").touch()
     assert run.wait(30) == 143
     assert kinds(terminal.folder) == {0: [RecordKind.DONE], 1: [RecordKind.DONE]}
@@ -1240,7 +1242,7 @@ def test_task_that_removes_records_stops_the_run(
     """)
     done = terminal.run(*RUN, "-j", 1, check=1)
     assert re.search(r"cannot write .*\.records: it has been removed\. The run has ", done.stderr)
-    assert "; 0 finished results are kept. See to that, then give the same comma" in done.stderr
+    assert "; 0 finished results are kept. Fix that, then run the same command" in done.stderr
     terminal.run(*RUN, "-j", 1)
 
 
@@ -1258,7 +1260,7 @@ def test_run_counts_what_the_output_holds(terminal: Terminal, study: Study) -> N
     """)
     done = terminal.run("run", "study.py", "-o", "out.h5", "-j", 1, check=1)
     assert "10 of 20 done, 0 failed\n" in done.stderr
-    assert "the same command again runs what is missing" in done.stderr
+    assert "the same command runs the missing tasks" in done.stderr
     terminal.run("run", "study.py", "-o", "out.h5", "-j", 1)
 
 

@@ -49,7 +49,7 @@ def seen_on_terminal(text: str) -> list[str]:
 def shown(tmp_path: Path, code: str) -> tuple[str, list[str]]:
     """What lines of code with a TerminalDisplay `d` sent, and what is to be seen in the end."""
     head = (
-        "import os, sys\nfrom h5sweep import pace, progress\n"
+        "import os, sys\nfrom h5sweep.runner import pace, progress\n"
         "progress.REDRAW_EVERY_S = 0\nd = progress.TerminalDisplay()\n"
         "def typed(): os.write(2, b'^C')\n"
         "def update(done, running):\n"
@@ -59,7 +59,7 @@ def shown(tmp_path: Path, code: str) -> tuple[str, list[str]]:
     (tmp_path / "shows.py").write_text(head + textwrap.dedent(code))
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
     process = subprocess.Popen(
         [sys.executable, str(tmp_path / "shows.py")],
         stdin=subprocess.DEVNULL,

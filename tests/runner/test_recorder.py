@@ -52,7 +52,9 @@ def test_three_lines_are_enough(terminal: Terminal) -> None:
         assert file["farm"][:].tolist() == [3, 4]
         assert file["kind"].asstr()[:].tolist() == ["floating", "onshore"]
         assert file["layout"][0].tolist() == [[1.0, 1.0], [1.0, 1.0]]
-    assert "2 done; of how many, no run has said" in terminal.run("status", "out.h5").stdout
+    assert (
+        "2 done; no run has declared how many there are" in terminal.run("status", "out.h5").stdout
+    )
 
 
 def test_killed_process_loses_nothing_it_wrote(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_syntax_error_is_shown_with_its_line(terminal: Terminal) -> None:
     said = only_message(terminal.run(*RUN, check=2))
     assert "SyntaxError" in said
     assert 'study.py", line 2' in said
-    assert "mend that, then try it with: python study.py" in said
+    assert "fix that, then test it with: python study.py" in said
     assert not run_folder(terminal.folder).exists()
 
 
@@ -121,7 +121,7 @@ def test_wrong_parameters_are_named(terminal: Terminal) -> None:
         ("{}", "empty dict"),
         ("{'x': object()}", "x is object"),
         ("{'seed': 1}", "has the name of a key"),
-        ("{'a b': 1}", "use an identifier"),
+        ("{'a b': 1}", "use a Python identifier"),
     ],
 )
 def test_result_that_cannot_be_kept_fails_its_task_and_says_why(
@@ -182,7 +182,10 @@ def test_run_folder_of_other_parameters_is_refused(terminal: Terminal) -> None:
     text = COUNTED.format(tasks=3).replace("seed", "farm")
     terminal.write("study.py", text)
     said = only_message(terminal.run(*RUN, check=2))
-    assert "over seed (int), this sweep is over farm (int): choose another output with -o" in said
+    assert (
+        "has the parameters seed (int), this sweep has farm (int): choose another output with -o"
+        in said
+    )
     assert terminal.json("status", "out.h5")["done"] == 3
 
 
@@ -277,7 +280,7 @@ def test_full_disk_stops_the_run_and_loses_nothing(
         finished = terminal.json("status", small / "out.h5")["done"]
         assert "No space left on device" in said
         assert f"The run has stopped; {finished} finished results are kept" in said
-        assert "Make space, then give the same command again" in said
+        assert "Make space, then run the same command again" in said
         assert 10 < finished < 60
         subprocess.run(["mount", "-o", "remount,size=60M", small], check=True)
         executed = count(terminal.folder, "executed")
@@ -295,7 +298,7 @@ def test_disk_full_before_the_first_task_is_named(terminal: Terminal, tmp_path: 
         done = terminal.run("run", "study.py", "-o", small / "out.h5", check=1)
         said = only_message(done)
         assert "No space left on device" in said
-        assert "Make space, then give the same command again" in said
+        assert "Make space, then run the same command again" in said
 
 
 @needs_root
@@ -430,7 +433,7 @@ def test_damaged_plan_is_named_and_costs_no_result(terminal: Terminal) -> None:
     for command in (RUN, ("status", "out.h5"), ("missing", "out.h5")):
         said = only_message(terminal.run(*command, check=3))
         assert "plan.jsonl is damaged" in said
-        assert "Move the plan away and give the same command again" in said
+        assert "Move the plan away and run the same command again" in said
     plan.unlink()
     assert "5 kept, 0 to do" in terminal.run(*RUN).stderr
     assert count(terminal.folder, "executed") == 5
@@ -544,7 +547,7 @@ def test_changed_code_is_said_and_results_stay(terminal: Terminal) -> None:
     terminal.run(*RUN)
     terminal.write("study.py", COUNTED.format(tasks=4).replace('"x": seed', '"x": seed + 0'))
     again = terminal.run(*RUN)
-    assert "f is not the code it was in earlier runs" in again.stderr
+    assert "f has changed since earlier runs" in again.stderr
     assert "3 kept, 1 to do" in again.stderr
 
 
@@ -725,16 +728,16 @@ def test_a_grown_sweep_is_no_changed_code(terminal: Terminal) -> None:
     counted(terminal, 3)
     terminal.run(*RUN)
     counted(terminal, 4)
-    assert "not the code it was" not in terminal.run(*RUN).stderr
+    assert "has changed since earlier runs" not in terminal.run(*RUN).stderr
 
 
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ('dims={"x": (5, "xy")}', "5 is not a name for an axis of x"),
-        ('dims={"x": ("a/b", "xy")}', "'a/b' is not a name for an axis of x"),
+        ('dims={"x": (5, "xy")}', "5 cannot be the name of an axis of x"),
+        ('dims={"x": ("a/b", "xy")}', "'a/b' cannot be the name of an axis of x"),
         ('dims={"x": ("xy", "xy")}', "two axes of x have the same name"),
-        ('units={"x": 3}', "that of x is 3"),
+        ('units={"x": 3}', "the unit of x is 3"),
     ],
 )
 def test_dims_and_units_are_checked_when_declared(

@@ -90,13 +90,13 @@ def test_a_failure_is_told_in_one_line_and_its_traceback(tmp_path: Path) -> None
 
 def test_finished_and_not_merged_is_to_be_merged(status: Status) -> None:
     """All is done: merge is the next step, unless a run is going on, which does it."""
-    assert last_lines(status) == ["next: h5sweep merge out.h5 makes the output"]
-    assert last_lines(replace(status, run=ALIVE)) == [f"a run is going on ({ALIVE.process})"]
+    assert last_lines(status) == ["next: h5sweep merge out.h5 writes the output"]
+    assert last_lines(replace(status, run=ALIVE)) == [f"a run is active ({ALIVE.process})"]
     assert last_lines(replace(status, output_exists=True)) == ["complete"]
     beyond = replace(status, output_exists=True, not_merged=1)
     assert last_lines(beyond, 2) == [
         "  1 result not merged yet",
-        "next: h5sweep merge out.h5 makes the output",
+        "next: h5sweep merge out.h5 writes the output",
     ]
 
 
@@ -104,11 +104,11 @@ def test_whether_a_run_is_going_on_is_said(status: Status) -> None:
     """With tasks missing: by whom they are run, that nobody does, or that it cannot be seen."""
     missing = replace(status, done=3)
     next_line = "next: h5sweep missing out.h5 lists what is missing, and why"
-    nobody = "no run is going on: give the run command again"
+    nobody = "no run is active: start the run again"
     assert last_lines(missing, 2) == [nobody, next_line]
-    assert last_lines(replace(missing, run=ALIVE), 2)[0].startswith("a run is going on (pid ")
+    assert last_lines(replace(missing, run=ALIVE), 2)[0].startswith("a run is active (pid ")
     elsewhere = last_lines(replace(missing, run=ELSEWHERE), 2)[0]
-    assert elsewhere.startswith("a run may be going on (pid ")
+    assert elsewhere.startswith("a run may be active (pid ")
     assert "on node17" in elsewhere
 
 
@@ -201,7 +201,7 @@ def test_results_of_earlier_runs_are_no_pace(tmp_path: Path) -> None:
         ([9] * 15, "3 more, all done"),
         ([0] * 12 + [9] * 3, "3 more, all done"),
         ([0] * 15, "3 more, with nothing done"),
-        ([0] * 12 + [5] * 3, "3 more, with as large or a larger share done"),
+        ([0] * 12 + [5] * 3, "3 more, with an equal or larger share done"),
     ],
 )
 def test_values_not_shown_are_told_truly(status: Status, shares: list[int], words: str) -> None:
@@ -235,7 +235,7 @@ def test_one_is_singular(status: Status) -> None:
     ]
     text = status_text(replace(status, done=3, damaged_records=1, unreadable_files=1))
     assert "  1 damaged record: `run` runs its task again\n" in text
-    assert "  1 record file whose beginning cannot be read\n" in text
+    assert "  1 record file with an unreadable beginning\n" in text
 
 
 def test_a_missing_task_is_one_line() -> None:

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from cases import some_of
 from damaged_files import RecordedFile
 from h5sweep.salvage.carved_datasets import CarvedVariable
 from h5sweep.salvage.salvage import salvage_files
@@ -119,7 +120,7 @@ WRITERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("style", WRITERS)
+@pytest.mark.parametrize("style", some_of(WRITERS, 5))
 def test_a_killed_writer_of_compounds_gives_nothing_wrong(style: str, tmp_path: Path) -> None:
     """After any write, what comes back is what was written, under its own key."""
     states, truth = recorded(**WRITERS[style]), truth_of()
@@ -137,7 +138,7 @@ def test_a_closed_table_of_compounds_gives_all_rows(style: str, tmp_path: Path) 
     assert salvaged(recorded(**about)[-1], tmp_path, truth_of()) >= least
 
 
-@pytest.mark.parametrize("style", WRITERS)
+@pytest.mark.parametrize("style", some_of(WRITERS, 5))
 def test_a_lost_page_of_compounds_gives_nothing_wrong(style: str, tmp_path: Path) -> None:
     """Rows that lie in a page of zeros, with any part of them, are not taken."""
     content, truth = recorded(**WRITERS[style])[-1], truth_of()

@@ -189,7 +189,7 @@ def test_a_result_that_lacks_a_value_is_not_taken(worker: Any, tmp_path: Path) -
         group["layout"] = np.ones((50, 2))
     saved, found = salvage(path, tmp_path / "out")
     assert (9, 9, 9) not in found
-    assert [result.reason for result in saved.refused] == ["aep is not there, as it is for others"]
+    assert [result.reason for result in saved.refused] == ["aep is missing; other tasks have it"]
     _, found = salvage(path, tmp_path / "all", accept="unverified")
     assert (9, 9, 9) in found
 
@@ -198,7 +198,7 @@ def test_a_task_that_nobody_expects_is_not_taken(worker: Any, tmp_path: Path) ->
     """With a list of tasks, a key that is not in it is unverified."""
     saved, found = salvage(worker("group earliest"), tmp_path / "out", expected=true_plan(5))
     assert len(found) == 5
-    assert {result.reason for result in saved.refused} == {"no such task is expected"}
+    assert {result.reason for result in saved.refused} == {"this task is not expected"}
 
 
 def test_two_values_of_one_task_are_a_conflict(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_rows_of_an_output_are_verified_by_their_checksums(tmp_path: Path) -> No
     assert plan_place == 0 and set(found) == {(seed,) for seed in range(8)} - {(1,)}
     assert {result.label for result in saved.taken} == {Label.VERIFIED}
     assert found[7,]["layout"].shape == (4, 2) and found[7,]["name"] == "n7"
-    assert saved.losses[0].why == "its checksum does not hold"
+    assert saved.losses[0].why == "its checksum is wrong"
 
 
 def test_record_files_are_salvaged_too(tmp_path: Path) -> None:
@@ -446,7 +446,7 @@ def test_a_file_that_hangs_the_library_costs_the_time_limit(tmp_path: Path) -> N
     begun = time.monotonic()
     (file,) = salvage_files(path, key="s{seed:d}", timeout_s=1.0).files
     assert time.monotonic() - begun < 40.0  # starting the child took 60 s of patience before
-    assert "the HDF5 library had not read it within --timeout" in file.notes
+    assert "the HDF5 library did not finish reading it within --timeout" in file.notes
 
 
 def test_a_child_that_cannot_start_says_nothing_of_the_file(
@@ -475,11 +475,11 @@ def test_the_next_command_can_be_pasted(worker: Any, terminal: Terminal) -> None
     path = worker("group earliest", (0, 96))
     folder = "what was got out of the files that the night left"
     done = terminal.run("salvage", path, "--to", folder)
-    assert f"next: h5sweep merge '{folder}' -o OUTPUT makes one file of them\n" in done.stdout
+    assert f"next: h5sweep merge '{folder}' -o OUTPUT merges them into one file\n" in done.stdout
     done = terminal.run("merge", folder, "-o", "layouts.h5")
-    assert f"({TASKS} tasks of 1 file" in done.stderr
+    assert f"({TASKS} tasks from 1 file" in done.stderr
     done = terminal.run("salvage", path, "-o", "my layouts.h5")
-    assert "next: h5sweep merge 'my layouts.h5' makes the output\n" in done.stdout
+    assert "next: h5sweep merge 'my layouts.h5' writes the output\n" in done.stdout
     terminal.run("merge", "my layouts.h5")
 
 
@@ -490,7 +490,7 @@ def test_the_next_commands_list_the_rest(worker: Any, terminal: Terminal) -> Non
     (terminal.folder / "my tasks.csv").write_text("\n".join([KEY, *rows, ""]))
     done = terminal.run("salvage", path, "-o", "s.h5", "--expect", "my tasks.csv")
     line = done.stdout.split("next: ")[1].removesuffix(" lists the rest\n")
-    merge, missing = line.split(" makes the output; ")
+    merge, missing = line.split(" writes the output; ")
     assert f"3 of {TASKS + 3} missing" in _taken(terminal, missing, check=1)
     _taken(terminal, merge)
     assert f"3 of {TASKS + 3} missing" in _taken(terminal, missing, check=1)
@@ -510,7 +510,7 @@ def test_files_whose_tasks_lack_a_key_are_told_of_once(terminal: Terminal) -> No
         with h5py.File(terminal.folder / f"worker_{number}.h5", "w") as file:
             file[f"case_{number}/aep"] = 1.5
     said = terminal.run("salvage", ".", check=3).stdout.splitlines()
-    assert "8 more sound files like that, 8 tasks: --key is missing here, too" in said
+    assert "8 more sound files like it, 8 tasks: these need --key too" in said
     assert said[-2] == "0 of 9 tasks recovered from 9 files" and len(said) < 9
 
 
@@ -552,7 +552,8 @@ def test_killed_before_its_end_it_leaves_nothing(worker: Any, tmp_path: Path) ->
     """A salvage that is killed before it renames its record file has left no record file."""
     path, folder = worker("group earliest"), tmp_path / "out"
     program = (
-        "import os, signal, sys; from h5sweep import durable, salvage_files\n"
+        "import os, signal, sys\n"
+        "from h5sweep import salvage_files; from h5sweep.disk import durable\n"
         "sync = durable.sync_file\n"
         "durable.sync_file = lambda path: (sync(path), os.kill(os.getpid(), signal.SIGKILL))\n"
         "salvage_files(sys.argv[1], to=sys.argv[2])\n"
@@ -628,7 +629,7 @@ def test_the_end_of_a_chunk_that_no_row_uses_may_be_gone(tmp_path: Path) -> None
 def test_a_pattern_has_the_names_of_the_expected_tasks(worker: Any) -> None:
     """With fewer no task could be the expected one; with more, names cannot be made from keys."""
     path, expected = worker("group earliest"), true_plan(TASKS)
-    with pytest.raises(UsageError, match="the key is over name, the expected tasks are over"):
+    with pytest.raises(UsageError, match="the key is name, but the key of the expected tasks is"):
         salvage_files(path, key="x{name}", expected=expected)
     assert salvage_files(path, key=PATTERN + "{more}", expected=expected).recovered == 0
 
@@ -649,5 +650,5 @@ def test_what_lacks_only_a_key_is_not_called_lost(terminal: Terminal) -> None:
             file[f"farm1_s{seed}/aep"] = np.arange(3.0) + seed + 1
     said = terminal.run("salvage", "w0.h5", check=3).stdout
     assert "w0.h5: not all of it was taken" in said and "not taken: 3: it has no key" in said
-    assert "lost" not in said and "next: say how tasks are told apart: --key" in said
+    assert "lost" not in said and "next: say where keys are found: --key" in said
     terminal.run("salvage", "w0.h5", "--key", "farm{farm_id:d}_s{seed:d}")

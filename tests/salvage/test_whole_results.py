@@ -161,7 +161,7 @@ def test_the_last_task_may_lack_its_last_value(tmp_path: Path) -> None:
 
     saved, found = salvaged(write_groups(tmp_path / "w.h5", 2, put))
     assert set(found) == {(0,)}
-    assert [result.reason for result in saved.refused] == ["aep is perhaps not there yet"]
+    assert [result.reason for result in saved.refused] == ["aep may not have been written yet"]
 
 
 def test_a_value_that_only_some_tasks_have_costs_the_last_at_most(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
+from cases import some_of
 from damaged_files import RecordedFile
 from h5sweep.salvage.labels import Candidate, Label, Way, judge_results
 from h5sweep.salvage.salvage import salvage_files
@@ -86,7 +87,7 @@ ODD_TABLES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("style", ODD_TABLES)
+@pytest.mark.parametrize("style", some_of(ODD_TABLES, 3))
 def test_a_killed_writer_of_a_table_gives_nothing_wrong(style: str, tmp_path: Path) -> None:
     """After any write, what comes back of a table is what was written, under its own key."""
     states, truth = recorded(**ODD_TABLES[style])
@@ -221,7 +222,7 @@ def test_a_file_that_ends_in_zeros_gives_what_lies_before(tmp_path: Path) -> Non
         salvaged(cut + bytes(len(content) - len(cut) + 8192), tmp_path, truth)
 
 
-@pytest.mark.parametrize("settings", [{}, {"shuffle": True}], ids=["plain", "shuffled"])
+@pytest.mark.parametrize("settings", some_of([{"shuffle": True}, {}], 2), ids=["shuffled", "plain"])
 def test_a_lost_page_within_a_chunk_gives_nothing_wrong(settings: Any, tmp_path: Path) -> None:
     """Hundreds of single numbers that are zero, of values or of keys, are no values: a page is."""
     rows, truth = 1100, Results()
@@ -243,6 +244,7 @@ def test_a_lost_page_within_a_chunk_gives_nothing_wrong(settings: Any, tmp_path:
         salvaged(lost, tmp_path, truth)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 def test_a_column_of_nothing_but_zeros_costs_no_row(libver: str, tmp_path: Path) -> None:
     """A status that is 0 in all rows is so in those whose page has nothing else, too."""
@@ -274,15 +276,17 @@ SORTED = {
 }
 
 
-@pytest.mark.parametrize(("column", "chunk"), SORTED.values(), ids=SORTED)
-def test_zeros_for_hundreds_of_rows_are_values(column: Any, chunk: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", some_of(SORTED, 3))
+def test_zeros_for_hundreds_of_rows_are_values(kind: str, tmp_path: Path) -> None:
     """A parameter may be zero for long, in pages of zeros; a page that was lost gives none."""
+    column, chunk = SORTED[kind]
     content, truth = _table({"case": column}, chunk)
     assert salvaged(content, tmp_path, truth) >= 0.95 * len(column)
     for start in range(8192, min(len(content), 8192 + len(column) * 8), 2 * 4096):
         salvaged(content[:start] + bytes(4096) + content[start + 4096 :], tmp_path, truth)
 
 
+@pytest.mark.exhaustive
 def test_rare_values_are_not_taken_for_zeros_where_a_page_is_lost(tmp_path: Path) -> None:
     """Zeros around a page say nothing of a column that is not zero now and then."""
     flag = (np.arange(2200) % 97 == 50).astype("i8")

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from places import DOCS
 
 
@@ -36,6 +38,24 @@ def points_in(log: Path, *marks: str) -> list[CrashPoint]:
         if any(mark in arguments for mark in marks):
             points[CrashPoint(call, ordinal)] = None
     return list(points)
+
+
+def one_of_each(points: Sequence[CrashPoint]) -> list[CrashPoint]:
+    """Of each kind of call, the one in the middle."""
+    kinds: dict[str, list[CrashPoint]] = {}
+    for point in points:
+        kinds.setdefault(point.call, []).append(point)
+    return [alike[len(alike) // 2] for alike in kinds.values()]
+
+
+some_or_all = pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param(one_of_each, id="one of each kind"),
+        pytest.param(list, id="every one", marks=pytest.mark.exhaustive),
+    ],
+)
+Choice = Callable[[Sequence[CrashPoint]], list[CrashPoint]]
 
 
 def try_all(

@@ -89,11 +89,14 @@ def test_nothing_is_complete_that_nobody_declared(
     """A merge, of files with attributes or of a recorder, says not which tasks there should be."""
     make(terminal)
     said = terminal.run("status", "out.h5", "--exit-code", check=1).stdout
-    assert said.startswith("out.h5: 2 done; of how many, no run has said\n")
+    assert said.startswith("out.h5: 2 done; no run has declared how many there are\n")
     assert "complete" not in said
     told = terminal.json("status", "out.h5")
     assert (told["declared"], told["done"], told["missing"]) == (False, 2, None)
-    assert "cannot be known" in terminal.run("missing", "out.h5", check=2).stderr
+    assert (
+        "no run has declared the tasks of out.h5"
+        in terminal.run("missing", "out.h5", check=2).stderr
+    )
     with h5py.File(terminal.folder / "out.h5") as file:
         assert file.attrs["summary"].decode() == "2 tasks of out over seed"
     study(SWEEP.format(tasks=3, units=GIGA, dims="{}"))
@@ -197,7 +200,7 @@ def test_results_that_the_output_lacks_are_not_called_complete(
     edit(terminal.folder / "out.h5")
     said = terminal.run("status", "out.h5").stdout
     assert "  2 results not merged yet\n" in said
-    assert said.endswith("next: h5sweep merge out.h5 makes the output\n")
+    assert said.endswith("next: h5sweep merge out.h5 writes the output\n")
     assert terminal.json("status", "out.h5")["results_not_merged"] == 2
     terminal.run("merge", "out.h5")
     assert terminal.run("status", "out.h5").stdout.endswith("complete\n")
@@ -290,7 +293,7 @@ def test_results_are_not_given_another_unit(
     (terminal.folder / "study.py").unlink()
     before = files_in(terminal.folder)
     said = sweep(6, units=MEGA, check=2).stderr
-    assert "units: aep is 'MW h' in the study and 'GW h' in the 4 results of out.h5" in said
+    assert "units: aep is 'MW h' in the study but 'GW h' in the 4 results of out.h5" in said
     (terminal.folder / "study.py").unlink()
     assert files_in(terminal.folder) == before
     assert "6 of 6 done" in sweep(6, units=GIGA).stderr
@@ -320,7 +323,7 @@ def test_files_in_another_unit_are_not_merged_into_a_sweep(
     before = files_in(terminal.folder)
     words = ("merge", "worker.h5", "-o", "out.h5", "--key", "seed")
     said = terminal.run(*words, check=2).stderr
-    assert "units: aep is 'MW h' in the files and 'GW h' in the sweep" in said
+    assert "units: aep is 'MW h' in the files but 'GW h' in the sweep" in said
     assert files_in(terminal.folder) == before
     with h5py.File(terminal.folder / "worker.h5", "r+") as file:
         file["aep"].attrs["units"] = "GW h"
@@ -345,7 +348,7 @@ def test_axes_are_not_given_other_names(terminal: Terminal, sweep: Sweep, has_fo
     if not has_folder:
         shutil.rmtree(terminal.folder / "out.h5.run")
     said = sweep(5, dims='{"layout": ("xy", "turbine")}', check=2).stderr
-    assert "dims: layout is 'xy, turbine' in the study and 'turbine, xy' in the 4 results" in said
+    assert "dims: layout is 'xy, turbine' in the study but 'turbine, xy' in the 4 results" in said
 
 
 def test_labels_of_no_result_are_told(sweep: Sweep) -> None:
@@ -400,7 +403,7 @@ def test_no_workers_are_refused_from_python(terminal: Terminal, study: Study) ->
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=terminal.folder, capture_output=True, text=True
     )
-    assert "UsageError: 0 workers can run nothing: give 1 or more" in done.stderr
+    assert "UsageError: workers must be 1 or more, not 0" in done.stderr
     assert not (terminal.folder / "out.h5.run").exists()
 
 
@@ -420,7 +423,7 @@ def test_advice_about_a_file_that_no_run_wrote_works(terminal: Terminal, command
     keep_groups(terminal)
     said = terminal.run(command, "thr.h5", check=2).stderr
     assert "h5sweep run" not in said
-    merge, missing = re.findall(r"h5sweep ((?:merge|missing) .*?) (?:makes|compares)", said)
+    merge, missing = re.findall(r"h5sweep ((?:merge|missing) .*?) (?:writes|compares)", said)
     terminal.write("TASKS", "seed\n0\n1\n2\n")
     terminal.run(*merge.replace("KEY", "s{seed:d}").split())
     assert terminal.run(*missing.split(), check=1).stdout == "seed=2  never started\n"

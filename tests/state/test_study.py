@@ -135,7 +135,7 @@ def test_function_from_stdin_is_refused_with_the_way_out(terminal: Terminal) -> 
         "except h5sweep.errors.StudyError as error:\n    print(error)\n"
     )
     done = python(terminal, "-", stdin=code)
-    assert "f lies in no file (a notebook cell?)" in done.stdout, done.stderr
+    assert "f is not defined in a file (a notebook cell?)" in done.stdout, done.stderr
     assert "write it to a file such as study.py" in done.stdout
     assert list(terminal.folder.iterdir()) == []
 

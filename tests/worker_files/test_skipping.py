@@ -311,7 +311,7 @@ def test_datasets_beside_columns_that_cannot_be_kept_stop_a_merge(
     policy = Policy(skip=parse_names("worker"))
     report = merge_files(folder, output, key=key, policy=policy)
     lines = [line for line in closing_lines(report) if "/worker" in line]
-    assert lines == ["skipped, as --skip says: /worker of 2 files"]
+    assert lines == ["skipped by --skip: /worker in 2 files"]
     with h5py.File(output) as file:
         assert file["seed"][:].tolist() == list(range(6)) and "worker" not in file
 

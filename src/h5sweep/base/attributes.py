@@ -89,8 +89,9 @@ def decoding_texts(attributes: Attributes) -> Iterator[str]:
             text = "" if value is None else attribute_text(value)
             if text and is_decoding(name, value):
                 yield (
-                    f"{column} has the {name} {text} of files that were merged, which readers "
-                    "apply to what is computed now as well: return such values, or give another -o"
+                    f"{column} has the {name} {text} of merged files, which readers "
+                    "also apply to new results: return values of that kind, or choose another "
+                    "output with -o"
                 )
 
 

@@ -44,7 +44,9 @@ class KeyRule:
         is_over_all = planned <= set(names) if pattern else planned == set(names)
         if expected is not None and not is_over_all:
             mine, theirs = ", ".join(names), ", ".join(expected.names)
-            raise UsageError(f"the key is over {mine}, the expected tasks are over {theirs}")
+            raise UsageError(
+                f"the key is {mine}, but the key of the expected tasks is {theirs}: correct --key"
+            )
         return cls(names, pattern, expected)
 
     @property

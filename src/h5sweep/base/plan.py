@@ -176,7 +176,7 @@ class Plan:
         if self.types == wanted.types:
             return
         raise UsageError(
-            f"the plan on disk is over {types_text(self.types)}, this sweep is over "
+            f"the plan on disk has the parameters {types_text(self.types)}, this sweep has "
             f"{types_text(wanted.types)}: choose another output with -o"
         )
 
@@ -220,7 +220,7 @@ def plan_product(parameters: Mapping[str, Iterable[object]]) -> Plan:
     axes = [_axis(name, values) for name, values in parameters.items()]
     total = math.prod(len(values) for _, _, values in axes)
     if total >= 2**32:
-        raise UsageError(f"{total:,} tasks are too many for one sweep: the most is {2**32 - 1:,}")
+        raise UsageError(f"{total:,} tasks are too many for one sweep: the limit is {2**32 - 1:,}")
     columns = []
     repeats, inner = 1, total
     for name, type_name, values in axes:
@@ -251,7 +251,7 @@ def check_signature(function: Callable[..., object], names: Iterable[str]) -> No
             )
     for name in taken:
         if name not in names and parameters[name].default is inspect.Parameter.empty:
-            raise UsageError(f"{title} needs {name!r}, and the sweep gives no values for it")
+            raise UsageError(f"{title} needs {name!r}, but the sweep gives no values for it")
 
 
 def key_text(key: Mapping[str, object]) -> str:
@@ -298,7 +298,7 @@ def checked_value(name: str, value: object) -> Value:
     if isinstance(plain, int):
         if not -(2**63) <= plain < 2**63:
             # Not its digits: Python refuses to print more than 4,300 of them.
-            raise UsageError(f"{name} has a value of {plain.bit_length()} bits: the most is 63")
+            raise UsageError(f"{name} has a value of {plain.bit_length()} bits: the limit is 63")
         return int(plain)
     if isinstance(plain, float):
         if math.isnan(plain):
@@ -312,7 +312,7 @@ def checked_value(name: str, value: object) -> Value:
 
 def _checked_text(name: str, text: str) -> str:
     if "\0" in text:
-        raise UsageError(f"{name}={text!r} holds a NUL character, which HDF5 text cannot hold")
+        raise UsageError(f"{name}={text!r} contains a NUL character, which HDF5 text cannot store")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -325,11 +325,11 @@ def check_names(names: Iterable[object]) -> None:
     seen: set[object] = set()
     for name in names:
         if not isinstance(name, str) or not name.isidentifier():
-            raise UsageError(f"{name!r} cannot name a parameter: use an identifier")
+            raise UsageError(f"{name!r} cannot be the name of a parameter: use a Python identifier")
         if name in RESERVED_NAMES:
             raise UsageError(f"{name!r} is a column that every output has: rename the parameter")
         if name in seen:
-            raise UsageError(f"the parameter {name!r} is there twice")
+            raise UsageError(f"the parameter {name!r} is given twice")
         seen.add(name)
 
 
@@ -369,7 +369,7 @@ def checked_column(name: str, values: list[object]) -> tuple[str, list[Value]]:
 def _exact_float(name: str, value: Value) -> float:
     if float(value) != value:
         raise UsageError(
-            f"{name}={value} is not exact as a float, and other values of {name} are floats"
+            f"{name}={value} has no exact float, and other values of {name} are floats"
         )
     return float(value)
 

@@ -94,14 +94,18 @@ class ResultEncoder:
 
     def _new_schema(self, signature: tuple[Any, ...]) -> bytes:
         if not signature:
-            raise UnsupportedValueError("the task returned an empty dict: nothing to keep")
+            raise UnsupportedValueError(
+                "the task returned an empty dict: return at least one named value"
+            )
         for name, _, _ in signature:
             self._check_name(name)
         return schema_bytes(signature)
 
     def _check_name(self, name: object) -> None:
         if not isinstance(name, str) or not name.isidentifier():
-            raise UnsupportedValueError(f"{name!r} cannot name a result: use an identifier")
+            raise UnsupportedValueError(
+                f"{name!r} cannot be the name of a result: use a Python identifier"
+            )
         if name in self._taken_names:
             raise UnsupportedValueError(
                 f"the result {name!r} has the name of a key or of a column that every output has; "
@@ -158,7 +162,7 @@ def least_bytes(schema: ResultSchema) -> int:
             raise ValueError(f"{cell.name} is {cell.dtype} of shape {list(cell.shape)}")
         size_bytes += dtype.itemsize * math.prod(cell.shape)
     if size_bytes >= 1 << 63:
-        raise ValueError("it is said to be far too large")
+        raise ValueError("its stated size is far too large")
     return size_bytes
 
 
@@ -222,7 +226,7 @@ def _encode_int(name: object, value: int) -> tuple[str, tuple[int, ...], bytes]:
     if not -(2**63) <= value < 2**63:
         # Not its digits: Python refuses to print more than 4,300 of them.
         raise UnsupportedValueError(
-            f"{name} is an int of {value.bit_length()} bits: the most is 63"
+            f"{name} is an int of {value.bit_length()} bits: the limit is 63"
         )
     return "<i8", (), _INT.pack(value)
 
@@ -255,7 +259,9 @@ def _as_array(name: object, value: object) -> Array:
         raise UnsupportedValueError(f"{name} is {_describe(value)}: {_ADVICE}")
     if array.dtype.kind == "U" and not _is_all_text(value):
         # NumPy has turned numbers into text, which is never what was meant.
-        raise UnsupportedValueError(f"{name} is {_describe(value)}: numbers and text in one list")
+        raise UnsupportedValueError(
+            f"{name} is {_describe(value)}: do not mix numbers and text in one list"
+        )
     return array
 
 
@@ -288,7 +294,9 @@ def _dtype_text(name: object, array: Array) -> str:
 
 def _utf8(string: str, name: str) -> bytes:
     if "\0" in string:
-        raise UnsupportedValueError(f"{name} holds a NUL character, which HDF5 text cannot hold")
+        raise UnsupportedValueError(
+            f"{name} contains a NUL character, which HDF5 text cannot store"
+        )
     try:
         return string.encode()
     except UnicodeEncodeError as error:

@@ -236,13 +236,13 @@ def _comparison_lines(found: Comparison) -> Iterator[str]:
         for value, done, of_all in (count for count in counts if count in by_share):
             yield f"    {value!s:>16}  {done:>9,} of {of_all:<9,}"
         if len(counts) > MOST_VALUES:
-            yield f"    {'…':>16}  {len(counts) - MOST_VALUES:,} more, at least as far"
+            yield f"    {'…':>16}  {len(counts) - MOST_VALUES:,} more, equally far or further"
     if found.duplicates:
         yield f"  {count_text(found.duplicates, 'task')} found more than once"
     if found.unknown:
-        yield f"  {count_text(found.unknown, 'task')} that nobody expected"
+        yield f"  {count_text(found.unknown, 'task')} that were not expected"
     if found.keyless:
-        yield f"  {count_text(found.keyless, 'task')} without a key that can be read: give --key"
+        yield f"  {count_text(found.keyless, 'task')} without a readable key: give --key"
 
 
 def _closing_lines(report: CheckReport) -> Iterator[str]:
@@ -261,18 +261,18 @@ def _closing_lines(report: CheckReport) -> Iterator[str]:
         yield f"the data of {files} ({size}) were not read: --deep reads them"
     damaged = [file for file in report.files if file.state is State.DAMAGED]
     if report.exit_code and report.depth is Depth.QUICK:
-        yield "next: the same without --quick says what is inside"
+        yield "next: the same command without --quick shows what is in them"
     elif any(KEEP in found.next for f in damaged if not f.is_mergeable for found in f.findings):
-        yield "next: h5sweep salvage with the same paths says what can be got out of them"
+        yield "next: h5sweep salvage with the same paths shows what can be recovered"
     elif any(f.is_mergeable for f in damaged):
         skip = " --on-damaged skip" if bad else ""
         yield f"next: h5sweep merge with the same paths and -o OUTPUT{skip}"
     elif report.exit_code and report.comparison is None and not damaged:
-        yield "next: --expect study.py, or a CSV of keys, says which tasks are missing"
+        yield "next: --expect study.py, or a CSV of keys, shows which tasks are missing"
     elif totals["live"]:
-        yield "next: the same command again when their writers have ended"
+        yield "next: run the same command again when the writers have ended"
     elif report.comparison is not None and report.comparison.tasks_missing:
-        yield "next: run what is missing"
+        yield "next: run the missing tasks"
 
 
 def _wrapped(line: str, width: int | None) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
@@ -19,7 +20,7 @@ Tell = Callable[[str], None]
 def quarantine_files(
     output: PathLike,
     *,
-    also: Sequence[str] = (),
+    also: Iterable[PathLike] = (),
     progress: Progress = lambda done, total: None,
     tell: Tell = lambda text: None,
 ) -> CleanReport:
@@ -30,7 +31,8 @@ def quarantine_files(
     """
     with locked(Path(output), tell=tell):
         report = find_removable(output, progress=progress)
-        return replace(report, moved=move_to_quarantine(report, also=also))
+        names = [os.fspath(name) for name in also]
+        return replace(report, moved=move_to_quarantine(report, also=names))
 
 
 def restore_quarantine(

@@ -57,7 +57,7 @@ class Prover:
         except OSError as error:
             return f"it cannot be read: {error.strerror}"
         if item.reason is RemovalReason.ASKED_FOR:
-            return "" if not item.size_bytes else "not all that is in it is in the output"
+            return "" if not item.size_bytes else "the output does not hold everything in it"
         if item.reason is RemovalReason.RECORD_FILE:
             return self.record_objection(path)
         return self.worker_objection(item, self.look_at(path))
@@ -98,18 +98,18 @@ class Prover:
             return self._worker_objection(item, one)
         except DamagedFileError:
             one.findings = self.read_all(one.path).findings
-            return "not all that is in it can be read"
+            return "part of it cannot be read"
         except Exception as error:  # whatever goes wrong with a proof, there is none: it is kept
-            return f"it could not be proven ({type(error).__name__}: {error})"
+            return f"the check failed ({type(error).__name__}: {error})"
 
     def _worker_objection(self, item: Item, one: Input) -> str:
         if one.state is State.LIVE:
             return "it is being written"
         if not one.is_readable:
-            return "it cannot be read any more"
+            return "it can no longer be read"
         if one.style is Style.RECORDS and _has_failures(one.path):
             return "it has failures, which the output does not take from there"
-        return "" if self._is_merged(item, one) else "not all that is in it is in the output"
+        return "" if self._is_merged(item, one) else "the output does not hold everything in it"
 
     def _is_merged(self, item: Item, one: Input) -> bool:
         """Whether everything in a worker file is in the output: both are read and compared."""

@@ -66,19 +66,24 @@ def clean_text(report: CleanReport, *, show_all: bool = False) -> str:
     lines = [f"note: {note}" for note in report.notes]
     if report.removable:
         count, size = _count_and_size(report.removable)
-        lines.append(f"{count} safe to remove, {size}: all results were read back from the output")
+        are = "is" if len(report.removable) == 1 else "are"
+        lines.append(
+            f"{count} {are} safe to remove ({size}); every result was read back from the output"
+        )
         lines += _shown([_item_text(item) for item in report.removable], most)
     else:
         lines.append("nothing is safe to remove")
     if report.refused:
         count, _ = _count_and_size(report.refused)
-        lines.append(f"{count} damaged or not merged: moved only by name (--also)")
+        lines.append(f"{count} damaged or not merged: moved only if named with --also")
         lines += _shown([_refused_text(item) for item in report.refused], most)
     if report.kept:
-        lines.append(f"{count_text(len(report.kept), 'file')} kept")
+        are = "is" if len(report.kept) == 1 else "are"
+        lines.append(f"{count_text(len(report.kept), 'file')} {are} kept")
         lines += _shown([f"{_shortest(kept.path)}  {kept.why}" for kept in report.kept], most)
     if report.gone:
-        lines.append(f"{count_text(report.gone, 'file')} of the audit trail no longer there")
+        exist = "exists" if report.gone == 1 else "exist"
+        lines.append(f"{count_text(report.gone, 'file')} in the audit trail no longer {exist}")
     lines += [quarantine_text(one) for one in report.quarantines]
     return "\n".join(lines) + "\n"
 
@@ -101,10 +106,10 @@ def next_text(report: CleanReport) -> str:
     if report.quarantines:
         name = report.quarantines[0].name
         delete = command_text("clean", output, "--purge", name)
-        return f"next: {delete} deletes that for good; --restore {name} puts it back"
+        return f"next: {delete} deletes it for good; --restore {name} puts it back"
     if report.refused:
         move = command_text("clean", output, "--also", _shortest(report.refused[0].path), "--yes")
-        return f"next: {move}, if you want that out of the way"
+        return f"next: {move} moves it out of the way"
     return "nothing was changed" if report.kept else "nothing to do"
 
 
@@ -112,8 +117,8 @@ def held_texts(paths: Iterable[Path], where: str = "there") -> list[str]:
     """What to do about files in folders that may not be written, one line a folder."""
     counts = Counter(path.parent for path in paths)
     return [
-        f"{_shortest(folder)} may not be written: {count_text(count, 'file')} left {where}; "
-        "next: make it writable and give the same command again"
+        f"{_shortest(folder)} is not writable: {count_text(count, 'file')} left {where}; "
+        "next: make it writable and run the same command again"
         for folder, count in counts.items()
     ]
 
@@ -123,8 +128,8 @@ def outside_texts(output: Path, name: str | None, paths: Iterable[Path]) -> list
     counts = Counter(path.parent for path in paths)
     names = [] if name is None else [name]
     return [
-        f"{count_text(count, 'file')} left in quarantine: only you can say that {folder} may be "
-        f"written; next: {command_text('clean', output, '--restore', *names, '--to', folder)}"
+        f"{count_text(count, 'file')} left in quarantine: only you can allow writing to {folder}; "
+        f"next: {command_text('clean', output, '--restore', *names, '--to', folder)}"
         for folder, count in counts.items()
     ]
 

@@ -13,16 +13,18 @@ from .terminal import print_text, print_texts, showing_progress, terminal_size
 
 @click.command("check")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--quick", is_flag=True, help="First bytes and headers only, without HDF5.")
-@click.option("--deep", is_flag=True, help="Read every byte, also beyond the first 4 GB of files.")
 @click.option(
-    "--require", metavar="NAMES", help="Datasets that must be there, of equal length: a,b,c."
+    "--quick", is_flag=True, help="Look at first bytes and headers only, without the HDF5 library."
+)
+@click.option("--deep", is_flag=True, help="Read every byte, even beyond the first 4 GB of files.")
+@click.option(
+    "--require", metavar="NAMES", help="Datasets that must exist, with equal lengths: a,b,c."
 )
 @expecting
 @click.option(
     "--key",
     metavar="KEY",
-    help="How tasks are told apart: farm{farm_id:d}_s{seed:d}, or farm_id,seed.",
+    help="Where each task's key is found: farm{farm_id:d}_s{seed:d}, or farm_id,seed.",
 )
 @skipping
 @click.option(
@@ -31,12 +33,12 @@ from .terminal import print_text, print_texts, showing_progress, terminal_size
     type=click.IntRange(1),
     default=2,
     show_default=True,
-    help="How many processes ask the HDF5 library.",
+    help="Number of processes that open files with the HDF5 library.",
 )
-@limiting_library(memory_help="Most memory that it may take.")
-@click.option("--all", "show_all", is_flag=True, help="Show every file, however many there are.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@click.option("--csv", "as_csv", is_flag=True, help="CSV: a line a file.")
+@limiting_library(memory_help="Memory limit for the HDF5 library.")
+@click.option("--all", "show_all", is_flag=True, help="List every file, however many there are.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: one line per file.")
 def check_command(
     paths: tuple[str, ...],
     quick: bool,
@@ -53,17 +55,17 @@ def check_command(
     as_json: bool,
     as_csv: bool,
 ) -> int:
-    """Say what is wrong with each HDF5 file, what is inside, and what to do next.
+    """Report what is wrong with each HDF5 file, what is in it, and what to do next.
 
-    PATH is a file, a folder or a glob: worker files of any program, record files, outputs. Nothing
-    is ever written, and a file that somebody is writing is not touched. Exit code 0 if all are
-    sound, 3 if not.
+    PATH is a file, a folder or a glob: worker files of any program, record files, outputs. Check
+    writes nothing and does not touch a file that another process is writing. Exit code: 0 if every
+    file is sound or being written, 3 if not.
 
     \b
     h5sweep check layouts.h5_temp
     """
     if (quick and deep) or (as_json and as_csv):
-        raise UsageError("--quick and --deep, or --json and --csv, exclude each other")
+        raise UsageError("use only one of --quick and --deep, and only one of --json and --csv")
     from ..check.check import check_files
     from ..check.report import report_csv, report_json, report_text
     from ..state.expected_tasks import load_expected

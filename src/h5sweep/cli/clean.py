@@ -14,31 +14,33 @@ from .terminal import print_json, print_text, print_texts, showing_progress, tel
 
 @click.command("clean")
 @reading_options
-@click.option("--yes", is_flag=True, help="Move what is safe to remove to quarantine.")
+@click.option("--yes", is_flag=True, help="Move the files that are safe to remove to quarantine.")
 @click.option(
     "--also",
     metavar="FILE",
     multiple=True,
-    help="This one too, though it is damaged, empty or was not merged.",
+    help="With --yes: move FILE too, even if it is damaged, empty or not merged.",
 )
 @click.option(
     "--restore",
     metavar="[NAME]",
     is_flag=False,
     flag_value="",
-    help="Put a quarantine back where it was; without NAME, all.",
+    help="Put the files of quarantine NAME back where they were; without NAME, of all quarantines.",
 )
 @click.option(
     "--to",
     metavar="FOLDER",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="With --restore: files that were in FOLDER, outside the folder of OUTPUT, go back too.",
+    help="With --restore: also put files back into FOLDER, although it is outside OUTPUT's folder.",
 )
 @click.option(
-    "--purge", metavar="NAME", help="Delete a quarantine for good, after proving it again."
+    "--purge",
+    metavar="NAME",
+    help="Delete quarantine NAME for good, after comparing it with OUTPUT again.",
 )
-@click.option("--all", "show_all", is_flag=True, help="Show every file, however many there are.")
+@click.option("--all", "show_all", is_flag=True, help="List every file, however many there are.")
 def clean_command(
     output: Path,
     as_json: bool,
@@ -49,19 +51,19 @@ def clean_command(
     purge: str | None,
     show_all: bool,
 ) -> int:
-    """List the worker and record files that are safe to remove now that OUTPUT is made.
+    """List the worker and record files that are safe to remove because OUTPUT holds their results.
 
-    A file is safe if every result in it was read back from OUTPUT, now, and is equal. All others
-    are kept, with the reason. Nothing changes without --yes, which moves files to
-    OUTPUT.quarantine/DATE; nothing is deleted without --purge.
+    A file is safe to remove if every result in it has just been read back from OUTPUT and is equal.
+    All other files are kept, and the list says why. Nothing changes without --yes, which moves the
+    safe files to OUTPUT.quarantine/DATE. Nothing is deleted without --purge.
 
     \b
     h5sweep clean layouts.h5
     """
     if sum([yes or bool(also), restore is not None, purge is not None]) > 1:
-        raise UsageError("--yes (with --also), --restore and --purge exclude each other")
+        raise UsageError("use only one of --yes (with --also), --restore and --purge")
     if to and restore is None:
-        raise UsageError("--to says where --restore may put files back: give both")
+        raise UsageError("--to works only with --restore: add --restore")
     if restore is not None:
         return _restore(output, restore or None, to, as_json)
     if purge is not None:
@@ -88,14 +90,14 @@ def _clean(output: Path, as_json: bool, also: tuple[str, ...], yes: bool, show_a
     else:
         print_text(clean_text(report, show_all=show_all))
     for path in moved.changed:
-        tell(f"{path} changed meanwhile and stays where it is")
+        tell(f"{path} has changed in the meantime and stays where it is")
     for line in held_texts(moved.held):
         tell(line)
     if moved.quarantine is not None:
         purge = command_text("clean", output, "--purge", moved.quarantine.name)
         tell(f"{quarantine_text(moved.quarantine)}; next: {purge}")
     elif also and not yes:
-        tell(f"nothing was changed; next: the same with --yes moves {', '.join(also)} as well")
+        tell(f"nothing was changed; next: add --yes to move {', '.join(also)} as well")
     elif not moved.held:
         tell("nothing to move" if yes else next_text(report))
     return 1 if moved.held else 0
@@ -110,7 +112,10 @@ def _restore(output: Path, name: str | None, to: tuple[Path, ...], as_json: bool
     if as_json:
         print_json({"schema": "h5sweep.restore/1", "put_back": put_back, "left": left})
     for path in found.in_the_way:
-        tell(f"{path} is another file now, which stays; next: move it away, and the same again")
+        tell(
+            f"{path} is a different file now, and stays; next: move it away and run the same "
+            "command again"
+        )
     for line in held_texts(found.held, "in quarantine"):
         tell(line)
     for line in outside_texts(output, name, found.outside):
@@ -129,6 +134,6 @@ def _purge(output: Path, name: str, as_json: bool) -> int:
         facts = {"files": purged.files, "freed_bytes": purged.freed_bytes, "left": left}
         print_json({"schema": "h5sweep.purge/1", "name": name, **facts})
     for path in left:
-        tell(f"{path} is not all in the output, so it stays in quarantine: remove it by hand")
-    tell(f"{count_text(purged.files, 'file')} deleted, {size_text(purged.freed_bytes)} free")
+        tell(f"{path} is not entirely in the output, so it stays in quarantine: delete it by hand")
+    tell(f"{count_text(purged.files, 'file')} deleted, {size_text(purged.freed_bytes)} freed")
     return 0

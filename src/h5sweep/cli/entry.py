@@ -24,7 +24,7 @@ from .terminal import give_up_stdout, open_closed_streams, refused_text, tell
 
 INTERNAL_ERROR = 70
 STOPPED = (
-    "stopped; nothing finished is lost, and what is there is whole: give the same command again"
+    "stopped; every finished result is kept and no file is half-written: run the same command again"
 )
 
 
@@ -42,10 +42,10 @@ def cli() -> None:
 
     \b
     h5sweep run study.py -o layouts.h5     run what is missing, then merge
-    h5sweep status layouts.h5              from any other terminal
-    h5sweep check layouts.h5_temp          what is wrong with files of any program
-    h5sweep salvage layouts.h5_temp        get the results out of damaged ones
-    h5sweep clean layouts.h5               what is safe to remove
+    h5sweep status layouts.h5              show progress, from any terminal
+    h5sweep check layouts.h5_temp          find damage in the files of any program
+    h5sweep salvage layouts.h5_temp        recover results from damaged files
+    h5sweep clean layouts.h5               list the files that are safe to remove
     """
 
 
@@ -138,5 +138,5 @@ def _with_next_step(error: SweepError) -> str:
 
 
 def _say_bug() -> int:
-    tell(format_exc() + "h5sweep: this is a bug in h5sweep; nothing finished is lost.")
+    tell(format_exc() + "h5sweep: this is a bug in h5sweep; every finished result is kept.")
     return INTERNAL_ERROR

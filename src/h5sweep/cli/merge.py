@@ -23,48 +23,56 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Where to merge files of other programs to.",
+    help="The merged file to write; without it, PATH is the output of a run.",
 )
 @click.option(
     "--key",
     metavar="PATTERN|NAMES",
-    help="How files tell the task, which makes rows of tasks: farm{farm_id:d}_s{seed:d} for names "
-    "of groups or files; farm_id,seed for attributes or columns.",
+    help="Where each task's key is found; the output then has one row per task. A pattern such as "
+    "farm{farm_id:d}_s{seed:d} for names of groups or files; names such as farm_id,seed for "
+    "attributes or columns.",
 )
 @click.option(
     "--on-damaged",
     type=click.Choice(["stop", "skip", "salvage"]),
     default="stop",
     show_default=True,
-    help="What to do about files that cannot be read as they are.",
+    help="What to do with files that cannot be merged as they are.",
 )
 @click.option(
     "--max-damaged",
     metavar="N|N%",
-    help="With skip or salvage: stop after all if more files are damaged.",
+    help="With skip or salvage: stop if more than this many files are damaged.",
 )
 @click.option(
     "--on-conflict",
     type=click.Choice(["stop", "first", "last", "newest"]),
     default="stop",
     show_default=True,
-    help="Which of two different results for one task to take.",
+    help="Which result to take if a task has two different ones.",
 )
 @skipping
-@click.option("--force", is_flag=True, help="Replace an output that is not ours; keep a backup.")
-@click.option("--compress", is_flag=True, help="gzip the output (with --key, or of a run).")
 @click.option(
-    "--remove-merged", is_flag=True, help="Remove files that the output was proven to hold."
+    "--force", is_flag=True, help="Replace an output that h5sweep did not write; keep a backup."
 )
-@click.option("--audit-text", is_flag=True, help="Print what was taken from where.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option(
+    "--compress", is_flag=True, help="Compress the output with gzip (with --key, or for a run)."
+)
+@click.option(
+    "--remove-merged",
+    is_flag=True,
+    help="Remove each file whose results were all read back from the output.",
+)
+@click.option("--audit-text", is_flag=True, help="Print what was taken from which file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def merge_command(paths: tuple[str, ...], output: Path | None, **options: Any) -> int:
-    """Make one HDF5 file of worker files, or an OUTPUT from its run folder.
+    """Merge worker files into one HDF5 file, or a run folder into its output.
 
     With -o, PATH is a file, a folder or a glob: worker files of any program, run folders, record
-    files, earlier outputs. Groups stay groups and columns stay columns; with --key they become
-    rows of tasks, and `h5sweep run STUDY -o OUTPUT` computes what is missing. Without -o, PATH is
-    the output of a run. What was there stays until the new file is written, read back and compared.
+    files, earlier outputs. Groups stay groups and columns stay columns. With --key, the output has
+    one row per task instead, and `h5sweep run STUDY -o OUTPUT` computes the missing tasks. Without
+    -o, PATH is the output of a run. An old output is replaced only after the new file is written,
+    read back and compared.
 
     \b
     h5sweep merge layouts.h5
@@ -76,7 +84,7 @@ def merge_command(paths: tuple[str, ...], output: Path | None, **options: Any) -
     ours = {"compress": options.pop("compress"), "as_json": options.pop("as_json")}
     wrong = [name for name, value in options.items() if value not in (False, None, "stop")]
     if len(paths) > 1 or wrong:
-        raise UsageError("say where the merged file goes: -o layouts.h5")
+        raise UsageError("name the file to write, for example -o layouts.h5")
     return _merge_run(Path(paths[0]), **ours)
 
 
@@ -86,7 +94,7 @@ def _merge_run(output: Path, *, compress: bool, as_json: bool) -> int:
     from ..state.find_folder import existing_folder
 
     if output.is_dir() and not output.name.endswith(SUFFIX):
-        raise UsageError(f"{output} is a folder: say where the merged file goes: -o layouts.h5")
+        raise UsageError(f"{output} is a folder: name the file to write, for example -o layouts.h5")
     folder = existing_folder(output)
     with showing_progress() as display, holding(folder.lock_path, tell=display.say):
         report = merge_run(folder, compress=compress, progress=display.merging)
@@ -163,7 +171,7 @@ def _remove_merged(output: Path) -> int:
     with showing_progress() as display, locked(output, tell=display.say):
         purged, report = remove_merged(output, progress=display.checking)
     size = size_text(purged.freed_bytes)
-    tell(f"removed {count_text(purged.files, 'file')} that {output.name} holds, {size}")
+    tell(f"removed {count_text(purged.files, 'file')} ({size}); {output.name} holds their results")
     if kept := len(report.kept) + len(report.refused):
         words = count_text(kept, "file")
         tell(f"{words} kept; next: {command_text('clean', output)} says why")

@@ -12,17 +12,17 @@ from .terminal import print_texts, tell
 
 @click.command("missing")
 @reading_options
-@click.option("--csv", "as_csv", is_flag=True, help="CSV: the key columns, reason, detail.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: key columns, reason, detail.")
 @expecting
 def missing_command(
     output: Path, as_json: bool, as_csv: bool, expect: Path | None, name: str | None
 ) -> int:
-    """List every task of OUTPUT without a result, and why.
+    """List every task of OUTPUT that has no result, and why.
 
-    Never started, running, failed (how), lost with a damaged record, interrupted, changed in the
-    output. Exit code 0 if nothing is missing, else 1. Where no run has said which tasks there
-    should be (only a Recorder has written, or other programs' files were merged): say it with
-    --expect, or the exit code is 2.
+    The reasons: never started, running, failed (and how), lost with a damaged record, interrupted,
+    changed in the output. Exit code: 0 if nothing is missing, 1 if something is. If no run has
+    declared the tasks (only a Recorder has written, or other programs' files were merged), name
+    them with --expect; without it the exit code is 2.
 
     \b
     h5sweep missing layouts.h5 --csv > todo.csv

@@ -31,7 +31,9 @@ def parse_limit(parse: Callable[[str], float]) -> Callable[[str], float]:
     def parse_above_zero(text: str) -> float:
         value = parse(text)
         if value <= 0:
-            raise UsageError(f"{text!r} leaves a task nothing: give more than 0, or no limit")
+            raise UsageError(
+                f"{text!r} is not a usable limit: give more than 0, or leave the option out"
+            )
         return value
 
     return parse_above_zero
@@ -41,7 +43,7 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What every command that reads a run folder takes."""
 
     @click.argument("output", type=click.Path(path_type=Path))
-    @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         return command(*args, **kwargs)
@@ -52,12 +54,12 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def expecting(command: Callable[..., Any]) -> Callable[..., Any]:
     """What every command takes that can compare with the tasks there should be."""
     command = click.option(
-        "--sweep", "name", metavar="NAME", help="Which sweep, if the study has several."
+        "--sweep", "name", metavar="NAME", help="Which sweep to use if the study has several."
     )(command)
     return click.option(
         "--expect",
         type=click.Path(path_type=Path),
-        help="A study or CSV that says which tasks there should be.",
+        help="Study or CSV that lists the tasks there should be.",
     )(command)
 
 
@@ -66,7 +68,7 @@ def skipping(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--skip",
         metavar="NAMES",
-        help="Datasets and groups to leave out, by name: init,meta.",
+        help="Names of datasets and groups to leave out: init,meta.",
     )(command)
 
 
@@ -88,7 +90,7 @@ def limiting_library(*, memory_help: str) -> Callable[[Callable[..., Any]], Call
             callback=parsed_by(parse_limit(parse_duration)),
             default="20s",
             show_default=True,
-            help="Most time the HDF5 library gets for one file; 0.1 s more per MB.",
+            help="Time limit for the HDF5 library per file, plus 0.1 s per MB.",
         )(command)
 
     return add_options

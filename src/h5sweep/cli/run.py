@@ -22,23 +22,25 @@ if TYPE_CHECKING:
 @click.command("run")
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="The output; default: STUDY.h5."
+    "-o", "--output", type=click.Path(path_type=Path), help="The output file; default: STUDY.h5."
 )
-@click.option("--sweep", "name", metavar="NAME", help="Which sweep, if the study has several.")
 @click.option(
-    "-j", "--workers", type=click.IntRange(1), help="Worker processes; default: all cores."
+    "--sweep", "name", metavar="NAME", help="Which sweep to use if the study has several."
+)
+@click.option(
+    "-j", "--workers", type=click.IntRange(1), help="Number of workers; default: one per core."
 )
 @click.option(
     "--timeout",
     metavar="DURATION",
     callback=parsed_by(parse_limit(parse_duration)),
-    help="Longest time for one task, e.g. 20min.",
+    help="Time limit per task, e.g. 20min.",
 )
 @click.option(
     "--memory",
     metavar="SIZE",
     callback=parsed_by(parse_limit(parse_size)),
-    help="Most memory for one task, e.g. 2GB.",
+    help="Memory limit per task, e.g. 2GB.",
 )
 @click.option(
     "--retries",
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     callback=parsed_by(parse_retries),
     default="died=2",
     show_default=True,
-    help="Tries again in this run: 2, or died=3,timed-out=1,raised=0.",
+    help="How often to retry a failed task in this run: 2, or died=3,timed-out=1,raised=0.",
 )
 @click.option(
     "--backoff",
@@ -54,13 +56,13 @@ if TYPE_CHECKING:
     callback=parsed_by(parse_duration),
     default="1s",
     show_default=True,
-    help="Pause before the first retry; it doubles each time.",
+    help="Pause before the first retry; it doubles with each retry.",
 )
 @click.option(
     "--tasks-per-worker",
     metavar="N",
     type=click.IntRange(1),
-    help="Replace a worker after so many tasks.",
+    help="Replace each worker after N tasks.",
 )
 @click.option(
     "--grace",
@@ -68,11 +70,17 @@ if TYPE_CHECKING:
     callback=parsed_by(parse_duration),
     default="20s",
     show_default=True,
-    help="How long running tasks may go on after Ctrl-C or SIGTERM.",
+    help="How long running tasks may continue after Ctrl-C or SIGTERM.",
 )
-@click.option("--merge/--no-merge", default=True, help="Make the output at the end, or leave it.")
-@click.option("--compress", is_flag=True, help="gzip the output.")
-@click.option("--try", "try_count", type=click.IntRange(1), metavar="N", help="Run N tasks here.")
+@click.option("--merge/--no-merge", default=True, help="Write the output at the end, or do not.")
+@click.option("--compress", is_flag=True, help="Compress the output with gzip.")
+@click.option(
+    "--try",
+    "try_count",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Run N tasks in this process and write nothing.",
+)
 def run_command(
     study: Path,
     output: Path | None,
@@ -90,8 +98,8 @@ def run_command(
 ) -> int:
     """Run every task of STUDY that has no result yet, then merge.
 
-    Killed at any moment, the same command again runs the rest. --try N runs N tasks in this
-    process, writes nothing, shows full tracebacks and says how long the whole will take.
+    If a run is killed, the same command runs the remaining tasks. --try N runs N tasks in this
+    process, writes nothing, shows full tracebacks and estimates how long the whole sweep will take.
 
     \b
     h5sweep run study.py -o layouts.h5 --workers 8 --timeout 20min --retries 2
@@ -148,7 +156,7 @@ def _conclude_run(report: RunReport, *, merge: bool) -> int:
     if report.is_complete:
         return 0
     missing = command_text("missing", report.output)
-    tell(f"next: {missing} says why; the same command again runs what is missing")
+    tell(f"next: {missing} says why; the same command runs the missing tasks")
     return 1
 
 

@@ -18,9 +18,13 @@ from .terminal import print_text, print_texts, showing_progress
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Write what is recovered into the run folder of this output.",
+    help="Write recovered results into the run folder of this output.",
 )
-@click.option("--to", type=click.Path(path_type=Path), help="Or into this folder.")
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path),
+    help="Write recovered results into this folder instead.",
+)
 @click.option(
     "--key",
     metavar="KEY",
@@ -33,16 +37,16 @@ from .terminal import print_text, print_texts, showing_progress
     type=click.Choice(["verified", "consistent", "unverified"]),
     default="consistent",
     show_default=True,
-    help="The weakest label that is still taken.",
+    help="The weakest label to accept.",
 )
 @click.option(
     "--nameless",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write arrays that lost their names into this folder (npy).",
+    help="Write arrays that lost their names into this folder, as npy files.",
 )
-@limiting_library(memory_help="Most memory for one result.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@limiting_library(memory_help="Memory limit for one result.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def salvage_command(
     paths: tuple[str, ...],
     output: Path | None,
@@ -57,11 +61,11 @@ def salvage_command(
     memory: int,
     as_json: bool,
 ) -> int:
-    """Recover results from damaged HDF5 files; the files themselves stay as they are.
+    """Recover results from damaged HDF5 files without changing the files.
 
-    PATH is a file, a folder or a glob. With -o, what is recovered goes into the run folder of that
-    output as if it had just been computed: merge, missing and run see it. Without -o and --to,
-    nothing is written. Exit code 0 if every task detected was recovered, 3 if not.
+    PATH is a file, a folder or a glob. With -o, recovered results go into the run folder of that
+    output as if they had just been computed: merge, missing and run see them. Without -o or --to,
+    nothing is written. Exit code: 0 if every task detected was recovered, 3 if not.
 
     \b
     h5sweep salvage layouts.h5_temp -o layouts.h5 --expect study.py

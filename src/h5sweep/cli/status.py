@@ -20,16 +20,16 @@ WATCH_S = 2.0
 
 @click.command("status")
 @reading_options
-@click.option("--watch", is_flag=True, help="Show it again every 2 s until the run has ended.")
+@click.option("--watch", is_flag=True, help="Refresh every 2 s until the run has ended.")
 @click.option(
     "--exit-code",
     is_flag=True,
-    help="Exit with 1 unless all tasks were declared and have a result.",
+    help="Exit with 1 unless the tasks are declared and every task has a result.",
 )
 def status_command(output: Path, as_json: bool, watch: bool, exit_code: bool) -> int:
-    """Say how far the sweep of OUTPUT is: counts by key column, rate, time left, who runs it.
+    """Show the progress of OUTPUT's sweep: counts by key column, rate, time left, who runs it.
 
-    Reads the run folder only, from any terminal, also during a run.
+    Works from any terminal, also during a run, and reads only the run folder.
 
     \b
     h5sweep status layouts.h5

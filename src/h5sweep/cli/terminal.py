@@ -92,4 +92,4 @@ def give_up_stdout() -> None:
 
 def refused_text(error: OSError) -> str:
     where = error.filename or "standard output"
-    return f"cannot write to {where}: {error.strerror}; see to that and give the command again"
+    return f"cannot write to {where}: {error.strerror}; fix that and run the same command again"

@@ -25,7 +25,7 @@ class LinkError(OSError):
     """A symbolic link, where none is followed."""
 
     def __init__(self, path: Path) -> None:
-        why = "it is a symbolic link, and none is followed here: move it away"
+        why = "it is a symbolic link, and links are not followed here: move it away"
         super().__init__(errno.ELOOP, why, str(path))
 
 
@@ -113,11 +113,11 @@ def open_file(path: Path) -> BinaryIO:
         raise ValueError("it is a folder") from None
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise ValueError("it is a symbolic link, or no file") from None
+            raise ValueError("it is a symbolic link, or not a file") from None
         raise
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise ValueError("it is no file")
+        raise ValueError("it is not a file")
     return file
 
 
@@ -137,13 +137,13 @@ def parse_json(data: bytes | str) -> Any:
     try:
         return json.loads(data)
     except RecursionError:
-        raise ValueError("its brackets are too deep") from None
+        raise ValueError("its brackets are nested too deeply") from None
 
 
 def check_name(name: str) -> str:
     """The name, if it is one of something in a folder and leads nowhere else; else ValueError."""
     if not name or name in (".", "..") or "/" in name or "\0" in name:
-        raise ValueError(f"{name!r} is no name of a file")
+        raise ValueError(f"{name!r} is not a file name")
     return name
 
 

@@ -45,7 +45,7 @@ def require_here(dataset: Dataset) -> None:
     """Raise Unsupported if the data are in other files, of which none is ever opened."""
     if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
         how = "external storage" if dataset.is_external else "a virtual dataset"
-        raise Unsupported(f"its data are in another file, which is not read ({how})")
+        raise Unsupported(f"its data are in another file, which was not read ({how})")
 
 
 def start_of(dataset: Dataset) -> int | None:

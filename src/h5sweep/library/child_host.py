@@ -198,7 +198,7 @@ class _Child:
             return None
         self.end()
         if not self._has_started:
-            return Answer(absent=f"no sign of life in {START_S:g} s")
+            return Answer(absent=f"no sign of life within {START_S:g} s")
         return Answer(timeout_s=self._timeout_s)
 
     def end(self) -> None:

@@ -62,12 +62,12 @@ def plan_addition(
     for finding in old.findings:
         if finding.code == findings.UNREADABLE.code:
             raise StorageError(
-                f"{output}: {finding.message}. See to that, then give the same command again"
+                f"{output}: {finding.message}. Fix that, then run the same command again"
             )
     if old.style is Style.OUTPUT:
         return Addition(list(good), "is the output of a sweep, which --key would add to")
     if (made_of := _made_of(survey, old)) is None:
-        return Addition(list(good), "is there and was not merged by h5sweep")
+        return Addition(list(good), "exists and was not merged by h5sweep")
     old.name = str(output)  # as the audit trail has it
     given = [one for one in good if one is not own]
     held = held_files(read_entries(output))
@@ -116,12 +116,12 @@ def _plan_without_trail(
     if made_of == digest_of(ids):
         return Addition(given)
     if not is_named:
-        why = "is not in its audit trail, so nobody knows what it holds"
+        why = "is not in its audit trail, so its content is unknown"
         return Addition(given, f"{why}: {_how_to_add(old)}" if are_groups else why)
     if made_of == digest_of([*before, *ids]):
         return Addition([old], None, [_already_text(len(given), old)], [*before, *ids])
     note = (
-        f"the audit trail does not say what {old.file_name} holds: rows that it has of the other "
+        f"the audit trail does not say what {old.file_name} holds: rows that are also in the other "
         "files are there twice; --key takes each task once"
     )
     notes = [] if are_groups else [note]
@@ -217,13 +217,13 @@ class _HeldFiles:
     def reason(self) -> str:
         """Why the output must not be replaced by the given files alone."""
         first, *others = sorted(file.path for file in self.gone)
-        more = f", and of {count_text(len(others), 'other file')}" if others else ""
+        more = f" and {count_text(len(others), 'other file')}" if others else ""
         if self._replaced:
             return (
-                f"holds rows of {first}{more} that are no longer there: name "
-                f"{self._old.file_name} among the files to keep them beside the new ones"
+                f"holds rows that are no longer in {first}{more}: name "
+                f"{self._old.file_name} as an input too, to keep them beside the new ones"
             )
-        return f"holds results that are not in these files, of {first}{more}: " + _how_to_add(
+        return f"holds results of {first}{more} that are not in these files: " + _how_to_add(
             self._old
         )
 
@@ -241,8 +241,8 @@ class _HeldFiles:
         for one in self._replaced:
             if one not in self._grown and one not in self.same:
                 yield (
-                    f"{one.path} is not the file that was merged under that name, nor that file "
-                    "grown: all its rows are added"
+                    f"{one.path} is neither the file that was merged under that name nor a longer "
+                    "version of it: all its rows are added"
                 )
 
 
@@ -259,12 +259,12 @@ def _has_only_groups(survey: Survey, old: Input) -> bool:
 
 
 def _how_to_add(old: Input) -> str:
-    return f"name {old.file_name} among the files and its results are kept"
+    return f"name {old.file_name} as an input too, to keep its results"
 
 
 def _already_text(count: int, old: Input) -> str:
     their = "its" if count == 1 else "their"
-    return f"{count_text(count, 'file')} left out: {old.file_name} has {their} results already"
+    return f"{count_text(count, 'file')} left out: {old.file_name} already has {their} results"
 
 
 def _is_named_by_file(file: AuditInput) -> bool:

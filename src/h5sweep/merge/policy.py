@@ -37,7 +37,9 @@ class Threshold:
         """`20` files, or `5%` of them."""
         match = _THRESHOLD.fullmatch(text.strip())
         if match is None or (match[2] and int(match[1]) > 100):
-            raise UsageError(f"{text!r} is not a threshold: write a number of files, or 5%")
+            raise UsageError(
+                f"{text!r} is not a limit: write a number of files, or a share such as 5%"
+            )
         return cls(int(match[1]), bool(match[2]))
 
     def allows(self, bad: int, total: int) -> bool:
@@ -59,8 +61,8 @@ class Policy:
     def __post_init__(self) -> None:
         if self.max_damaged is not None and self.on_damaged is OnDamaged.STOP:
             raise UsageError(
-                "--max-damaged limits how many files may be left out or salvaged: give "
-                "--on-damaged skip or salvage with it"
+                "--max-damaged limits how many files may be left out or salvaged: add "
+                "--on-damaged skip or --on-damaged salvage"
             )
 
     def as_json(self) -> dict[str, str | None]:
@@ -82,7 +84,7 @@ def separate(inputs: Sequence[Input], policy: Policy) -> tuple[list[Input], list
     if bad and policy.on_damaged is OnDamaged.STOP:
         raise _refusal(bad, len(inputs), _advice(bad, bool(good)))
     if policy.max_damaged is not None and not policy.max_damaged.allows(len(bad), len(inputs)):
-        limit = f"these are more than --max-damaged {policy.max_damaged}"
+        limit = f"this is more than --max-damaged {policy.max_damaged}"
         raise _refusal(bad, len(inputs), f"{limit}: raise it to merge the others")
     return good, bad
 
@@ -99,9 +101,9 @@ def notes_on(inputs: Sequence[Input]) -> list[str]:
     unclosed = list(compress(told, is_open))
     notes = [f"{one.path}: {one.findings[0].message}" for one in told if one not in unclosed]
     if len(unclosed) == 1:
-        notes.append(f"{unclosed[0].path} was not closed by its writer; read all the same")
+        notes.append(f"{unclosed[0].path} was not closed by its writer, but can be read")
     elif unclosed:
-        notes.append(f"{len(unclosed):,} files were not closed by their writers; read all the same")
+        notes.append(f"{len(unclosed):,} files were not closed by their writers, but can be read")
     return notes
 
 
@@ -113,9 +115,11 @@ def _refusal(bad: Sequence[Input], total: int, advice: str) -> DamagedError:
 
 def _advice(bad: Sequence[Input], has_good: bool) -> str:
     """What to do about files that stop a merge; nothing is in a file that is empty or no HDF5."""
-    skip = "the same with --on-damaged skip merges the others" if has_good else ""
+    skip = "add --on-damaged skip to merge the others" if has_good else ""
     if not any(one.state is State.DAMAGED for one in bad):
-        return skip or "nothing can be got out of these: run their tasks again"
+        return skip or "nothing can be recovered from these: run their tasks again"
     if skip:
-        return f"{skip};\n      with --on-damaged salvage and --key also what is intact in these"
-    return "the same with --on-damaged salvage and --key merges what is intact in these"
+        return (
+            f"{skip},\n      or --on-damaged salvage and --key to merge what is intact in these too"
+        )
+    return "add --on-damaged salvage and --key to merge what is intact in these"

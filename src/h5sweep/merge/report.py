@@ -96,7 +96,7 @@ def closing_lines(report: FilesReport, *, will_remove: bool = False) -> Iterator
     skipped = [place for one in report.taken for place in _skipped(one, report.skip)]
     yield from _some([f"note: {note}" for note in report.notes], "notes")
     yield from _some(conflicts, "conflicts")
-    yield from _some([f"skipped, no result: {place}" for place in skipped], "datasets skipped")
+    yield from _some([f"skipped, not a result: {place}" for place in skipped], "datasets skipped")
     yield from _some(list(_named(report)), "names skipped")
     yield from _some([f"left out: {one}" for one in report.refused], "files left out")
     about = f"{_counts(report)}; {_SHAPES[report.way]}, {size_text(report.size_bytes)}"
@@ -114,14 +114,14 @@ def _counts(report: FilesReport) -> str:
     total, files = count_text(report.tasks_in_output, noun), count_text(len(report.taken), "file")
     if not report.taken:
         return f"{total}, as before"
-    were = "was" if report.duplicates == 1 else "were"
-    twice = f", {report.duplicates:,} more {were} there twice and equal" * bool(report.duplicates)
+    were = "was an equal duplicate" if report.duplicates == 1 else "were equal duplicates"
+    twice = f", {report.duplicates:,} more {were}" * bool(report.duplicates)
     if report.once_by:
         names = report.once_by
         by = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} integers and texts"
         twice += f", each {by} once"
     if report.tasks == report.tasks_in_output:
-        return f"{total} of {files}{twice}"
+        return f"{total} from {files}{twice}"
     return f"{total}, {report.tasks:,} of them from {files}{twice}"
 
 
@@ -129,7 +129,7 @@ def _named(report: FilesReport) -> Iterator[str]:
     """What the user wanted left out, each once."""
     names = [n for one in report.taken for n in one.skipped if is_named(n, report.skip)]
     for name, count in Counter(names).items():
-        yield f"skipped, as --skip says: {name} of {count_text(count, 'file')}"
+        yield f"skipped by --skip: {name} in {count_text(count, 'file')}"
 
 
 def _skipped(one: TakenFile, named: Names) -> Iterator[str]:
@@ -139,13 +139,13 @@ def _skipped(one: TakenFile, named: Names) -> Iterator[str]:
         if table not in one.datasets and not is_named(name, named):
             yield f"{one.path}: {name}"
     for table in dict.fromkeys(table for table in tables if table in one.datasets):
-        yield f"{one.path}: the index of {table}, which PyTables makes anew"
+        yield f"{one.path}: the index of {table}, which PyTables can rebuild"
 
 
 def _next(report: FilesReport) -> str:
     if report.way == "sweep":
         run = command_text("run", "STUDY", "-o", report.output)
-        return f"{run} computes what is missing"
+        return f"{run} computes the missing tasks"
     return f"{command_text('clean', report.output)} lists the worker files that are safe to remove"
 
 

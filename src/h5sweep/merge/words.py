@@ -36,11 +36,13 @@ def require_joinable(one: Input, path: str, dataset: Dataset) -> None:
     """Raise UsageError if a dataset cannot be a column of another file."""
     where = f"{path} in {one.path}"
     if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
-        raise UsageError(f"{where} has its data in other files: merge those, and leave this out")
+        raise UsageError(
+            f"{where} has its data in other files: merge those files and leave this one out"
+        )
     if not may_be_copied(dataset.type):
         raise UsageError(
-            f"{where} refers to places in its file, which mean nothing in another: say with --key "
-            f"what tells the tasks, or leave it out with --skip {path.rpartition('/')[2]}"
+            f"{where} refers to places in its own file, which mean nothing in another: give --key, "
+            f"or leave it out with --skip {path.rpartition('/')[2]}"
         )
     if dataset.filters and is_too_large(dataset):
         raise UsageError(f"{where} has chunks of more than 64 MB: h5repack makes smaller ones")
@@ -49,29 +51,31 @@ def require_joinable(one: Input, path: str, dataset: Dataset) -> None:
     except Unsupported as error:
         raise UsageError(f"{where}: {error}") from error
     if not dataset.space.dims:
-        raise UsageError(f"{where} is a single value, and a column in other files")
+        raise UsageError(
+            f"{where} is a single value, but a column in other files: merge these files separately"
+        )
 
 
 def differing_axis(path: str, first: Input, second: Input) -> ConflictError:
     return ConflictError(
         f"{path} is an axis of other datasets and differs between {first.path} and {second.path}; "
         f"nothing was merged. Leave it out with --skip {path.rpartition('/')[2]}, or merge these "
-        "files apart"
+        "files separately"
     )
 
 
 def ragged(path: str, first: Input, dataset: Dataset, second: Input, other: Dataset) -> UsageError:
     return UsageError(
-        f"the rows of {path} are of shape {(dataset.space.dims or ())[1:]} in {first.path} and of "
-        f"{(other.space.dims or ())[1:]} in {second.path}: nothing was padded. With --key every "
-        "row becomes a task of a sweep's output, which holds rows of any shape"
+        f"the rows of {path} have shape {(dataset.space.dims or ())[1:]} in {first.path} and "
+        f"{(other.space.dims or ())[1:]} in {second.path}: nothing was padded. With --key the "
+        "output has one row per task, of any shape"
     )
 
 
 def not_united(path: str, first: Input, united: TypeID, second: Input, other: TypeID) -> UsageError:
     return UsageError(
         f"{path} is {type_text(united)} in {first.path} and {type_text(other)} in "
-        f"{second.path}: no type holds both; merge these files apart"
+        f"{second.path}: no type holds both; merge these files separately"
     )
 
 
@@ -79,6 +83,6 @@ def values_lost(
     path: str, one: Input, old: TypeID, united: TypeID, first: tuple[Input, TypeID]
 ) -> UsageError:
     return UsageError(
-        f"{path} is {type_text(old)} in {one.path}, with values that {type_text(united)} does not "
-        f"hold, and {type_text(first[1])} in {first[0].path}: merge these files apart"
+        f"{path} is {type_text(old)} in {one.path}, with values that {type_text(united)} cannot "
+        f"hold, and {type_text(first[1])} in {first[0].path}: merge these files separately"
     )

@@ -337,7 +337,7 @@ def _notes_on_gaps(column: DataColumn, missing: int) -> list[str]:
     if missing <= 0:
         return []
     if column.layout is not ColumnLayout.FIXED:
-        return [f"{column.source_name} is missing in {_tasks(missing)}: it has 0 elements there"]
+        return [f"{column.source_name} is missing in {_tasks(missing)}: it is empty there"]
     is_time = not column.is_text and np.dtype(column.dtype).kind in "mM"
     fill = '""' if column.is_text else "NaT" if is_time else str(column.fill)
     return [f"{column.source_name} is missing in {_tasks(missing)}: filled with {fill}"]

@@ -48,7 +48,7 @@ class Dimensions:
         if declared:
             self.notes.append(
                 f"dims names {len(declared)} dimensions for {column.source_name}, which has "
-                f"{column.ndim}: they are called {column.name}_dim0 and so on"
+                f"{column.ndim}: its dimensions are named {column.name}_dim0 and so on"
             )
         return [f"{column.name}_dim{axis}" for axis in range(column.ndim)]
 
@@ -65,8 +65,8 @@ class Dimensions:
         name = unique_name(f"{column.name}_{wanted}", self._variables | set(self.sizes))
         self.sizes[name] = size
         self.notes.append(
-            f"the dimension {wanted} of {column.name} is called {name}: something else of another "
-            f"size than {size:,} has its name"
+            f"the dimension {wanted} of {column.name} is named {name}: {wanted} already names "
+            f"something other than a dimension of size {size:,}"
         )
         return name
 

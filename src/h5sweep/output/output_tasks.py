@@ -37,8 +37,8 @@ def read_rows(output: Path, plan: Plan) -> Held:
         except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
             # What h5py and NumPy may raise for a file that somebody has edited.
             raise DamagedError(
-                f"{output} cannot be read as an output ({error}). Move it away and give the same "
-                "command again: the records in the run folder are not touched by this"
+                f"{output} cannot be read as an output ({error}). Move it away and run the same "
+                "command again: the records in the run folder are not affected"
             ) from error
 
 

@@ -177,8 +177,8 @@ class RecordSource:
             yield
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedError(
-                f"{self._paths[file]} holds a record that no h5sweep wrote ({error}): move the "
-                "file away"
+                f"{self._paths[file]} holds a record that h5sweep did not write ({error}): move "
+                "the file away"
             ) from error
 
     def _forms(self, buffer: Array, offsets: Array, sizes: Array) -> Array:

@@ -250,7 +250,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     except FileNotFoundError:
         return
     except ValueError as error:
-        raise DamagedError(f"{path} is no audit trail ({error}): move it away") from error
+        raise DamagedError(f"{path} is not an audit trail ({error}): move it away") from error
     with naming(path), file:
         yield from (line.rstrip(b"\n") for line in file)
 
@@ -260,7 +260,7 @@ def _parse(line: bytes) -> dict[str, Any]:
     if match is None:
         raise _TornError
     if crc32(match[1]) != int(match[2], 16):
-        raise ValueError("its checksum does not hold")
+        raise ValueError("its checksum is wrong")
     value: dict[str, Any] = parse_json(line)
     return value
 
@@ -309,7 +309,7 @@ def audit_text(entry: AuditEntry) -> str:
     facts = {
         "output": f"{entry.output} ({size_text(entry.output_size_bytes)})",
         "merged": f"{entry.time}, in {entry.duration_s:.3g} s",
-        "by": f"{about.get('user') or 'somebody'} on {about.get('host', 'some machine')}",
+        "by": f"{about.get('user') or 'unknown user'} on {about.get('host', 'unknown host')}",
         "command": about.get("command", ""),
         "in": about.get("folder", ""),
         "with": versions,

@@ -35,16 +35,16 @@ _README_NAME = "README.txt"
 README = """\
 This folder belongs to {output}, the output beside it. It was made by h5sweep.
 
-Here every finished result is kept until it has been merged into the output, and after that until
-you remove it. Do not edit or delete anything here while a run is going on.
+It keeps every finished result until it is merged into the output, and after that until you remove
+it. Do not edit or delete anything here during a run.
 
-  h5sweep status {name}     what is done, failed, running
-  h5sweep missing {name}    what is missing, and why
-  h5sweep merge {name}      make the output from what is here
-  h5sweep clean {name}      what of it is safe to remove
+  h5sweep status {name}     show what is done, failed, running
+  h5sweep missing {name}    list what is missing, and why
+  h5sweep merge {name}      write the output from these results
+  h5sweep clean {name}      list what is safe to remove
 
-plan.jsonl    every task's key, by number        records/   the results, one file a process
-sweep.json    what is run, by whom, with what    logs/      what the tasks printed
+plan.jsonl    each task's key, by number            records/   results, one file per process
+sweep.json    what was run, by whom, with what      logs/      what the tasks printed
 merged.json   which tasks the output holds
 """
 
@@ -63,7 +63,7 @@ class Declared:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Declared:
         if not isinstance(value["by"], str) or not _are_ranges(value["without"]):
-            raise ValueError("it says no tasks")
+            raise ValueError("it declares no tasks")
         return cls(value["by"], value["plan"], value["without"])
 
 
@@ -187,8 +187,8 @@ class RunFolder:
             return None if content is None else Plan.from_json(content.decode())
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DamagedError(
-                f"{self.plan_path} is damaged ({error}); the records are not touched by this. "
-                "Move the plan away and give the same command again: keys are in the records too"
+                f"{self.plan_path} is damaged ({error}); the records are not affected. "
+                "Move the plan away and run the same command again: the records hold the keys too"
             ) from error
 
     def save_plan(self, plan: Plan) -> None:
@@ -235,16 +235,16 @@ def resolved(path: Path) -> Path:
     try:
         return path.resolve()
     except (RuntimeError, OSError) as error:
-        raise UsageError(f"{path} is a link that leads in a circle: move it away") from error
+        raise UsageError(f"{path} is a circular link: move it away") from error
 
 
 def _require_file(path: Path) -> None:
     """Raise UsageError for what would never answer, such as a pipe; a folder is told elsewhere."""
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise UsageError(f"{path} is no file: name an output, such as layouts.h5")
+        raise UsageError(f"{path} is not a regular file: name an output, such as layouts.h5")
 
 
-_ANEW = "move it away and give the run command again, which writes it anew"
+_ANEW = "move it away and start the run again, which writes a new one"
 
 
 def _load_json(path: Path) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def _load_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DamagedError(f"{path} is damaged ({error}): {_ANEW}") from error
     if not isinstance(loaded, dict):
-        raise DamagedError(f"{path} is damaged (it is no JSON object): {_ANEW}")
+        raise DamagedError(f"{path} is damaged (it is not a JSON object): {_ANEW}")
     return loaded
 
 

@@ -155,7 +155,7 @@ def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
     if alive is None and has_locks and owner.is_on_this_machine:
         alive = False  # It was in another container of this machine, where it would hold the lock.
     if alive is None:
-        tell(f"a run on {owner.host} may still be going on; watching for {WATCH_S:g} s")
+        tell(f"a run on {owner.host} may still be active; watching it for {WATCH_S:g} s")
         alive = _changes(descriptor)
     if alive:
         raise _locked(path, owner)
@@ -178,11 +178,11 @@ def _locked(path: Path, owner: ProcessId | None) -> LockedError:
     output = path.with_name(path.name.removeprefix(".").removesuffix(".lock"))
     if not RunFolder(output).exists():
         return LockedError(
-            f"somebody else{who} is merging or cleaning {output.name}: wait for that"
+            f"another process{who} is merging or cleaning {output.name}: wait until it has ended"
         )
     return LockedError(
         f"another run{who} is working on {output.name}; "
-        f"look at it with: {command_text('status', output)}"
+        f"watch it with: {command_text('status', output)}"
     )
 
 

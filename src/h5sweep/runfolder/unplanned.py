@@ -35,7 +35,7 @@ def plan_of_keys(keys: Sequence[Key], types: Mapping[str, str]) -> Plan | None:
 def misfit_text(key: Mapping[str, Value], types: Mapping[str, str]) -> str:
     """What is wrong with a key that does not fit: `seed='x' is a text, not an integer`."""
     if key.keys() != types.keys():
-        return f"its key is over {', '.join(key)}, not over {', '.join(types)}"
+        return f"its key has {', '.join(key)}, not {', '.join(types)}"
     name = next(name for name, wanted in types.items() if _typed(key[name], wanted) is None)
     words = {"bool": "a truth value", "int": "an integer", "float": "a number", "str": "a text"}
     return f"{name}={key[name]!r} is {words[type(key[name]).__name__]}, not {words[types[name]]}"

@@ -198,7 +198,7 @@ def _run_tasks(
         done = read_state(folder, state.plan).tasks_done
         raise StartError(
             f"{error}. The run has stopped; {_kept_text(done)}. "
-            "Give the same command again, with fewer --workers if memory is short"
+            "Run the same command again, with fewer --workers if memory is short"
         ) from error
     finally:
         failures.close()
@@ -308,13 +308,13 @@ class Interruption:
 
     def _announcement(self, tasks: str, grace: str) -> str:
         if self.signal == signal.SIGINT:
-            return f"letting {tasks} finish for {grace}; Ctrl-C again stops now"
-        return f"told to end: letting {tasks} finish for {grace}"
+            return f"waiting up to {grace} for {tasks}; press Ctrl-C again to stop now"
+        return f"told to stop: waiting up to {grace} for {tasks}"
 
     def raise_stopped(self, tasks_done: int) -> None:
         assert self.signal is not None  # whoever calls has seen it
         raise InterruptedRunError(
-            f"stopped; {_kept_text(tasks_done)}. Give the same command again to run the rest",
+            f"stopped; {_kept_text(tasks_done)}. Run the same command again for the rest",
             self.signal,
         )
 

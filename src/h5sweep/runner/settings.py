@@ -19,7 +19,7 @@ class Retries:
 
     def __post_init__(self) -> None:
         if (least := min(self.died, self.timed_out, self.raised, self.over_memory)) < 0:
-            raise UsageError(f"{least} retries cannot be: give 0 or more")
+            raise UsageError(f"retries must be 0 or more, not {least}")
 
     def allowed(self, kind: RecordKind) -> int:
         return int(getattr(self, kind.name.lower()))
@@ -38,9 +38,9 @@ class PoolSettings:
 
     def __post_init__(self) -> None:
         if self.workers < 1:
-            raise UsageError(f"{self.workers} workers can run nothing: give 1 or more")
+            raise UsageError(f"workers must be 1 or more, not {self.workers}")
         if self.tasks_per_worker is not None and self.tasks_per_worker < 1:
-            raise UsageError(f"{self.tasks_per_worker} tasks per worker: give 1 or more")
+            raise UsageError(f"tasks_per_worker must be 1 or more, not {self.tasks_per_worker}")
 
 
 def parse_retries(text: str) -> Retries:
@@ -52,4 +52,4 @@ def parse_retries(text: str) -> Retries:
         return Retries(**{name.strip().replace("-", "_"): int(count) for name, count in pairs})
     except (ValueError, TypeError) as error:
         advice = "write a number, or died=3,timed-out=1,raised=0,over-memory=0"
-        raise UsageError(f"{text!r} is not a count of retries: {advice}") from error
+        raise UsageError(f"{text!r} is not a number of retries: {advice}") from error

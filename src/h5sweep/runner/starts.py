@@ -57,16 +57,14 @@ class Starts:
         self._next_start = self._last_failure + pause_s
         if by_study or self._from_outside != NOTED_FROM_OUTSIDE:
             return None
-        return (
-            f"{self._text(self._from_outside)}; it is tried again, after longer and longer pauses"
-        )
+        return f"{self._text(self._from_outside)}; trying again, with longer and longer pauses"
 
     def error(self) -> SweepError:
         """Why no more are started."""
         if self._by_study >= MOST_BY_STUDY:
-            advice = f"look into {self._logs_path}"
+            advice = f"read the logs in {self._logs_path}"
             return StudyError(f"{self._text(self._by_study)}: {advice}\n{self._detail}".rstrip())
         return StartError(self._text(self._from_outside))
 
     def _text(self, failures: int) -> str:
-        return f"{failures} times in a row no worker got to its first task ({self._reason})"
+        return f"{failures} times in a row no worker reached its first task ({self._reason})"

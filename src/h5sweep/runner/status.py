@@ -258,7 +258,7 @@ def _summary_lines(status: Status, width: int | None) -> Iterator[str]:
     yield from status.refusal_texts
     if status.unreadable_files:
         files = count_text(status.unreadable_files, "record file")
-        yield f"{files} whose beginning cannot be read"
+        yield f"{files} with an unreadable beginning"
     if status.beyond_plan or (status.not_merged and status.output_exists and not status.run.alive):
         yield f"{count_text(status.not_merged, 'result')} not merged yet"
     if status.left_out:
@@ -269,7 +269,7 @@ def _head_line(status: Status) -> str:
     if status.is_empty:
         return f"{status.output}: nothing is recorded yet"
     if not status.is_declared:
-        return f"{status.output}: {status.done:,} done; of how many, no run has said"
+        return f"{status.output}: {status.done:,} done; no run has declared how many there are"
     share = 100 * status.done / max(status.tasks, 1)
     return f"{status.output}: {status.done:,} of {status.tasks:,} done ({share:.1f} %)"
 
@@ -312,7 +312,7 @@ def _share_words(ascending: list[float]) -> str:
     """How far those values are that are not shown because others are less far."""
     if ascending[0] == 1:
         return "all done"
-    return "with as large or a larger share done" if ascending[-1] else "with nothing done"
+    return "with an equal or larger share done" if ascending[-1] else "with nothing done"
 
 
 def _bar(done: int, total: int, width: int) -> str:
@@ -324,18 +324,18 @@ def _closing_lines(status: Status) -> Iterator[str]:
     """Whether a run is going on, and what to do next."""
     run = status.run
     if run.alive:
-        yield f"a run is going on ({run.process})"
+        yield f"a run is active ({run.process})"
     elif run.alive is None:
-        yield f"a run may be going on ({run.process}); that cannot be seen from here"
+        yield f"a run may be active ({run.process}); this cannot be seen from here"
     elif status.is_declared and status.waits:
-        yield "no run is going on: give the run command again"
+        yield "no run is active: start the run again"
     missing = command_text("missing", status.output)
     if status.waits:
         yield f"next: {missing} lists what is missing, and why"
     elif run.alive is not False or status.is_empty:
         return
     elif status.not_merged or not status.output_exists:
-        yield f"next: {command_text('merge', status.output)} makes the output"
+        yield f"next: {command_text('merge', status.output)} writes the output"
     elif status.is_complete:
         yield "complete"
     elif not status.is_declared:

@@ -128,7 +128,7 @@ class Worker:
     ) -> None:
         plan = folder.load_plan()
         if plan is None:
-            raise DamagedError(f"{folder.plan_path} is gone: give the same command again")
+            raise DamagedError(f"{folder.plan_path} is gone: run the same command again")
         self._function = function
         self._plan = plan
         self._records = RecordWriter(record_path, about={"role": "worker", "plan": plan.id})

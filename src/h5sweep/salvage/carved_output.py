@@ -79,7 +79,7 @@ def _take_key(found: FoundTask, group: Group, names: list[str], row: int, rule: 
         proof = min(proof, cell.proof)
         found.doubt = found.doubt or cell.doubt
         if cell.gap and cell.is_fill:
-            found.doubt = f"zeros lie where its {name} should be, as a lost page leaves them"
+            found.doubt = f"there are zeros where its {name} should be, as after a lost page"
     found.key = rule.checked(key)
     if found.key is None:
         found.lost[""] = NO_KEY
@@ -96,7 +96,7 @@ def _take_cells(found: FoundTask, columns: list[_CarvedColumn], row: int, expect
         if (value := column.value(stored, row)) is not None:
             found.cells[column.source_name] = FoundValue(value, Proof.CHECKSUM)
     if checksum != expected:
-        found.lost[""] = "its checksum does not hold"
+        found.lost[""] = "its checksum is wrong"
     found.is_proven = True
 
 

@@ -63,7 +63,7 @@ def _take_links(
     for name, child in carved.links:
         found = carving.objects.get(child)
         if found is None:
-            group.lost[name] = "its header is not there"
+            group.lost[name] = "its header is missing"
         elif child in variables and not _belongs_elsewhere(carving, carved, found, group):
             _add_variable(group, name, variables[child])
             # One name in several groups is no mistake; another name may be an old link,
@@ -81,7 +81,7 @@ def _take_soft_links(
         elif (found := carving.find(carved.address, target)) in variables:
             _add_variable(group, name, variables[found])
         else:
-            group.doubt = group.doubt or f"its {name} leads to {target}, and there is no dataset"
+            group.doubt = group.doubt or f"its {name} points to {target}, where there is no dataset"
 
 
 def _add_variable(group: Group, name: str, variable: CarvedVariable) -> None:

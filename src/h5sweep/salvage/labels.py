@@ -19,7 +19,7 @@ from ..base.plan import Key
 from ..worker_files.view import FoundTask, Proof
 
 LEAST_SIBLINGS = 3
-ALONE = "no other result says which values it should have"
+ALONE = "no other result shows which values it should have"
 PAGE_BYTES = 4096
 
 
@@ -254,13 +254,13 @@ def _objection(found: Candidate, siblings: CommonTraits) -> str:
     if found.doubt:
         return found.doubt
     if not found.is_expected:
-        return "no such task is expected"
+        return "this task is not expected"
     missing = sorted(n for n, c in siblings.names.items() if c > siblings.count / 2)
     missing = [name for name in missing if name not in found.names]
     if missing:
-        return f"{', '.join(missing)} is not there, as it is for others"
+        return f"{', '.join(missing)} is missing; other tasks have it"
     if found.lacking:
-        return ALONE if found.lacking == ALONE else f"{found.lacking} is perhaps not there yet"
+        return ALONE if found.lacking == ALONE else f"{found.lacking} may not have been written yet"
     if found.proof is Proof.CHECKSUM and not found.is_row:
         return _unlike(found, siblings)  # a link, right in itself, may lead to what is there now
     return _unlike(found, siblings) or _unwritten(found, siblings)
@@ -271,20 +271,20 @@ def _unlike(found: Candidate, siblings: CommonTraits) -> str:
         dtypes, shapes = siblings.dtypes[name], siblings.shapes[name]
         usual, count = dtypes.most_common(1)[0]
         if count >= LEAST_SIBLINGS and count > dtypes.total() / 2 and usual != (dtype, len(shape)):
-            return f"{name} is of another type than for others"
+            return f"{name} has another type than for other tasks"
         _, count = shapes.most_common(1)[0]
         if shapes[shape] == 1 and count > LEAST_SIBLINGS and count == shapes.total() - 1:
-            return f"{name} has another shape than for all others"
+            return f"{name} has another shape than for all other tasks"
     return ""
 
 
 def _unwritten(found: Candidate, siblings: CommonTraits) -> str:
     for name in siblings.lost_parts(found):
-        return f"zeros lie where part of {name} should be, as a lost page leaves them"
+        return f"there are zeros where part of {name} should be, as after a lost page"
     if siblings.is_closed or (siblings.is_sound and not found.is_row):
         return ""
     if found.key_fills:
-        return f"its {min(found.key_fills)} was perhaps not written"
+        return f"its {min(found.key_fills)} may not have been written"
     is_any = found.is_row and siblings.has_unwritten
     arrays = {name for name, _, shape in found.form if found.is_row and math.prod(shape) > 1}
     for name in sorted(found.fills if is_any else found.tail | (found.fills & arrays)):

@@ -56,7 +56,7 @@ def main() -> None:
         try:
             errors = _answer(request)
         except MemoryError:
-            errors = ["it wants more memory than it may have"]
+            errors = ["it needs more memory than --memory allows"]
         except Exception as error:  # whatever the library makes of it is the answer
             errors = [str(error)]
         _send({"end": True, "errors": errors[:20]})
@@ -230,7 +230,7 @@ class _GroupListing:
             if isinstance(found, h5py.Dataset):
                 self.count += 1
                 if is_elsewhere(found):
-                    view.lost[name] = "its data are in another file, which is not read"
+                    view.lost[name] = "its data are in another file, which was not read"
                 elif found.shape is not None and not is_mere_dimension(_text_attributes(found)):
                     view.variables[name] = _LibraryVariable(found)
             elif isinstance(found, h5py.Group) and isinstance(link, h5py.HardLink):

@@ -148,20 +148,20 @@ class SalvageReport:
         """What to do now."""
         needs_key = any(NO_KEY in loss.why for file in self.files for loss in file.losses)
         if needs_key and not self.recovered:
-            return "say how tasks are told apart: --key 'farm{farm_id:d}_s{seed:d}', or --key a,b"
+            return "say where keys are found: --key 'farm{farm_id:d}_s{seed:d}', or --key a,b"
         if not self.recovered:
             return "run the tasks of these files again"
         records = next((file.records for file in self.files if file.records), None)
         if records is None:
             return "add -o OUTPUT to write these results into its run folder"
         if self.output is not None:
-            merge = f"{command_text('merge', self.output)} makes the output"
+            merge = f"{command_text('merge', self.output)} writes the output"
             if self.expect is None:
                 return merge
             missing = f"{command_text('missing', self.output)} {self.expect}".rstrip()
             return f"{merge}; {missing} lists the rest"
         merge = command_text("merge", Path(records).parent, "-o", "OUTPUT")
-        return f"{merge} makes one file of them"
+        return f"{merge} merges them into one file"
 
 
 def report_text(report: SalvageReport) -> str:
@@ -199,7 +199,7 @@ def _quiet_lines(files: Sequence[FileSalvage]) -> Iterator[str]:
 def _more_keyless(files: Sequence[FileSalvage]) -> Iterator[str]:
     if files:
         more, tasks = count_text(len(files), "more sound file"), sum(f.evidence for f in files)
-        yield f"{more} like that, {count_text(tasks, 'task')}: --key is missing here, too"
+        yield f"{more} like it, {count_text(tasks, 'task')}: these need --key too"
 
 
 def _file_lines(file: FileSalvage, accept: Label) -> Iterator[str]:
@@ -258,7 +258,7 @@ def _grouped(what: str, found: Iterator[tuple[str, str]]) -> Iterator[str]:
         reasons.setdefault(why, []).append(where)
     for number, (why, places) in enumerate(reasons.items()):
         if number == MOST_LINES:
-            yield f"  … and {len(reasons) - MOST_LINES:,} more reasons: --json has all"
+            yield f"  … and {len(reasons) - MOST_LINES:,} more reasons: --json shows all"
             return
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         yield f"  {what}: {len(places):,}: {why}: {places[0]}{more}"

@@ -124,7 +124,7 @@ class SecondReader:
         header_bytes = int.from_bytes(head[:4], "little")
         data_bytes = int.from_bytes(head[4:], "little")
         if header_bytes > MOST_HEADER_BYTES or data_bytes > self._limits.memory_bytes:
-            return "the HDF5 library was led astray by it"
+            return "it misled the HDF5 library"
         body = self._take(process, header_bytes + data_bytes, deadline)
         if isinstance(body, str):
             return body
@@ -134,7 +134,7 @@ class SecondReader:
         assert process.stdout is not None
         while len(self._buffer) < size:
             if not _has_more(process.stdout, deadline):
-                return "the HDF5 library had not read it within --timeout"
+                return "the HDF5 library did not finish reading it within --timeout"
             data = os.read(process.stdout.fileno(), 1 << 20)
             if not data:
                 return "it kills the HDF5 library"

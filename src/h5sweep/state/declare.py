@@ -90,9 +90,9 @@ def _require_same_labels(
             if known[name] != declared[name]:
                 before, now = _label(known[name]), _label(declared[name])
                 raise WrongFolderError(
-                    f"{what}: {name} is {now!r} in the study and {before!r} in the "
+                    f"{what}: {name} is {now!r} in the study but {before!r} in the "
                     f"{count_text(results, 'result')} of {folder.output}, and a column has one "
-                    f"label. Go on with {before!r}, return the new values under another name, or "
+                    f"label. Keep {before!r}, return the new values under another name, or "
                     f"choose another output with -o{_way_to_relabel(folder, before, now)}"
                 )
 
@@ -130,7 +130,7 @@ def _changes(
         yield f"{tasks} of earlier runs {are} no longer declared; results stay, none is run"
     if sweep.get("source_sha256") not in (None, _source_digest(declaration)):
         yield (
-            f"{declaration.name} is not the code it was in earlier runs; their results are kept "
+            f"{declaration.name} has changed since earlier runs; their results are kept "
             "(for a fresh start choose another output with -o)"
         )
     yield from decoding_texts(attributes)

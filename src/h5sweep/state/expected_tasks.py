@@ -52,8 +52,8 @@ def require_declared(state: FolderState, folder: RunFolder) -> None:
     if state.is_declared or any(True for _ in state.missing_tasks()):
         return
     raise UsageError(
-        f"what is missing in {folder.output} cannot be known, because no run has said which "
-        "tasks there should be: say it with --expect study.py or --expect tasks.csv"
+        f"no run has declared the tasks of {folder.output}, so it is unknown which are missing: "
+        "name the tasks with --expect study.py or --expect tasks.csv"
     )
 
 
@@ -70,7 +70,7 @@ def _extended(plan: Plan, expected: Plan, by: str, folder: RunFolder) -> Plan:
     """The plan on disk, whose numbers stay, and behind it what else is expected."""
     if plan.types != expected.types:
         raise UsageError(
-            f"the plan on disk is over {types_text(plan.types)}, {by} is over "
+            f"the plan on disk has the parameters {types_text(plan.types)}, {by} has "
             f"{types_text(expected.types)}: name a study or CSV of {folder.output}"
         )
     return plan.extended(expected)[0]
@@ -86,6 +86,6 @@ def _check_same_types(state: FolderState, expected: Plan, by: str) -> None:
         ours = types_text({name: type(value).__name__ for name, value in key.items()})
         theirs = types_text(expected.types)
     raise UsageError(
-        f"the results are recorded over {ours}, {by} is over {theirs}: name a study or CSV with "
+        f"the results have the parameters {ours}, {by} has {theirs}: name a study or CSV with "
         "the same parameters"
     )

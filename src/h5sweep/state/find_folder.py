@@ -16,7 +16,7 @@ def existing_folder(output: PathLike) -> RunFolder:
     if folder.output.exists():
         raise UsageError(_without_folder(folder))
     raise UsageError(
-        f"there is no run folder {folder.path}: name the output that a run was given with -o"
+        f"there is no run folder {folder.path}: name the output given to `h5sweep run` with -o"
     )
 
 
@@ -29,16 +29,16 @@ def _without_folder(folder: RunFolder) -> str:
     found = Survey().look_at(output)
     if found.style is Style.OUTPUT and found.is_readable:
         return (
-            f"{output} is there but its run folder {folder.path} is not: "
-            f"{command_text('run', 'STUDY', '-o', output)} goes on from the output"
+            f"{output} exists but its run folder {folder.path} does not: "
+            f"{command_text('run', 'STUDY', '-o', output)} continues from the output"
         )
     if output.suffix == ".py":
         return f"{output} is a study: name its output, such as {output.stem}.h5"
     if found.is_readable and found.style is not Style.NOTHING:
         return (
-            f"{output} is not the output of a run, so nothing says which tasks it should have: "
-            f"{command_text('merge', output, '-o', 'OTHER.h5', '--key', 'KEY')} makes rows of "
-            f"its tasks, and {command_text('missing', 'OTHER.h5', '--expect', 'TASKS')} compares "
-            "them with a study or CSV"
+            f"{output} is not the output of a run, so it does not say which tasks it should have: "
+            f"{command_text('merge', output, '-o', 'OTHER.h5', '--key', 'KEY')} writes one row "
+            f"per task, and {command_text('missing', 'OTHER.h5', '--expect', 'TASKS')} compares "
+            "these tasks with a study or CSV"
         )
     return f"{output} is not the output of a run: {command_text('check', output)} says what it is"

@@ -184,7 +184,7 @@ class FolderState:
         if task in self.interrupted:
             return MissingReason.INTERRUPTED, f"its process ended: {self.interrupted[task]}"
         if task in self.held.unsound:
-            return MissingReason.CHANGED, "its row is not what was written"
+            return MissingReason.CHANGED, "its row differs from what was written"
         return MissingReason.NEVER_STARTED, ""
 
     @cached_property
@@ -220,7 +220,7 @@ def left_out_text(state: FolderState) -> str:
     key, place = state.left_out[0]
     return (
         f"{count_text(len(state.left_out), 'result')} left out, first {key_text(key)} in "
-        f"{state.paths[place.file]}: {misfit_text(key, state.types)}. Record it again under a key "
+        f"{state.paths[place.file]}: {misfit_text(key, state.types)}. Record it again with a key "
         "like the others, merge, and move that file away"
     )
 
@@ -230,7 +230,7 @@ def refusal_texts(state: FolderState) -> list[str]:
     first = {d.path: d for d in reversed(state.damages) if d.refusal}
     return [
         f"{damage.path.name} cannot be read at byte {damage.offset:,} ({damage.refusal}): its disk "
-        "may be failing; copy the run folder to another one"
+        "may be failing; copy the run folder to another disk"
         for damage in reversed(first.values())
     ]
 

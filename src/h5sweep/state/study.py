@@ -96,8 +96,8 @@ class Declaration:
         path = inspect.getsourcefile(inspect.unwrap(self.function)) or ""
         if not Path(path).is_file():
             raise StudyError(
-                f"{self.name} lies in no file (a notebook cell?), so workers cannot import it: "
-                "write it to a file such as study.py and import it from there"
+                f"{self.name} is not defined in a file (a notebook cell?), so workers cannot "
+                "import it: write it to a file such as study.py and import it from there"
             )
         module = _module_in_package(self.function.__module__)
         return StudyReference(self.name, str(Path(path).resolve()), module, tuple(sys.path))
@@ -160,7 +160,7 @@ def _checked_axes(name: str, axes: Iterable[str]) -> list[str]:
     for axis in found:
         if not isinstance(axis, str) or not axis.isidentifier() or axis in RESERVED_NAMES:
             raise UsageError(
-                f"dims: {axis!r} is not a name for an axis of {name}: use an identifier"
+                f"dims: {axis!r} cannot be the name of an axis of {name}: use a Python identifier"
             )
     if len(set(found)) < len(found):
         raise UsageError(f"dims: two axes of {name} have the same name: {', '.join(found)}")
@@ -169,7 +169,7 @@ def _checked_axes(name: str, axes: Iterable[str]) -> list[str]:
 
 def _checked_unit(name: str, unit: str) -> str:
     if not isinstance(unit, str):
-        raise UsageError(f"units: that of {name} is {unit!r}: give a text, such as 'm'")
+        raise UsageError(f"units: the unit of {name} is {unit!r}: give a string, such as 'm'")
     return unit
 
 
@@ -183,7 +183,7 @@ def _read(load: Callable[[], ModuleType], path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:  # whatever the user's code may raise
         raise StudyError(
             f"{path} does not import:\n\n{user_traceback(error)}\n"
-            f"mend that, then try it with: python {path.name}"
+            f"fix that, then test it with: python {path.name}"
         ) from error
     finally:
         _reading.active = False

@@ -53,8 +53,8 @@ class Finding:
     next: str
 
 
-KEEP = "keep the file: `h5sweep salvage` gets out what is intact in it"
-RERUN = "nothing is in it: run its tasks again"
+KEEP = "keep the file: `h5sweep salvage` recovers what is intact in it"
+RERUN = "it holds nothing to recover: run its tasks again"
 READ = "h5sweep merge and h5sweep salvage read it as it is"
 
 _ALL: dict[str, Rule] = {}
@@ -88,7 +88,7 @@ SIGNATURE = _rule(
     "D103",
     "signature-damaged",
     _D,
-    "{wrong} of the 8 bytes of the signature are wrong, the superblock behind them is plausible",
+    "wrong bytes in the signature: {wrong} of 8; the superblock after them is plausible",
     "on a copy, write 89 48 44 46 0d 0a 1a 0a over its first 8 bytes; keep the original",
     "the first byte of a file was changed",
 )
@@ -96,7 +96,7 @@ SUPERBLOCK_LOST = _rule(
     "D104",
     "superblock-lost",
     _D,
-    "no superblock, but structures of HDF5 ({signature} at {offset:,})",
+    "no superblock, but HDF5 structures ({signature} at {offset:,})",
     KEEP,
     "the first 512 bytes of a file were zeroed",
 )
@@ -112,8 +112,8 @@ NEVER_FLUSHED = _rule(
     "D106",
     "never-flushed",
     _D,
-    "zeros where the root group should be, at {root:,}: it was never flushed",
-    "run its tasks again; raw values may be in it, but no names",
+    "zeros where the root group should be, at {root:,}: the file was never flushed",
+    "run its tasks again; the file may hold raw values, but no names",
     "a writer that never called flush() was killed",
 )
 NOT_CLOSED = _rule(
@@ -136,15 +136,15 @@ TRUNCATED = _rule(
     "D109",
     "truncated",
     _D,
-    "{missing:,} bytes are missing: {size:,} of {end:,} are there{why}",
-    "fetch it again if it was copied here; else " + KEEP,
+    "it has {size:,} of {end:,} bytes: {missing:,} missing{why}",
+    "if it was copied here, copy it again; otherwise " + KEEP,
     "half a file was copied",
 )
 STALE_END = _rule(
     "D110",
     "stale-end",
     _D,
-    "{extra:,} bytes lie behind the end that the superblock notes, at {end:,}",
+    "{extra:,} bytes lie after the end of file that the superblock gives, at {end:,}",
     KEEP,
     "a writer was killed while the file grew",
 )
@@ -152,7 +152,7 @@ SUPERBLOCK_CHECKSUM = _rule(
     "D111",
     "superblock-checksum",
     _D,
-    "wrong checksum of the superblock",
+    "the superblock has a wrong checksum",
     KEEP,
     "a bit of the superblock was flipped",
 )
@@ -160,7 +160,7 @@ SUPERBLOCK = _rule(
     "D112",
     "superblock-damaged",
     _D,
-    "the superblock cannot be right: {why}",
+    "the superblock is damaged: {why}",
     KEEP,
     "the version number of the superblock was changed",
 )
@@ -169,7 +169,7 @@ UNREADABLE = _rule(
     "unreadable",
     _D,
     "it cannot be read: {why}",
-    "see to its permissions, or to the disk; nothing is known of its content",
+    "check its permissions and the disk; its content is unknown",
     "chmod 000 worker_1.h5",
 )
 RETYPED = _rule(
@@ -177,22 +177,22 @@ RETYPED = _rule(
     "copied-as-text",
     _D,
     "it was copied as text, which changed its bytes: {how}",
-    "fetch it again as binary; this copy cannot be mended",
-    "FTP in text mode made CR LF of every LF",
+    "copy it again as binary; this copy cannot be repaired",
+    "FTP in text mode turned every LF into CR LF",
 )
 SHIFTED = _rule(
     "D115",
     "shifted",
     _D,
-    "{offset:,} bytes were put before it, and nobody looks for its signature there",
-    "on a copy, take away what stands before the signature; keep the original",
-    "a download was saved with the lines that its server sent before it",
+    "{offset:,} bytes were put before its signature, where no HDF5 reader looks for it",
+    "on a copy, delete the bytes before the signature; keep the original",
+    "a download was saved with the lines that its server sent first",
 )
 JOINED = _rule(
     "D116",
     "joined",
     _D,
-    "another HDF5 file begins where this one ends, at {end:,}, and nobody reads it",
+    "another HDF5 file begins where this one ends, at {end:,}; HDF5 readers do not see it",
     "cut a copy in two there; keep the original",
     "cat worker_1.h5 worker_2.h5 > all.h5",
 )
@@ -227,38 +227,38 @@ LIBRARY_REFUSES = _rule(
     _D,
     "{where}: the HDF5 library says: {why}",
     KEEP,
-    "a datatype that cannot be",
+    "an impossible datatype",
 )
 LIBRARY_KILLED = _rule(
     "D205",
     "kills-library",
     _D,
     "it kills the HDF5 library ({why})",
-    "never open it in a program of yours; " + KEEP,
+    "do not open it in your own programs; " + KEEP,
     "a file made to crash its reader",
 )
 LIBRARY_HANGS = _rule(
     "D206",
     "hangs-library",
     _D,
-    "it hangs the HDF5 library: no answer in {limit_s:g} s",
-    "never open it in a program of yours; " + KEEP,
-    "a heap whose free blocks form a circle",
+    "it hangs the HDF5 library: no answer within {limit_s:g} s",
+    "do not open it in your own programs; " + KEEP,
+    "a heap whose free blocks form a loop",
 )
 LIBRARY_MEMORY = _rule(
     "D207",
     "exhausts-memory",
     _D,
-    "the HDF5 library wants more than {limit} of memory for it",
-    "never open it in a program of yours; " + KEEP,
-    "a count of elements that was overwritten",
+    "the HDF5 library asks for more than {limit} of memory to read it",
+    "do not open it in your own programs; " + KEEP,
+    "an overwritten count of elements",
 )
 
 CHUNK_STALE = _rule(
     "D301",
     "chunk-stale-size",
     _D,
-    "{where}: a chunk of {size:,} bytes at {address:,} goes on behind its end",
+    "{where}: the chunk of {size:,} bytes at {address:,} continues beyond that size",
     KEEP,
     "a compressed chunk grew, and its writer was killed before its index was written",
 )
@@ -307,7 +307,7 @@ INIT_ONLY = _rule(
     "D401",
     "init-only",
     _E,
-    "only a dataset `init`: its worker died before its first task",
+    "it has only a dataset `init`: its worker died before its first task",
     RERUN,
     "a worker that writes `init` first was killed in its first task",
 )
@@ -315,7 +315,7 @@ REQUIRED = _rule(
     "D402",
     "required-missing",
     _D,
-    "no dataset {names}",
+    "it has no dataset {names}",
     KEEP,
     "h5sweep check --require aep on a file without it",
 )
@@ -331,7 +331,7 @@ BOGUS_TAIL = _rule(
     "D404",
     "bogus-tail",
     _D,
-    "rows {first:,} to {last:,} are fill values in every column: only room was made for them",
+    "rows {first:,} to {last:,} are fill values in every column: allocated, but never written",
     "leave these rows out",
     "a writer was killed after it had made room for a row",
 )
@@ -341,15 +341,15 @@ RECORDS_DAMAGED = _rule(
     "records-damaged",
     _D,
     "damaged records: {count:,}, the first at {offset:,}",
-    "give the run command again: it runs their tasks",
+    "start the run again: it repeats their tasks",
     "a byte of a record was changed",
 )
 OUTPUT_ROWS = _rule(
     "D502",
     "row-checksum",
     _D,
-    "rows that are not what was written: {count:,}, the first of task {task}",
-    "h5sweep merge OUTPUT makes it again from its run folder; run computes what that lacks",
+    "rows that differ from what was written: {count:,}, the first of task {task}",
+    "h5sweep merge OUTPUT rebuilds it from its run folder; run computes what that folder lacks",
     "a value in an output was changed",
 )
 PLAN = _rule(
@@ -357,15 +357,15 @@ PLAN = _rule(
     "plan-damaged",
     _D,
     "{why}",
-    "move the plan away and give the run command again: keys are in the records too",
+    "move the plan away and start the run again: the records hold the keys too",
     "a byte of plan.jsonl was changed",
 )
 OUTPUT_BEHIND = _rule(
     "D504",
     "output-incomplete",
     _S,
-    "results of its run folder that are not in it: {count:,}",
-    "h5sweep merge OUTPUT makes it again",
+    "results in its run folder that it lacks: {count:,}",
+    "h5sweep merge OUTPUT rebuilds it",
     "a run was killed before its merge",
 )
 
@@ -374,7 +374,7 @@ LIVE = _rule(
     "live",
     _L,
     "being written by {who}; not opened",
-    "wait until it has ended",
+    "wait until its writer has ended",
     "a writer has the file open",
 )
 FILTER = _rule(
@@ -382,7 +382,7 @@ FILTER = _rule(
     "unsupported-filter",
     _S,
     "{where}: needs filter {number}{named}",
-    "no damage: open it where that filter is installed",
+    "this is not damage: open it where that filter is installed",
     "a dataset compressed with zstd",
 )
 FEATURE = _rule(
@@ -390,7 +390,7 @@ FEATURE = _rule(
     "unsupported-feature",
     _S,
     "{where}: {why}",
-    "no damage: only part of this file was checked",
+    "this is not damage: only part of the file was checked",
     "a file with a metadata cache image",
 )
 OLD_FLAGS = _rule(
@@ -405,15 +405,15 @@ HUGE = _rule(
     "N605",
     "huge-shape",
     _S,
-    "{where}: a shape of {shape} with {stored} stored, more than a file of this size can hold",
-    "no damage, but nothing that large is merged: leave it out with --skip and its name",
+    "{where}: its shape is {shape} with {stored} stored, more than a file of this size can hold",
+    "this is not damage, but nothing so large is merged: leave it out with --skip and its name",
     "a sparse dataset of 2**61 elements",
 )
 TRAILING = _rule(
     "N606",
     "trailing-bytes",
     _S,
-    "{extra:,} bytes behind the end of the file that belong to nothing",
+    "{extra:,} bytes after the end of the file belong to nothing",
     "nothing",
     "a file that was padded, or to which a newline was added",
 )
@@ -421,8 +421,8 @@ LENGTHS = _rule(
     "N607",
     "lengths-differ",
     _S,
-    "datasets of different length, {lengths}",
-    "if they are columns of one table: --require checks that they are equal",
+    "datasets of different lengths, {lengths}",
+    "if they are columns of one table, --require checks that their lengths are equal",
     "two independent series in one file",
 )
 LINKS_OUT = _rule(
@@ -430,7 +430,7 @@ LINKS_OUT = _rule(
     "links-out",
     _S,
     "links to other files: {count:,}",
-    "these were not followed: check those files too",
+    "the links were not followed: check those files too",
     "a file of external links",
 )
 NOT_READ = _rule(
@@ -448,8 +448,8 @@ LIBRARY_ABSENT = _rule(
     "N611",
     "library-absent",
     _S,
-    "the HDF5 library could not be asked: its process did not start ({why})",
-    "nothing: this says nothing about the file, which our own reader has read",
+    "the HDF5 library did not look at it: its process did not start ({why})",
+    "nothing: this says nothing about the file, which h5sweep's own reader has read",
     "a container that allows no child processes",
 )
 RULES = tuple(_ALL.values())

@@ -63,7 +63,7 @@ def structure_findings(tree: Tree) -> list[Finding]:
     if extra > 0 and tree.reach > tree.file.superblock.end:
         found.append(findings.STALE_END.finding(extra=extra, end=tree.file.superblock.end))
     if tree.is_cut:
-        why = f"only the first {len(tree.objects):,} objects were looked at and counted"
+        why = f"only the first {len(tree.objects):,} objects were examined and counted"
         found.append(findings.FEATURE.finding(where="/", why=why))
     for fault in tree.faults:
         if isinstance(fault.error, Unsupported):

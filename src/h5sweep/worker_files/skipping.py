@@ -52,8 +52,8 @@ def stray_text(paths: Sequence[str], outcome: str = "") -> str:
     named = ", ".join(paths[:MOST_NAMED]) + (", …" if len(paths) > MOST_NAMED else "")
     names = ",".join(dict.fromkeys(path.rpartition("/")[2] for path in paths))
     return (
-        f"{named} {'is' if len(paths) == 1 else 'are'} in no task{outcome}. Leave out what is no "
-        f"result with --skip {names}, or correct --key"
+        f"{named} {'is' if len(paths) == 1 else 'are'} in no task{outcome}. Leave out what is not "
+        f"a result with --skip {names}, or correct --key"
     )
 
 

@@ -459,5 +459,5 @@ def _read_one(groups: Sequence[Group], key: Key, rule: KeyRule) -> FoundTask:
         if group.path == "/":
             _take_attributes(found, group, rule)
         elif not group.is_linked:
-            found.doubt = found.doubt or f"nothing leads to {group.place}"
+            found.doubt = found.doubt or f"no link points to {group.place}"
     return found

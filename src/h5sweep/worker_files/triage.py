@@ -53,7 +53,7 @@ _MAGICS: tuple[tuple[bytes, str], ...] = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (b"Rar!", "a rar archive"),
     (b"PK\x03\x04", "a zip file, or NumPy's npz"),
-    (b"PK\x05\x06", "a zip file in which there is nothing"),
+    (b"PK\x05\x06", "an empty zip file"),
     (b"\x93NUMPY", "a NumPy array (npy)"),
     (b"version https://git-lfs", "a git-lfs pointer: git lfs pull fetches the file"),
     (b"../.git/annex", "a git-annex pointer"),
@@ -73,10 +73,10 @@ _MAGICS: tuple[tuple[bytes, str], ...] = (
 )
 # What the signature becomes in a file that is handled as text: it was chosen to show that.
 _RETYPED: tuple[tuple[bytes, str], ...] = (
-    (b"\x89HDF\r\r\n\x1a\r\n", "CR LF stands for every LF"),
-    (b"\x89HDF\r\n\x1a\r\n", "CR LF stands for every LF"),
-    (b"\x89HDF\n\x1a\n", "LF stands for every CR LF"),
-    (b"\xc2\x89HDF", "bytes above 127 were taken for Latin-1 and written as UTF-8"),
+    (b"\x89HDF\r\r\n\x1a\r\n", "every LF became CR LF"),
+    (b"\x89HDF\r\n\x1a\r\n", "every LF became CR LF"),
+    (b"\x89HDF\n\x1a\n", "every CR LF became LF"),
+    (b"\xc2\x89HDF", "bytes above 127 were read as Latin-1 and written as UTF-8"),
     (b"\xef\xbf\xbdHDF", "bytes that are not UTF-8 were replaced"),
     (b"\xff\xfe\x89\0H\0D\0F\0", "it was written as UTF-16"),
 )
@@ -153,7 +153,7 @@ def _judge_cut(source: Source, start: int) -> Finding | None:
     least = _LEAST_NEW if version in (2, 3) else _LEAST_OLD
     if size >= least:
         return None
-    why = ", and that is only its superblock"
+    why = f"; its superblock alone takes {least:,}"
     return findings.TRUNCATED.finding(missing=least - size, size=size, end=least, why=why)
 
 
@@ -263,7 +263,7 @@ def _name_magic(head: bytes) -> str | None:
         if head.startswith(magic):
             return what
     if _is_tar(head):
-        return "a tar archive: tar -xf takes its files out"
+        return "a tar archive: tar -xf extracts its files"
     start = head[:512].lstrip().lower()
     if start.startswith((b"<!doctype html", b"<html")):
         return "a web page (HTML): a download that failed"
@@ -302,13 +302,13 @@ def _is_structure(data: bytes, place: int) -> bool:
 
 def _describe(source: Source, head: bytes) -> str:
     if not any(head):
-        return "zeros and nothing else" if _is_zero(source, 0) else "not HDF5: it begins with zeros"
+        return "nothing but zeros" if _is_zero(source, 0) else "not HDF5: it begins with zeros"
     sample = head[:512]
     try:
         text = sample.decode("utf-8", "strict" if len(head) <= 512 else "ignore")
     except UnicodeDecodeError:
-        return "not HDF5, and nothing else that is known here"
+        return "not HDF5, nor any other format known here"
     is_text = all(letter.isprintable() or letter in "\r\n\t\f" for letter in text)
     if not is_text or len(text) < 0.9 * len(sample):
-        return "not HDF5, and nothing else that is known here"
+        return "not HDF5, nor any other format known here"
     return "JSON" if text.lstrip()[:1] in ("{", "[") else "text"

@@ -13,7 +13,7 @@ from ..base.plan import Key
 from ..base.values import Array
 from ..hdf5.errors import Damaged, Unsupported
 
-NEVER_WRITTEN = "perhaps none of its values was written"
+NEVER_WRITTEN = "perhaps none of its values were written"
 NO_KEY = "it has no key"
 CLAIMS_MORE = "its shape claims much more than the file holds of it"
 ROWS = ""  # what a dataset of compounds is called in the table that is made of it

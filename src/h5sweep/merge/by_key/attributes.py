@@ -138,7 +138,7 @@ class UnitedAttributes:
 
     def _note_change(self, column: str, name: str, value: Any) -> None:
         text = attribute_text(value)
-        self.notes.append(f"{name} of {column} was {text} so far, and differs now")
+        self.notes.append(f"{name} of {column} was {text} until now, and has changed")
 
     def _decide(self, column: str, name: str, values: list[str]) -> str | None:
         """The value that goes with a column; None if there is no single one."""
@@ -161,7 +161,7 @@ class UnitedAttributes:
         for found in (attribute_text(json.loads(value)) for value in values):
             if found != declared:
                 raise UsageError(
-                    f"units: {column} is {found!r} in the files and {declared!r} in the sweep, and "
+                    f"units: {column} is {found!r} in the files but {declared!r} in the sweep, and "
                     "a column has one label; nothing was changed: give the files the same units, "
                     "or choose another output with -o"
                 )

@@ -16,7 +16,7 @@ def require_same_names(names: Sequence[str], others: Iterable[str], where: objec
     others = list(others)
     if set(names) != set(others):
         raise UsageError(
-            f"{where} has results under {', '.join(others)}, the others are under "
+            f"{where} has results by {', '.join(others)}, but the others are by "
             f"{', '.join(names)}: merge them into different outputs"
         )
 
@@ -45,7 +45,7 @@ class PlanKeys:
             typed = as_type(value, self._types[name])
             if typed is None:
                 raise UsageError(
-                    f"{where}: {name} is {value!r}, and the plan has it as {self._types[name]}: "
+                    f"{where}: {name} is {value!r}, but {self._types[name]} in the plan: "
                     "correct --key, or merge into another output with -o"
                 )
             found.append(typed)

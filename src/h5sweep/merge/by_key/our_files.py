@@ -46,7 +46,7 @@ class OutputTasks:
         self.about.skipped = reader.strangers()
         describe(self.about, reader.described())
         if len(reader.whole("failures/task")):
-            self.about.note("failures are not taken over, only results")
+            self.about.note("only results are merged, not failures")
 
     def place(self, number: int) -> str:
         return f"row {number}"
@@ -109,8 +109,8 @@ class RecordTasks:
         self.keys, self._offsets = list(last), list(last.values())
         for damage in found.damages:
             self.about.note(
-                f"{path}: {damage.size_bytes:,} bytes at {damage.offset:,} are damaged: a result "
-                "that was there is lost, and its task has to be run again"
+                f"{path}: {damage.size_bytes:,} bytes at {damage.offset:,} are damaged: the result "
+                "there is lost, and its task must be run again"
             )
 
     def place(self, number: int) -> str:
@@ -133,8 +133,8 @@ def read_result(file: RecordFile, offset: int) -> tuple[bytes, bytes, float, flo
         is_whole = False
     if not is_whole:
         raise DamagedError(
-            f"{file.path} holds a record, at byte {offset:,}, whose data are not what its header "
-            "says: move the file away"
+            f"{file.path} holds a record, at byte {offset:,}, whose data do not match its "
+            "header: move the file away"
         )
     schema = schema_bytes(tuple(cell) for cell in header["data"])
     data = file.read(record.data_offset, record.data_bytes)

@@ -50,7 +50,7 @@ class RecordProof:
         scan = Scan()
         with RecordFile(path) as file:
             if file.size_bytes and file.about() is None:
-                return "it holds no record that can be read"
+                return "it has no readable record"
             found = self._read(file, scan)
         if scan.damages:
             return f"it is damaged at byte {scan.damages[0].offset:,}"
@@ -60,7 +60,7 @@ class RecordProof:
         absent = named[self._rows_of(named) < 0]
         if len(absent):
             return (
-                f"it is about {len(absent):,} of the tasks without a row in the output, "
+                f"it has records of tasks without a row in the output: {len(absent):,}, "
                 f"first {key_text(self._plan.key(int(absent[0])))}"
             )
         try:
@@ -124,7 +124,7 @@ class RecordProof:
         if not different:
             return ""
         return (
-            f"{len(different):,} of its {len(done):,} results are not what the output has, "
+            f"{len(different):,} of its {len(done):,} results differ from the output, "
             f"first that of {key_text(self._plan.key(different[0]))}"
         )
 

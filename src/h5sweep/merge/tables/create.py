@@ -95,7 +95,7 @@ def reopened(path: Path, schema: MergedSchema) -> Iterator[JoinedOutput]:
 def not_as_written(what: str) -> DamagedError:
     return DamagedError(
         f"{what} does not read back as it was written: the disk or the memory of this machine may "
-        "be failing. The inputs are as they were; give the same command again, perhaps on another "
+        "be failing. The inputs are unchanged; run the same command again, perhaps on another "
         "disk"
     )
 
@@ -109,7 +109,7 @@ def _create_dataset(file: Any, table: MergedTable, column: MergedColumn) -> None
     if name in parent:
         raise UsageError(
             f"{column.path} is a column in some inputs and something else in others: merge these "
-            "apart"
+            "separately"
         )
     shape = (table.rows, *column.inner)
     limits = shape

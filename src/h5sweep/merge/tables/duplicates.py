@@ -71,12 +71,13 @@ def notes_on_rows(looked: Sequence[RowsLookedAt]) -> Iterator[str]:
     for one in looked:
         if one.example:
             yield (
-                f"{count_text(one.shared, 'row')} may be there twice: {one.example}; all are kept. "
-                f"Same tasks? --key {','.join(one.names)} with another -o takes each once"
+                f"{count_text(one.shared, 'row')} may occur twice: {one.example}; all are kept. "
+                "If these are the same tasks, "
+                f"--key {','.join(one.names)} with another -o takes each once"
             )
     if why := next((one.why_not for one in looked if one.why_not), None):
         yield (
-            f"duplicates were not looked for: {why}. --key NAMES with another -o takes each task "
+            f"no search for duplicates: {why}. --key NAMES with another -o takes each task "
             "once, by the columns that you name"
         )
 
