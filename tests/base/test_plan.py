@@ -404,7 +404,8 @@ def test_a_data_frame_with_a_name_twice_is_refused() -> None:
 def test_a_list_needs_neither_pandas_nor_numpy() -> None:
     """Planning from dicts, a product or a CSV imports neither pandas nor NumPy."""
     run_python(
-        "import sys; from h5sweep.base.plan import *\n"
+        "import sys; from h5sweep.base.listed_plan import plan_list\n"
+        "from h5sweep.base.plan import plan_product\n"
         "plan_list([{'x': 1}]); plan_product({'x': [1]})\n"
         "assert not {'pandas', 'numpy', 'h5py'} & set(sys.modules)"
     )
