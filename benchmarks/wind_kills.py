@@ -30,7 +30,7 @@ from typing import Any
 
 import h5py
 
-from h5sweep.output.reader import verify_rows
+from h5sweep.output.verify import verify_rows
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import KIND, TASK, RecordFile, RecordKind, Scan
 

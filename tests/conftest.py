@@ -77,5 +77,5 @@ def _refuse_skip(report: Any) -> Any:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How files that are alike are read: at once if nobody has changed them for a while."""
     if request.param == "at once":
-        monkeypatch.setattr("h5sweep.worker_files.survey.SETTLED_NS", -(10**18))
+        monkeypatch.setattr("h5sweep.worker_files.read_at_once.SETTLED_NS", -(10**18))
     return str(request.param)

@@ -40,6 +40,8 @@ KNOWS_HDF5 |= {"salvage.read_child", "merge.marker"}
 CHILDREN = {"merge.groups.copy_child", "library.inspect_child", "salvage.read_child"}
 PRINTS = {"cli.terminal"}
 TAKES_ARGUMENTS = {name for name in TREES if name.startswith("cli.")}
+MOST_MODULE_LINES = 500
+MOST_CLASS_LINES = 200
 SYNCS_AND_RENAMES = {"disk.durable", "disk.move_files"}
 
 
@@ -240,3 +242,14 @@ def test_modules_that_list_their_names_list_what_they_have() -> None:
             listed = ast.literal_eval(node.value)
             module = importlib.import_module(f"h5sweep.{name}")
             assert all(hasattr(module, entry) for entry in listed), name
+
+
+def test_no_module_and_no_class_is_long() -> None:
+    """A module has at most 500 lines and a class at most 200: what is longer holds two ideas."""
+    for name, tree in TREES.items():
+        lines = (PACKAGE / name.replace(".", "/")).with_suffix(".py").read_text().count("\n")
+        assert lines <= MOST_MODULE_LINES, f"{name} has {lines} lines"
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                assert lines <= MOST_CLASS_LINES, f"{name}.{node.name} has {lines} lines"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .state.missing import MissingReport, read_missing
     from .state.state import Missing
     from .worker_files.findings import Finding
-    from .worker_files.survey import OnConflict
+    from .worker_files.inputs import OnConflict
 
 __version__ = "0.1.0"
 
@@ -90,7 +90,7 @@ _PLACES = {
     "Finding": ("worker_files.findings", "Finding"),
     "Missing": ("state.state", "Missing"),
     "MissingReport": ("state.missing", "MissingReport"),
-    "OnConflict": ("worker_files.survey", "OnConflict"),
+    "OnConflict": ("worker_files.inputs", "OnConflict"),
     "OnDamaged": ("merge.policy", "OnDamaged"),
     "Plan": ("base.plan", "Plan"),
     "Policy": ("merge.policy", "Policy"),

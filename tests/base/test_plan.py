@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cases import some_of
+from h5sweep.base.listed_plan import plan_list
 from h5sweep.base.plan import (
     Plan,
     check_signature,
     key_json,
     key_text,
-    plan_list,
     plan_product,
 )
 from h5sweep.errors import UsageError
@@ -404,7 +404,8 @@ def test_a_data_frame_with_a_name_twice_is_refused() -> None:
 def test_a_list_needs_neither_pandas_nor_numpy() -> None:
     """Planning from dicts, a product or a CSV imports neither pandas nor NumPy."""
     run_python(
-        "import sys; from h5sweep.base.plan import *\n"
+        "import sys; from h5sweep.base.listed_plan import plan_list\n"
+        "from h5sweep.base.plan import plan_product\n"
         "plan_list([{'x': 1}]); plan_product({'x': [1]})\n"
         "assert not {'pandas', 'numpy', 'h5py'} & set(sys.modules)"
     )
@@ -595,7 +596,8 @@ def test_a_plan_that_is_cut_short_is_refused() -> None:
 MILLION = r"""
 import re, sys
 from pathlib import Path
-from h5sweep.base.plan import Plan, plan_list, plan_product
+from h5sweep.base.listed_plan import plan_list
+from h5sweep.base.plan import Plan, plan_product
 if sys.argv[1] == "product":
     plan = plan_product({"farm_id": range(100), "kind": list("abcdefghij"), "seed": range(1000)})
 else:

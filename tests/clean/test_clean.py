@@ -24,17 +24,18 @@ from h5sweep.clean.clean import find_removable, move_to_quarantine, purge, remov
 from h5sweep.disk import move_files
 from h5sweep.errors import DamagedError, LockedError, UsageError
 from h5sweep.merge.audit_entry import entry_of_files
-from h5sweep.merge.by_key import to_records as foreign
+from h5sweep.merge.by_key import output_rows
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.merge.groups import merge_groups as join_groups
 from h5sweep.merge.merge_files import merge_files
 from h5sweep.merge.policy import OnDamaged, Policy
-from h5sweep.output.reader import verify_rows
+from h5sweep.output.verify import verify_rows
 from h5sweep.runfolder.audit import append_entry, audit_path, read_audit
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.lock import holding
 from h5sweep.state.state import read_state
-from h5sweep.worker_files.survey import Survey, Taken
+from h5sweep.worker_files.inputs import Taken
+from h5sweep.worker_files.survey import Survey
 from needs import needs_root
 from terminal import SOMEBODY, Terminal, make_read_only, run_as_anybody
 from written_records import RECORD_CODE, SOME, record, write_failure, write_records
@@ -295,11 +296,11 @@ def test_the_output_is_read_once_for_all_files(
         with h5py.File(workers / f"worker_{number}.h5", "w") as source:
             source[f"s{number}/aep"] = number / 7
     merge_files(workers, output, key=key)
-    open_groups, open_rows = join_groups.opened_output, foreign.OutputRows
+    open_groups, open_rows = join_groups.opened_output, output_rows.OutputRows
     monkeypatch.setattr(
         join_groups, "opened_output", lambda p, rest: opened.append(p) or open_groups(p, rest)
     )
-    monkeypatch.setattr(foreign, "OutputRows", lambda p: opened.append(p) or open_rows(p))
+    monkeypatch.setattr(output_rows, "OutputRows", lambda p: opened.append(p) or open_rows(p))
     found = [item.path.parent for item in find_removable(output).removable]
     assert (found.count(workers), opened) == (4, [output])
 

@@ -15,7 +15,7 @@ import pytest
 from h5sweep.clean import quarantine
 from h5sweep.merge.audit_entry import entry_of_files
 from h5sweep.merge.from_records.build import merge_run
-from h5sweep.output.reader import verify_rows
+from h5sweep.output.verify import verify_rows
 from h5sweep.runfolder.audit import append_entry
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.worker_files.survey import Survey

@@ -17,7 +17,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from h5sweep.base.plan import plan_list
+from h5sweep.base.listed_plan import plan_list
 from h5sweep.base.safe_text import csv_cell, csv_lines, json_text, printable, read_cell
 from terminal import H5SWEEP, LONG_S, Terminal
 

@@ -24,11 +24,13 @@ from h5sweep.errors import (
     UnmergeableError,
     UsageError,
 )
-from h5sweep.merge.by_key import tasks as foreign_tasks
-from h5sweep.merge.by_key.to_records import OutputRows, TakenIn, record_tasks
+from h5sweep.merge.by_key import row_tasks
+from h5sweep.merge.by_key.output_rows import OutputRows
+from h5sweep.merge.by_key.to_records import TakenIn, record_tasks
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.worker_files.survey import Input, OnConflict, Survey
+from h5sweep.worker_files.inputs import Input, OnConflict
+from h5sweep.worker_files.survey import Survey
 from terminal import Terminal
 
 NAMES = "farm_id,farm_type,seed"
@@ -408,7 +410,7 @@ def test_rows_of_compounds_become_rows(
     merge: Merge, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     """A dataset that holds the key in its fields, read a few rows at a time."""
-    monkeypatch.setattr(foreign_tasks, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(row_tasks, "BLOCK_BYTES", 1 << 10)
     write_compounds(merge.inputs / "a.h5", list(range(30)), **settings)
     write_compounds(merge.inputs / "b.h5", list(range(30, 45)), **settings)
     write_rows(merge.inputs / "c.h5", [45, 46])
@@ -431,8 +433,8 @@ def test_a_narrow_column_of_large_chunks_does_not_fill_the_memory(
         file["seed"] = np.arange(2000)
         file.create_dataset("kind", data=np.zeros(2000, "i1"), chunks=(2000,))
         file.create_dataset("layout", data=np.ones((2000, 500)), chunks=(10, 500))
-    monkeypatch.setattr(foreign_tasks, "BLOCK_BYTES", 1 << 18)
-    monkeypatch.setattr(foreign_tasks, "MOST_BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr(row_tasks, "BLOCK_BYTES", 1 << 18)
+    monkeypatch.setattr(row_tasks, "MOST_BLOCK_BYTES", 1 << 20)
     found = merge.survey.look_at_all([merge.inputs])
     tracemalloc.start()
     record_tasks(merge.survey, found, merge.folder, key="seed")

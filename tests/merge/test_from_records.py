@@ -23,8 +23,10 @@ from h5sweep.base.values import Array, ResultEncoder, result_header
 from h5sweep.errors import DamagedError, StorageError, UsageError, WrongFolderError
 from h5sweep.merge.from_records import build as merge
 from h5sweep.merge.from_records.build import merge_run
+from h5sweep.merge.from_records.output_plan import MergeReport
+from h5sweep.output import record_forms
 from h5sweep.output import record_rows as sources
-from h5sweep.output.reader import verify_rows
+from h5sweep.output.verify import verify_rows
 from h5sweep.output.writer import OutputWriter
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import FRAME, RecordKind, RecordWriter
@@ -45,7 +47,7 @@ def seeds(count: int) -> Plan:
     return plan_product({"seed": range(count)})
 
 
-def merged(folder: RunFolder, results: dict[int, Result], **options: Any) -> merge.MergeReport:
+def merged(folder: RunFolder, results: dict[int, Result], **options: Any) -> MergeReport:
     """Record the results in two files, merge, and check what holds for every output."""
     plan = folder.load_plan() or seeds(max(results) + 1)
     tasks = list(results)
@@ -649,6 +651,7 @@ import re, sys
 from pathlib import Path
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.merge.from_records.build import merge_run
+from h5sweep.merge.from_records.output_plan import MergeReport
 merge_run(RunFolder.of(sys.argv[1]))
 peak_kb = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]
 print(int(peak_kb) // 1024)
@@ -753,7 +756,7 @@ def test_many_shapes_are_forgotten_and_found_again(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More schemas than are remembered at once cost time, never a result."""
-    monkeypatch.setattr(sources, "_FORMS_REMEMBERED", 3)
+    monkeypatch.setattr(record_forms, "_FORMS_REMEMBERED", 3)
     values = [np.arange(float(task % 13)) for task in range(60)]
     merged(folder, {task: {"x": value} for task, value in enumerate(values)})
     assert_rows(folder, "x", values)

@@ -26,7 +26,8 @@ from h5sweep.merge.groups.merge_groups import (
     opened_groups,
     opened_output,
 )
-from h5sweep.worker_files.survey import Input, OnConflict, Survey
+from h5sweep.worker_files.inputs import Input, OnConflict
+from h5sweep.worker_files.survey import Survey
 
 
 class Merge:

@@ -16,6 +16,7 @@ from h5sweep.base.plan import Plan, plan_product
 from h5sweep.errors import DamagedError, WrongFolderError
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.output import reader as output
+from h5sweep.output.verify import verify_rows
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import RecordKind
 from written_records import write_failure, write_records
@@ -172,7 +173,7 @@ def test_failures_and_provenance_are_groups(everything: Any) -> None:
 def test_row_checksums_hold_and_notice_a_flipped_byte(everything: Any) -> None:
     """Every row's checksum holds; after one byte is flipped, exactly that row's fails."""
     folder, _ = everything
-    assert output.verify_rows(folder.output) == []
+    assert verify_rows(folder.output) == []
     with h5py.File(folder.output) as file:
         offset = file["matrix"].id.get_offset() + 4 * 6 * 8 + 3
     with folder.output.open("r+b") as raw:
@@ -180,7 +181,7 @@ def test_row_checksums_hold_and_notice_a_flipped_byte(everything: Any) -> None:
         byte = raw.read(1)
         raw.seek(offset)
         raw.write(bytes([byte[0] ^ 0xFF]))
-    assert output.verify_rows(folder.output) == [4]
+    assert verify_rows(folder.output) == [4]
 
 
 def test_row_checksum_is_the_one_of_the_record(tmp_path: Path) -> None:
@@ -193,7 +194,7 @@ def test_row_checksum_is_the_one_of_the_record(tmp_path: Path) -> None:
     checksums = [r.data_crc32 for r in read_records(path)[0] if r.kind is RecordKind.DONE]
     with h5py.File(folder.output) as file:
         assert file["row_crc32"][:].tolist() == checksums
-    assert output.verify_rows(folder.output) == []
+    assert verify_rows(folder.output) == []
 
 
 def test_keys_read_back(everything: Any) -> None:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from h5sweep import check_files
-from h5sweep.base.plan import plan_list, plan_product
+from h5sweep.base.listed_plan import plan_list
+from h5sweep.base.plan import plan_product
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.output.dimensions import Dimensions
 from h5sweep.output.reader import OutputReader

@@ -28,8 +28,9 @@ from h5sweep.runfolder.audit import (
 )
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.worker_files.findings import EMPTY
+from h5sweep.worker_files.inputs import Input, Taken
 from h5sweep.worker_files.layouts import Contents, Style
-from h5sweep.worker_files.survey import Input, Survey, Taken
+from h5sweep.worker_files.survey import Survey
 from kill_points import CrashPoint, points_in
 from needs import needs_strace
 from written_records import write_records

@@ -18,7 +18,8 @@ from h5sweep.base.plan import plan_product
 from h5sweep.errors import StartError, UsageError
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import RecordKind
-from h5sweep.runner import pool, starts
+from h5sweep.runner import pool, said_once, starts
+from h5sweep.runner.events import Note, Tick
 from h5sweep.runner.launch import LaunchOrder
 from h5sweep.runner.queue import TaskQueue
 from h5sweep.runner.settings import PoolSettings, Retries
@@ -795,15 +796,15 @@ def test_study_that_hangs_at_import_is_noted_once(
     terminal: Terminal, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that hangs at import is named once, with its log; later the run goes on."""
-    monkeypatch.setattr(pool, "SLOW_IMPORT_S", 0.0)
+    monkeypatch.setattr(said_once, "SLOW_IMPORT_S", 0.0)
     monkeypatch.chdir(terminal.folder)
     order = launch_order(RunFolder(terminal.folder / "out.h5"), study(WAITING_IMPORT), tasks=3)
     notes, ticks = [], 0
     with pool.Pool(order, PoolSettings(workers=2)) as workers:
         for event in workers.run(range(3)):
-            if isinstance(event, pool.Note):
+            if isinstance(event, Note):
                 notes.append(event.text)
-            ticks += isinstance(event, pool.Tick)
+            ticks += isinstance(event, Tick)
             if ticks == 5:  # of two workers both have been looked at more than once
                 (terminal.folder / "go").touch()
     assert kinds(terminal.folder) == {seed: [RecordKind.DONE] for seed in range(3)}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cases import some_of
-from h5sweep.base.plan import plan_list
+from h5sweep.base.listed_plan import plan_list
 from h5sweep.salvage.salvage import salvage_files
 from salvage_checks import salvage_content
 

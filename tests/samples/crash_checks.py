@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from h5sweep.output.reader import verify_rows
+from h5sweep.output.verify import verify_rows
 
 STUDY = """
 import os

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from check_samples import set_flags
-from h5sweep.base.plan import Plan, plan_list
+from h5sweep.base.listed_plan import plan_list
+from h5sweep.base.plan import Plan
 from h5sweep.base.values import decode_result, schema_from_header
 from h5sweep.runfolder.records import RecordFile, RecordKind, Scan, read_data
 from h5sweep.salvage.salvage import salvage_files

@@ -16,7 +16,9 @@ from h5sweep.errors import ChangedError
 from h5sweep.merge.audit_entry import absolute_paths
 from h5sweep.worker_files import findings
 from h5sweep.worker_files import survey as inputs
-from h5sweep.worker_files.survey import Input, Survey
+from h5sweep.worker_files.inputs import Input
+from h5sweep.worker_files.read_at_once import read_files
+from h5sweep.worker_files.survey import Survey
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -198,9 +200,9 @@ def test_a_file_that_was_just_changed_is_not_read_at_once(tmp_path: Path, way: s
     """Nobody can tell whether it was changed while it was read."""
     write_columns(tmp_path / "w0.h5")
     path, size = str(tmp_path / "w0.h5"), (tmp_path / "w0.h5").stat().st_size
-    assert (inputs._read_files([path], size) is not None) == (way == "at once")
+    assert (read_files([path], size) is not None) == (way == "at once")
     os.utime(path, ns=(0, 0))  # the content may be younger than it says
-    assert (inputs._read_files([path], size) is not None) == (way == "at once")
+    assert (read_files([path], size) is not None) == (way == "at once")
 
 
 def test_files_being_written_are_not_read_with_the_others(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import UsageError
-from .plan import Plan, Value, plan_list, plan_product
+from .listed_plan import plan_list
+from .plan import Plan, Value, plan_product
 
 MOST_COMBINATIONS = 10_000_000
 _FIELD = re.compile(r"\{([^\W\d]\w*)(?::([dfgs]))?\}")

@@ -107,6 +107,61 @@ class _Looked:
     keys: Sequence[Mapping[str, Value] | None] = ()
 
 
+class _FoundTasks:
+    """The tasks of all files by their keys, if a key or a plan says what these are."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        plan = settings.expected
+        self.tally = None if plan is None else KeyTally(plan)
+        self.keys: set[tuple[Value, ...]] = set()
+
+    def compare(self) -> Comparison | None:
+        """The tasks found beside those expected, or beside all that their keys suggest."""
+        if self.tally is not None:
+            return self.tally.result()
+        if not self.are_wanted:
+            return None
+        return KeyTally.of_seen(self.settings.rule.names, self.keys).result()
+
+    @property
+    def are_wanted(self) -> bool:
+        return bool(self.settings.rule.names)
+
+    def count_tasks(self, looked: _Looked, layout: FileLayout) -> None:
+        """Let the tasks of a file be those that the key tells, if it has any such."""
+        looked.contents, rule = layout.contents(), self.settings.rule
+        if not self.are_wanted or _is_output(looked):  # which the library is asked for
+            return
+        rows = list(KeyedFile(layout, rule, looked.place.path).whole_keys())
+        looked.keys = [None if row is None else rule.key(row) for row in rows]
+        keys = (*looked.keys[:1], *looked.keys[-1:])
+        ends = [key_text(key) for key in keys if key is not None]
+        if len(ends) == len(keys):
+            first, last = ends or ("", "")
+            looked.contents = replace(
+                looked.contents, tasks=len(rows), first_key=first, last_key=last
+            )
+
+    def count_whole_tasks(self, looked: _Looked) -> None:
+        """The same for a file with chunks that can't be unpacked, without the tasks in these."""
+        with suppress(OSError, Damaged), OpenSource(Path(looked.place.path)) as source:
+            layout = FileLayout(own_tree(open_file(source)), skip=self.settings.skip)
+            layout.find_bad_rows()
+            self.count_tasks(looked, layout)
+
+    def take_keys(self, looked: _Looked) -> None:
+        names = self.settings.rule.names
+        # A result of ours is in a record and in the output: that makes no two of it.
+        style = None if looked.contents is None else looked.contents.style
+        is_ours = style in (Style.OUTPUT, Style.RECORDS)
+        for key in looked.keys:
+            if self.tally is not None:
+                self.tally.take(key, is_ours=is_ours)
+            elif key is not None and set(names) <= set(key):
+                self.keys.add(tuple(key[name] for name in names))
+
+
 class _Check:
     """One check: files in, reports out, in the same order."""
 
@@ -125,9 +180,7 @@ class _Check:
         self.siblings = Families()
         self.reports: dict[str, FileReport] = {}
         self.others = 0
-        plan = settings.expected
-        self.tally = None if plan is None else KeyTally(plan)
-        self.keys: set[tuple[Value, ...]] = set()
+        self.tasks = _FoundTasks(settings)
         self.bytes_left = MOST_READ_BYTES
 
     def run(self, places: list[FoundFile]) -> CheckReport:
@@ -141,17 +194,9 @@ class _Check:
         while self.library.open_requests:
             self.take_answers(wait=True)
             self.progress(len(self.reports), self.total)
-        self.look_again()
+        _look_again(self.reports)
         files = tuple(self.reports[p.path] for p in places if p.path in self.reports)
-        return CheckReport(files, self.settings.depth, self.others, self.compare())
-
-    def compare(self) -> Comparison | None:
-        """The tasks found beside those expected, or beside all that their keys suggest."""
-        if self.tally is not None:
-            return self.tally.result()
-        if not self.wants_keys:
-            return None
-        return KeyTally.of_seen(self.settings.rule.names, self.keys).result()
+        return CheckReport(files, self.settings.depth, self.others, self.tasks.compare())
 
     def take(self, place: FoundFile, written: dict[tuple[int, int], str]) -> None:
         """Look at one file as far as this process may."""
@@ -215,7 +260,7 @@ class _Check:
         if self.settings.depth is Depth.QUICK:
             self.finish(looked)
         else:
-            records = "records-keys" if self.wants_keys else "records"
+            records = "records-keys" if self.tasks.are_wanted else "records"
             self.ask(looked, "plan" if is_plan else records)
 
     def judge_structure(self, looked: _Looked, file: Hdf5File) -> None:
@@ -268,49 +313,12 @@ class _Check:
         looked.findings += family.structure_findings
         looked.fault_places = frozenset(fault.path for fault in tree.faults)
         looked.findings += judge_contents(layout, self.settings.require)
-        self.count_tasks(looked, layout)
-
-    @property
-    def wants_keys(self) -> bool:
-        return bool(self.settings.rule.names)
-
-    def count_tasks(self, looked: _Looked, layout: FileLayout) -> None:
-        """Let the tasks of a file be those that the key tells, if it has any such."""
-        looked.contents, rule = layout.contents(), self.settings.rule
-        if not self.wants_keys or _is_output(looked):  # which the library is asked for
-            return
-        rows = list(KeyedFile(layout, rule, looked.place.path).whole_keys())
-        looked.keys = [None if row is None else rule.key(row) for row in rows]
-        keys = (*looked.keys[:1], *looked.keys[-1:])
-        ends = [key_text(key) for key in keys if key is not None]
-        if len(ends) == len(keys):
-            first, last = ends or ("", "")
-            looked.contents = replace(
-                looked.contents, tasks=len(rows), first_key=first, last_key=last
-            )
-
-    def count_whole_tasks(self, looked: _Looked) -> None:
-        """The same for a file with chunks that can't be unpacked, without the tasks in these."""
-        with suppress(OSError, Damaged), OpenSource(Path(looked.place.path)) as source:
-            layout = FileLayout(own_tree(open_file(source)), skip=self.settings.skip)
-            layout.find_bad_rows()
-            self.count_tasks(looked, layout)
-
-    def take_keys(self, looked: _Looked) -> None:
-        names = self.settings.rule.names
-        # A result of ours is in a record and in the output: that makes no two of it.
-        style = None if looked.contents is None else looked.contents.style
-        is_ours = style in (Style.OUTPUT, Style.RECORDS)
-        for key in looked.keys:
-            if self.tally is not None:
-                self.tally.take(key, is_ours=is_ours)
-            elif key is not None and set(names) <= set(key):
-                self.keys.add(tuple(key[name] for name in names))
+        self.tasks.count_tasks(looked, layout)
 
     def ask(self, looked: _Looked, what: str, family: Family | None = None) -> None:
         path, size = looked.place.path, looked.status.st_size
         if _is_output(looked):
-            what = f"output-{what}{'-keys' * self.wants_keys}"
+            what = f"output-{what}{'-keys' * self.tasks.are_wanted}"
         self.library.ask(Request((looked, family), path, what, size, looked.objects))
 
     def take_answers(self, *, wait: bool) -> None:
@@ -334,8 +342,8 @@ class _Check:
 
     def finish(self, looked: _Looked) -> None:
         if any(map(is_of_chunk, looked.findings)):
-            self.count_whole_tasks(looked)
-        self.take_keys(looked)
+            self.tasks.count_whole_tasks(looked)
+        self.tasks.take_keys(looked)
         found = by_weight(dict.fromkeys(looked.findings))[:MOST_FINDINGS] if looked.findings else ()
         self.reports[looked.place.path] = FileReport(
             looked.place.path,
@@ -347,18 +355,19 @@ class _Check:
             looked.depth is Depth.DEEP,
         )
 
-    def look_again(self) -> None:
-        """What looks damaged may have been written meanwhile: then it is live, not damaged."""
-        suspects = [r for r in self.reports.values() if r.state in (State.DAMAGED, State.EMPTY)]
-        if not suspects:
-            return
-        written = files_being_written()
-        for report in suspects:
-            if (who := _writer_now(report, written)) is not None:
-                live = (findings.LIVE.finding(who=who),)
-                self.reports[report.path] = FileReport(
-                    report.path, State.LIVE, live, None, report.size_bytes, report.modified_at
-                )
+
+def _look_again(reports: dict[str, FileReport]) -> None:
+    """What looks damaged may have been written meanwhile: then it is live, not damaged."""
+    suspects = [r for r in reports.values() if r.state in (State.DAMAGED, State.EMPTY)]
+    if not suspects:
+        return
+    written = files_being_written()
+    for report in suspects:
+        if (who := _writer_now(report, written)) is not None:
+            live = (findings.LIVE.finding(who=who),)
+            reports[report.path] = FileReport(
+                report.path, State.LIVE, live, None, report.size_bytes, report.modified_at
+            )
 
 
 def _writer_now(report: FileReport, written: dict[tuple[int, int], str]) -> str | None:

@@ -31,9 +31,9 @@ from ..state.held import output_identity
 from ..state.numbering import is_up_to_date, merge_details
 from ..state.state import LOCK_SILENT_S
 from ..worker_files.findings import State
+from ..worker_files.inputs import Input
 from ..worker_files.layouts import Style, indexed_table
 from ..worker_files.skipping import Names, is_named, parse_names
-from ..worker_files.survey import Input
 from . import quarantine
 from .prove import Prover, xxh3_or_nothing
 from .quarantine import Item, Moved, Quarantine, RemovalReason, read_quarantines
@@ -359,7 +359,7 @@ class _Finder:
     def _look_at_records(self, paths: list[Path], done: int, total: int) -> None:
         if not paths:
             return
-        objection = self._folder_objection()
+        objection = _folder_objection(self.folder)
         for number, path in enumerate(paths):
             self.progress(done + number, total)
             self._look_at_record(path.absolute(), objection)
@@ -368,7 +368,7 @@ class _Finder:
         with suppress(FileNotFoundError):
             status = path.lstat()
             objection = self._outside_objection(path, status) or objection
-            objection = objection or self._writer_objection(path)
+            objection = objection or _writer_objection(self.folder, path)
             if objection:
                 self.kept.append(Kept(path, objection))
                 return
@@ -376,48 +376,51 @@ class _Finder:
             item = _item(path, status, xxh3_or_nothing(path), RemovalReason.RECORD_FILE, why)
             self._add(item, self._prover.record_objection(path))
 
-    def _folder_objection(self) -> str:
-        """Why no record file can go, whatever is in it."""
-        plan, merged = self.folder.load_plan(), self.folder.load_merged()
-        is_known = plan is not None and plan.tasks_shared_with(merged.get("plan"))
-        if not is_known or merged["output"] != output_identity(self.folder.output):
-            # Without that note `status` would have to read all rows of the output each time.
-            return (
-                "the run folder does not know the output as it is now: "
-                f"{command_text('merge', self.folder.output)} makes it anew"
-            )
-        return ""
-
-    def _writer_objection(self, path: Path) -> str:
-        """Whether the process that writes a record file may still be alive."""
-        if is_locked(path):
-            return "a process holds it, and may still write to it"
-        with RecordFile(path) as file:
-            about, owner = file.about(), file.owner()
-        if owner is None or about is None:
-            return "it does not say who wrote it"
-        alive = owner.is_alive()
-        if alive is None and about.get("is_locked") and owner.is_on_this_machine:
-            alive = False  # in a container of this machine, where it would hold its file
-        if alive:
-            return f"{owner} may still write to it"
-        # Workers end with their run, and a run keeps changing the lock. Recorders have no lock.
-        if alive is None and (about.get("role") == "recorder" or self._is_lock_fresh()):
-            return f"nobody here can say whether {owner} still writes to it: clean it there"
-        return ""
-
-    def _is_lock_fresh(self) -> bool:
-        with suppress(OSError):
-            if lock_owner(self.folder.lock_path) == this_process():
-                return False  # we hold it: no run does
-            return time.time() - self.folder.lock_path.lstat().st_mtime < LOCK_SILENT_S
-        return False
-
     def _add(self, item: Item, objection: str) -> None:
         if objection:
             self.kept.append(Kept(item.path, objection))
         else:
             self.removable.append(item)
+
+
+def _folder_objection(folder: RunFolder) -> str:
+    """Why no record file can go, whatever is in it."""
+    plan, merged = folder.load_plan(), folder.load_merged()
+    is_known = plan is not None and plan.tasks_shared_with(merged.get("plan"))
+    if not is_known or merged["output"] != output_identity(folder.output):
+        # Without that note `status` would have to read all rows of the output each time.
+        return (
+            "the run folder does not know the output as it is now: "
+            f"{command_text('merge', folder.output)} makes it anew"
+        )
+    return ""
+
+
+def _writer_objection(folder: RunFolder, path: Path) -> str:
+    """Whether the process that writes a record file may still be alive."""
+    if is_locked(path):
+        return "a process holds it, and may still write to it"
+    with RecordFile(path) as file:
+        about, owner = file.about(), file.owner()
+    if owner is None or about is None:
+        return "it does not say who wrote it"
+    alive = owner.is_alive()
+    if alive is None and about.get("is_locked") and owner.is_on_this_machine:
+        alive = False  # in a container of this machine, where it would hold its file
+    if alive:
+        return f"{owner} may still write to it"
+    # Workers end with their run, and a run keeps changing the lock. Recorders have no lock.
+    if alive is None and (about.get("role") == "recorder" or _is_lock_fresh(folder)):
+        return f"nobody here can say whether {owner} still writes to it: clean it there"
+    return ""
+
+
+def _is_lock_fresh(folder: RunFolder) -> bool:
+    with suppress(OSError):
+        if lock_owner(folder.lock_path) == this_process():
+            return False  # we hold it: no run does
+        return time.time() - folder.lock_path.lstat().st_mtime < LOCK_SILENT_S
+    return False
 
 
 def _kind_objection(path: Path, one: AuditInput, skip: Names) -> str:

@@ -18,13 +18,14 @@ from ..output.reader import OutputReader
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import FAILURES, KIND, RecordFile, Scan
 from ..worker_files.findings import State
+from ..worker_files.inputs import Input
 from ..worker_files.layouts import Style
 from ..worker_files.read_file import DamagedFileError
-from ..worker_files.survey import Input, Survey
+from ..worker_files.survey import Survey
 from .quarantine import Item, RemovalReason
 
 if TYPE_CHECKING:
-    from ..merge.by_key.to_records import OutputRows
+    from ..merge.by_key.output_rows import OutputRows
     from ..merge.groups.equal import TaskGroups
 
 _PIECE_BYTES = 1 << 20
@@ -123,7 +124,7 @@ class Prover:
         return self._is_in_groups(one, frozenset(joined))
 
     def _is_in_rows(self, item: Item, one: Input) -> bool:
-        from ..merge.by_key.to_records import OutputRows
+        from ..merge.by_key.output_rows import OutputRows
 
         if self._rows is None:
             self._rows = self._open.enter_context(OutputRows(self._folder.output))

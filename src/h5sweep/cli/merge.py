@@ -14,7 +14,7 @@ from .options import skipping
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
 if TYPE_CHECKING:
-    from ..merge.from_records.build import MergeReport
+    from ..merge.from_records.output_plan import MergeReport
 
 
 @click.command("merge")
@@ -138,8 +138,8 @@ def _merge_files(
     from ..merge.merge_files import merge_files
     from ..merge.policy import OnDamaged, Policy, Threshold
     from ..merge.report import closing_lines, report_json
+    from ..worker_files.inputs import OnConflict
     from ..worker_files.skipping import parse_names
-    from ..worker_files.survey import OnConflict
 
     limit = None if max_damaged is None else Threshold.parse(max_damaged)
     with showing_progress() as display:

@@ -206,7 +206,7 @@ def inspect_output(path: str, *, with_keys: bool = False) -> dict[str, Any]:
 
 def inspect_output_deep(path: str, *, with_keys: bool = False) -> dict[str, Any]:
     """The same, and every byte, and the checksum of every row."""
-    from ..output.reader import verify_rows
+    from ..output.verify import verify_rows
 
     answer = inspect_deep(path)
     if answer["errors"] or answer["chunks"]:

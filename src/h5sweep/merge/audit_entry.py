@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..disk.find_files import absolute
 from ..runfolder.audit import AuditEntry, AuditInput, Conflict, Refused, compact_json
-from ..worker_files.survey import Input, Taken
+from ..worker_files.inputs import Input, Taken
 from .report import TakenFile
 
 

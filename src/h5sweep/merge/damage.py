@@ -16,9 +16,10 @@ from ..library.answers import findings_of
 from ..library.child_host import Library, Request
 from ..worker_files import findings
 from ..worker_files.findings import Finding, against_merging, by_weight
+from ..worker_files.inputs import Input
 from ..worker_files.layouts import Style
 from ..worker_files.read_file import DamagedFileError, can_be_proven, data_findings
-from ..worker_files.survey import Input, Survey
+from ..worker_files.survey import Survey
 
 
 class MetDamage:

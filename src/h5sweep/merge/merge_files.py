@@ -7,19 +7,15 @@ becomes a record in the run folder of the output, and the output is made as afte
 from __future__ import annotations
 
 import os
-import shutil
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ..base.progress import Progress
-from ..base.units import count_text
 from ..disk import durable, move_files
-from ..disk.find_files import PathLike, absolute
+from ..disk.find_files import PathLike
 from ..errors import ChangedError, DamagedError, StorageError, UsageError
 from ..runfolder.audit import (
     AuditEntry,
@@ -30,28 +26,27 @@ from ..runfolder.audit import (
 )
 from ..runfolder.layout import RunFolder, resolved
 from ..runfolder.lock import holding_folder, holding_output
-from ..worker_files.findings import UNREADABLE, State
-from ..worker_files.layouts import Contents, Style, indexed_table
+from ..worker_files.findings import UNREADABLE
+from ..worker_files.inputs import Input, Taken
+from ..worker_files.layouts import Style, indexed_table
 from ..worker_files.read_file import DamagedFileError
-from ..worker_files.same_structure import Family
-from ..worker_files.survey import Input, Survey, Taken, xxh3_of
+from ..worker_files.survey import Survey
 from .audit_entry import TakenListing, entry_of_files, list_taken
 from .by_key.to_records import record_tasks
+from .choose_parts import choose_parts
 from .damage import MetDamage
 from .from_records.build import merge_run
 from .groups.merge_groups import MergedGroups
 from .marker import mark_as_merged
-from .merged_before import Addition, plan_addition
+from .merged_before import plan_addition
 from .policy import OnDamaged, Policy, notes_on, separate, will_stop
 from .report import FilesReport, RefusedFile
+from .salvage_refused import OURS, folder_apart, of_original, salvage_into, with_originals
 from .tables.duplicates import notes_on_rows
 from .tables.merge_tables import MergedTables
 from .tables.taken_rows import TakenRows
 
-OURS = (Style.RECORDS, Style.OUTPUT)
-_APART = ".salvage-"
 AUDIT_BYTES = 512  # about what the audit trail takes for each input
-COMPARED_BYTES, MOST_COMPARED = 4 << 20, 2
 ATTEMPTS = 2  # a file that changes while it is read is read once more, and then refused
 
 
@@ -110,7 +105,9 @@ class _FilesMerge:
         self.notes: list[str] = []
         RunFolder(self.output).require_place()
         _require_outside(self.output, self.paths)
-        inputs = self.survey.look_at_all(self.paths, leave_out=self._own_files())
+        inputs = self.survey.look_at_all(
+            self.paths, leave_out=_own_files(self.output, is_input=self._is_named)
+        )
         self.notes += _notes_on_links(self.survey.linked_folders, self.paths)
         if not inputs:
             raise UsageError(f"there is nothing to merge in {_names(self.paths)}")
@@ -119,7 +116,7 @@ class _FilesMerge:
         self.notes += notes_on(good)
         wants_salvage = bool(self.refused) and self.policy.on_damaged is OnDamaged.SALVAGE
         if not wants_salvage:
-            self._require_results(good)
+            _require_results(good, self.paths)
         if self.key is not None or any(one.style in OURS for one in good):
             return self._merge_into_sweep(good)
         if wants_salvage:
@@ -128,19 +125,14 @@ class _FilesMerge:
             )
         return self._keep_shape(good)
 
-    def _own_files(self) -> list[Path]:
-        """What belongs to the output itself, and is not an input to it."""
-        folder = RunFolder(self.output)
-        own = [] if self._is_named else [self.output]
-        return [*own, *folder.record_paths()]
-
     def _keep_shape(self, good: Sequence[Input]) -> FilesReport:
         with holding_output(RunFolder(self.output), tell=self.tell):
             addition = plan_addition(self.survey, self.output, good, is_named=self._is_named)
             self._require_replaceable(addition.reason)
             self.notes += addition.notes
             good = addition.inputs
-            parts = self._parts(good, addition)
+            parts, notes = choose_parts(self.survey, good, addition, self.policy.on_conflict)
+            self.notes += notes
             needed = sum(part.size_bytes for part in parts)
             durable.require_space(self.output, needed + len(good) * AUDIT_BYTES)
             steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
@@ -163,65 +155,9 @@ class _FilesMerge:
             is_told = len(looked_at) == 1 and looked_at[0].are_unique
             return replace(report, once_by=looked_at[0].names) if is_told else report
 
-    def _parts(
-        self, good: Sequence[Input], addition: Addition
-    ) -> list[MergedTables | MergedGroups]:
-        """What goes into the output: columns, groups, or both."""
-        with_rows, with_groups, inside = list(good), list[Input](), _contents_of(good)
-        if any(contents.style is not Style.ROWS for contents in inside):
-            rows = {one for one in good if one.style is Style.ROWS}
-            rows |= {*addition.tables} if rows else set()
-            with_rows = [one for one in good if one in rows]
-            with_groups = [one for one in good if one not in rows]
-        if growing := _tasks_that_grow(with_rows, has_groups=bool(with_groups)):
-            with_rows = [one for one in with_rows if one not in growing]
-            with_groups = [o for o in good if o in {*with_groups, *growing}]
-        if not self._have_common_column(with_rows):
-            self.notes.append(
-                "files of datasets that have no name in common are no columns of one table: each "
-                "became a group with the name of its file"
-            )
-            with_groups, with_rows = [o for o in good if o in {*with_groups, *with_rows}], []
-        parts: list[MergedTables | MergedGroups] = []
-        columns = MergedTables(self.survey, with_rows, addition.held_rows) if with_rows else None
-        if columns is not None:
-            self.notes += [
-                f"{one.path} became a group with its name: its datasets are not equally long"
-                for one in with_groups
-                if one.style is Style.ONE and one.contents and one.contents.tasks
-            ]
-            parts.append(columns)
-            if more := columns.have_more():
-                with_groups = [o for o in good if o in {*with_groups, *more}]
-        if with_groups:
-            conflict = self.policy.on_conflict
-            groups = MergedGroups(
-                self.survey,
-                with_groups,
-                on_conflict=conflict,
-                columns=columns,
-            )
-            parts.append(groups)
-        return parts
-
-    def _have_common_column(self, inputs: Sequence[Input]) -> bool:
-        """Whether datasets of equal length are columns, and not a dataset a task in each file."""
-        common: set[str] | None = None
-        seen: set[Family | None] = {None}
-        for one in inputs:
-            if one.family in seen and one.family is not None:
-                continue
-            seen.add(one.family)
-            with self.survey.opened(one) as layout:
-                if layout.tables():
-                    return True  # what grows row by row is a column, whatever its name
-                names = layout.by_group.get("/", {}).keys()
-            common = set(names) if common is None else common & names
-        return common is None or bool(common)
-
     def _merge_into_sweep(self, good: Sequence[Input]) -> FilesReport:
         folder = RunFolder(self.output)
-        self._require_replaceable(self._reason_to_keep_for_sweep())
+        self._require_replaceable(_reason_to_keep_for_sweep(self.survey, self.output))
         self.damage.require_none_by_library()
         if self._is_named:  # its rows stay anyway
             good = [one for one in good if _resolved(one.path) != self.output]
@@ -231,11 +167,11 @@ class _FilesMerge:
         with (
             holding_folder(folder, tell=self.tell),
             self._without_foreign_output(),
-            _folder_apart(folder) as apart,
+            folder_apart(folder) as apart,
         ):
             salvaged = self._salvage_refused(good, folder, apart)
             if not self._is_named:
-                self._require_results([*good, *salvaged])
+                _require_results([*good, *salvaged], self.paths)
             found = record_tasks(
                 self.survey,
                 [*good, *salvaged],
@@ -244,7 +180,7 @@ class _FilesMerge:
                 on_conflict=self.policy.on_conflict,
                 progress=self.progress,
             )
-            taken = [_of_original(one, salvaged) for one in found.taken]
+            taken = [of_original(one, salvaged) for one in found.taken]
             made = {str(path.absolute()) for path in found.records}
             reports = []
 
@@ -252,7 +188,7 @@ class _FilesMerge:
                 """Make one line of what came from the files and from the run folder's records."""
                 self.notes += [*found.notes, *run.notes]
                 records = [one for one in run.inputs if one.path not in made and one.tasks]
-                conflicts = [_with_originals(one, salvaged) for one in found.conflicts]
+                conflicts = [with_originals(one, salvaged) for one in found.conflicts]
                 reports.append(self._conclude("sweep", taken, conflicts, records=records))
 
             merged = merge_run(
@@ -260,42 +196,19 @@ class _FilesMerge:
             )
             return replace(reports[0], tasks_in_output=merged.tasks_merged)
 
-    def _require_results(self, good: Iterable[Input]) -> None:
-        if not any(one.contents and one.contents.tasks != 0 for one in good):
-            raise DamagedError(
-                f"no file in {_names(self.paths)} has a result that can be merged: "
-                "`h5sweep check` says what is in each, and what is wrong"
-            )
-
     def _salvage_refused(
         self, good: Sequence[Input], folder: RunFolder, apart: Path
     ) -> dict[Input, Input]:
-        """Record files of what is intact in the refused files, and which file each came from.
-
-        They are inputs like others, so that a result which contradicts another is noticed.
-        """
+        """Inputs made of what is intact in the refused files, each with the file it came from."""
         if not self.refused or self.policy.on_damaged is not OnDamaged.SALVAGE:
             return {}
-        from ..salvage.salvage import salvage_files  # which few merges need
-
-        by_name = {one.name: one for one in self.refused if one.state is not State.LIVE}
-        report = salvage_files(
-            [*_to_compare_with(good), *by_name],
-            to=apart,
-            key=self.key,
-            expected=folder.load_plan(),
-            skip=self.policy.skip,
+        plan, skip = folder.load_plan(), self.policy.skip
+        found, notes = salvage_into(
+            self.refused, good, apart, key=self.key, expected=plan, skip=skip
         )
-        found = {}
-        for file in (file for file in report.files if file.path in by_name):
-            one, tasks = by_name[file.path], count_text(file.evidence, "task")
-            why = one.reasons[0].message
-            if file.evidence:
-                self.notes.append(f"{file.path}: {len(file.taken):,} of {tasks} salvaged; {why}")
-            if file.records is not None:
-                self.refused.remove(one)
-                found[self.survey.look_at(Path(file.records))] = one
-        return found
+        self.notes += notes
+        self.refused = [one for one in self.refused if one not in found.values()]
+        return {self.survey.look_at(Path(path)): one for path, one in found.items()}
 
     def _require_replaceable(self, reason: str | None) -> None:
         """Raise UsageError if there is a reason to leave the output that is there alone."""
@@ -305,17 +218,6 @@ class _FilesMerge:
                 f"{self.output} {reason}; nothing was changed: give another -o, or --force, "
                 "which keeps the old file under another name"
             )
-
-    def _reason_to_keep_for_sweep(self) -> str | None:
-        if not self.output.exists():
-            return None
-        there = self.survey.look_at(self.output)
-        for finding in there.findings:
-            if finding.code == UNREADABLE.code:
-                raise StorageError(f"{self.output}: {finding.message}; {finding.next}")
-        if there.style is Style.OUTPUT:
-            return None
-        return "is there and has no rows of tasks, which --key makes"
 
     @property
     def _is_named(self) -> bool:
@@ -383,33 +285,6 @@ class _FilesMerge:
         return report
 
 
-def _contents_of(inputs: Iterable[Input]) -> list[Contents]:
-    """What is inside these files; that which many share, once."""
-    found = {id(one.contents): one.contents for one in inputs}
-    return [contents for contents in found.values() if contents is not None]
-
-
-@contextmanager
-def _folder_apart(folder: RunFolder) -> Iterator[Path]:
-    """A folder for what is salvaged; those that a kill left go first. The lock is held."""
-    for left in folder.path.glob(f"{_APART}*"):
-        shutil.rmtree(left, ignore_errors=True)
-    with TemporaryDirectory(dir=folder.path, prefix=_APART) as apart:
-        yield Path(apart)
-
-
-def _tasks_that_grow(inputs: Sequence[Input], *, has_groups: bool) -> set[Input]:
-    """Files whose groups grow and are tasks: a table is in many files, a task mostly in one."""
-    if not any(contents.tables for contents in _contents_of(inputs)):
-        return set()
-    tables = {one: one.contents.tables for one in inputs if one.contents and one.contents.tables}
-    files_of = Counter(group for groups in tables.values() for group in groups if group != "/")
-    once = sum(count == 1 for count in files_of.values())
-    if 2 * once <= len(files_of) or (len(files_of) == 1 and not has_groups):
-        return set()
-    return {one for one, groups in tables.items() if "/" not in groups}
-
-
 def _united(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
     """What was taken of each input; of one with columns and groups, by both parts."""
     if len(parts) == 1:
@@ -426,27 +301,6 @@ def _united(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
             indexes = (name for name in known.skipped if indexed_table(name))
             known.skipped = (*taken.skipped, *indexes)
     return list(found.values())
-
-
-def _to_compare_with(good: Sequence[Input]) -> list[str]:
-    """A few small files that are sound: they show what is in a task of the others."""
-    files = [one for one in good if one.style not in OURS and one.size_bytes <= COMPARED_BYTES]
-    return [one.name for one in sorted(files, key=lambda one: one.size_bytes)[-MOST_COMPARED:]]
-
-
-def _of_original(one: Taken, salvaged: Mapping[Input, Input]) -> Taken:
-    """What was taken, named after the damaged file that it was salvaged from."""
-    original = salvaged.get(one.source)
-    return one if original is None else replace(one, source=original, xxh3=xxh3_of(original))
-
-
-def _with_originals(one: Conflict, salvaged: Mapping[Input, Input]) -> Conflict:
-    """A conflict with the damaged files in place of the record files that were made of them."""
-    here, places = str(Path.cwd()), [one.taken, *one.left_out]
-    for made, original in salvaged.items():
-        name = absolute(made.name, here)
-        places = [place.replace(name, absolute(original.name, here)) for place in places]
-    return one._replace(taken=places[0], left_out=places[1:])
 
 
 def _way_of(parts: Sequence[MergedTables | MergedGroups]) -> str:
@@ -486,6 +340,32 @@ def _require_outside(output: Path, paths: Sequence[PathLike]) -> None:
             )
     if output.is_dir():
         raise UsageError(f"{output} is a folder: name a file, such as {output / 'layouts.h5'}")
+
+
+def _own_files(output: Path, *, is_input: bool) -> list[Path]:
+    """What belongs to the output itself, and is not an input to it."""
+    return [*([] if is_input else [output]), *RunFolder(output).record_paths()]
+
+
+def _require_results(good: Iterable[Input], paths: Sequence[PathLike]) -> None:
+    if not any(one.contents and one.contents.tasks != 0 for one in good):
+        raise DamagedError(
+            f"no file in {_names(paths)} has a result that can be merged: "
+            "`h5sweep check` says what is in each, and what is wrong"
+        )
+
+
+def _reason_to_keep_for_sweep(survey: Survey, output: Path) -> str | None:
+    """Why an output that is there must not become rows of tasks; None if it may."""
+    if not output.exists():
+        return None
+    there = survey.look_at(output)
+    for finding in there.findings:
+        if finding.code == UNREADABLE.code:
+            raise StorageError(f"{output}: {finding.message}; {finding.next}")
+    if there.style is Style.OUTPUT:
+        return None
+    return "is there and has no rows of tasks, which --key makes"
 
 
 def _notes_on_links(links: Sequence[str], paths: Sequence[PathLike]) -> list[str]:

@@ -16,8 +16,9 @@ from ..base.units import count_text
 from ..errors import StorageError, UnmergeableError
 from ..runfolder.audit import AuditEntry, AuditInput, read_entries
 from ..worker_files import findings
+from ..worker_files.inputs import Input, Taken, xxh3_of
 from ..worker_files.layouts import Style
-from ..worker_files.survey import Input, Survey, Taken, xxh3_of
+from ..worker_files.survey import Survey
 from .audit_entry import absolute_paths
 from .groups.equal import unequal_groups
 from .groups.merge_groups import opened_groups, opened_output

@@ -10,8 +10,8 @@ from itertools import compress
 
 from ..errors import DamagedError, UsageError
 from ..worker_files.findings import NOT_CLOSED_CODES, State, unmergeable_text
+from ..worker_files.inputs import Input, OnConflict
 from ..worker_files.skipping import Names
-from ..worker_files.survey import Input, OnConflict
 from .report import RefusedFile
 
 _THRESHOLD = re.compile(r"(\d+)(%?)")

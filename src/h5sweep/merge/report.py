@@ -12,9 +12,9 @@ from ..base.safe_text import json_text
 from ..base.units import command_text, count_text, size_text
 from ..runfolder.audit import Conflict, conflict_text
 from ..worker_files.findings import Finding, State, against_merging, state_of
+from ..worker_files.inputs import Input
 from ..worker_files.layouts import indexed_table
 from ..worker_files.skipping import Names, is_named
-from ..worker_files.survey import Input
 
 SCHEMA = "h5sweep.merge/1"
 MOST_LINES = 20

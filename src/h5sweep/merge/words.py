@@ -8,7 +8,7 @@ from ..errors import ConflictError, UsageError
 from ..hdf5.errors import Unsupported
 from ..hdf5.messages import Storage
 from ..hdf5.tree import Dataset
-from ..worker_files.survey import Input
+from ..worker_files.inputs import Input
 from .tables.rows import is_too_large
 from .tables.types import TypeID, may_be_copied, type_of, type_text
 

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.attributes import Attributes
-from ..base.plan import Plan, plan_list
+from ..base.listed_plan import plan_list
+from ..base.plan import Plan
 from ..base.values import Array
 from ..errors import DamagedError, SweepError, UsageError, WrongFolderError
-from .reader import OutputReader, damaged_rows
+from .reader import OutputReader
+from .verify import damaged_rows
 
 Held = tuple[Plan, list[list[int]], frozenset[int], Attributes, dict[str, list[str]]]
 

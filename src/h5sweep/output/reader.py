@@ -9,26 +9,23 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
 from ..base.attributes import attribute_json, has_place
-from ..base.linear_crc32 import Words, of_concatenation
 from ..base.values import STR, Array
 from ..disk.h5py_loader import h5py, is_elsewhere
 from ..errors import DamagedError, WrongFolderError, naming, system_error
 from ..hdf5.tree import most_claimed
 from .columns import stored_dtype
-from .record_rows import BLOCK_BYTES, BlockCells, spans
+from .record_rows import BlockCells, spans
 from .text_heap import ELEMENT_DTYPE, RepeatedTexts
 
 FORMAT = "h5sweep.output/1"
-CHECK_BYTES = 1 << 20  # of rows at a time: what a core has in its own cache is read faster
 TEXTS_READ = 100  # at either end of a column that we laid out ourselves
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
 OWN_GROUPS = ("failures", "provenance")
@@ -362,50 +359,6 @@ class OutputSource:
                 )
 
 
-def verify_rows(path: Path) -> list[int]:
-    """Recompute the checksum of every row; return the numbers of the tasks where it fails.
-
-    Needs nothing but the output. Only compares: nothing on disk changes.
-    """
-    with OutputReader(path) as reader:
-        failed: list[int] = reader.tasks[damaged_rows(reader)].tolist()
-        return failed
-
-
-def damaged_rows(reader: OutputReader) -> Array:
-    """Where the checksum of a row does not hold, as positions of rows."""
-    expected, columns = reader.whole("row_crc32"), reader.columns()
-    holds = np.ones(len(expected), bool)
-    row_bytes = reader.path.stat().st_size // max(len(expected), 1)
-    step = max(BLOCK_BYTES // row_bytes, 1)
-    for first in range(0, len(expected), step):
-        last = min(first + step, len(expected))
-        checksums = RowChecksums(last - first)
-        for column in columns:
-            checksums.add(column.read(first, last), column.counts(first, last))
-        holds[first:last] = checksums.values() == expected[first:last]
-    return np.flatnonzero(~holds)
-
-
-def rows_hold(columns: Sequence[StoredColumn], first: int, checksums: Words) -> bool:
-    """Whether the rows from `first` on have these checksums; for columns of numbers, all FIXED.
-
-    The rows are read and laid out as their checksums take them in, so that one checksum over many
-    of them proves each.
-    """
-    layout = np.dtype([(c.name, f"V{math.prod(c.inner) * c.itemsize}") for c in columns])
-    step = max(CHECK_BYTES // layout.itemsize, 1)
-    checksum = 0
-    for start in range(0, len(checksums), step):
-        count = min(step, len(checksums) - start)
-        rows: Array = np.empty(count, layout)
-        for column in columns:
-            stored = column.read(first + start, first + start + count)
-            rows[column.name] = stored.view(layout[column.name])
-        checksum = crc32(rows.view(np.uint8).data, checksum)
-    return checksum == of_concatenation(checksums, layout.itemsize)
-
-
 def same_bits(found: Array, expected: Array) -> bool:
     """Whether two arrays are the same, bit by bit."""
     if found.dtype != expected.dtype or found.size != expected.size:
@@ -416,36 +369,6 @@ def same_bits(found: Array, expected: Array) -> bool:
     word = np.uint8 if found.nbytes % 8 else np.uint64
     first, second = (np.ascontiguousarray(a).reshape(-1).view(word) for a in (found, expected))
     return np.array_equal(first, second)
-
-
-class RowChecksums:
-    """The CRC-32 of each row of a block, built up column by column."""
-
-    def __init__(self, rows: int) -> None:
-        self._values = [0] * rows
-
-    def add(self, stored: Array, counts: Array) -> None:
-        """Take in the elements of one column; `counts` says how many belong to each row."""
-        ends = np.cumsum(counts)
-        if stored.dtype == object:
-            self._add_text(stored, ends.tolist())
-            return
-        data = np.ascontiguousarray(stored).view(np.uint8).data
-        start = 0
-        for row, end in enumerate((ends * stored.itemsize).tolist()):
-            self._values[row] = crc32(data[start:end], self._values[row])
-            start = end
-
-    def _add_text(self, texts: Array, ends: list[int]) -> None:
-        start = 0
-        for row, end in enumerate(ends):
-            for text in texts[start:end]:
-                prefixed = len(text).to_bytes(4, "little") + text
-                self._values[row] = crc32(prefixed, self._values[row])
-            start = end
-
-    def values(self) -> Array:
-        return np.array(self._values, np.uint32)
 
 
 def _plain(value: Any) -> Any:

@@ -19,7 +19,8 @@ import numpy as np
 
 from ..base.linear_crc32 import LinearMap, Words, after, of_concatenation, shift_by
 from ..base.values import Array
-from .records import FRAME, FRAME_BYTES, MAGIC, WINDOW_BYTES, RecordFile, RecordKind, Scan
+from .file_window import WINDOW_BYTES
+from .records import FRAME, FRAME_BYTES, MAGIC, RecordFile, RecordKind, Scan
 
 LEAST_RECORDS = 32
 LARGEST_RECORD_BYTES = 1 << 16

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ..base.plan import Key, Plan, Value, plan_list
+from ..base.listed_plan import plan_list
+from ..base.plan import Key, Plan, Value
 
 
 def types_of_keys(plan: Plan, keys: Sequence[Key]) -> dict[str, str]:

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 from ..base.plan import Plan, key_text
 from ..base.units import count_text, duration_text
 from ..errors import InterruptedRunError, StartError, StorageError
-from ..merge.from_records.build import MergeReport, merge_run
+from ..merge.from_records.build import merge_run
+from ..merge.from_records.output_plan import MergeReport
 from ..runfolder.layout import RunFolder
 from ..runfolder.lock import holding_folder
 from ..runfolder.record_runs import scan_stretches
@@ -26,9 +27,10 @@ from ..state.declare import declare_sweep, require_own_folder
 from ..state.numbering import is_up_to_date
 from ..state.state import FolderState, read_state, refusal_texts
 from ..state.study import Declaration
+from .events import Ended, Failed, Note, Stopped
 from .launch import LaunchOrder
 from .pace import Moment, RunningTask
-from .pool import Ended, Failed, Note, Pool, Stopped
+from .pool import Pool
 from .settings import PoolSettings
 from .worker import failure_header
 from .worker_handle import Current

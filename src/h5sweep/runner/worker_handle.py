@@ -245,17 +245,21 @@ class WorkerHandle:
 
     def outcomes_on_disk(self) -> dict[int, Outcome]:
         """How tasks of its last batch ended, from what it left in its record file."""
-        outcomes: dict[int, Outcome] = {}
         if self.record_path is None or not self.record_path.exists():
-            return outcomes
-        with RecordFile(self.record_path) as file:
-            for offset, frame in file.scan(Scan(), start=self._scan_from):
-                if frame[KIND] == RecordKind.DONE:
-                    outcomes[frame[TASK]] = Outcome(RecordKind.DONE, {})
-                elif frame[KIND] in FAILURES:
-                    error = file.header(offset, frame)["error"]
-                    outcomes[frame[TASK]] = Outcome(RecordKind(frame[KIND]), error)
-        return outcomes
+            return {}
+        return _read_outcomes(self.record_path, self._scan_from)
+
+
+def _read_outcomes(path: Path, start: int) -> dict[int, Outcome]:
+    outcomes: dict[int, Outcome] = {}
+    with RecordFile(path) as file:
+        for offset, frame in file.scan(Scan(), start=start):
+            if frame[KIND] == RecordKind.DONE:
+                outcomes[frame[TASK]] = Outcome(RecordKind.DONE, {})
+            elif frame[KIND] in FAILURES:
+                error = file.header(offset, frame)["error"]
+                outcomes[frame[TASK]] = Outcome(RecordKind(frame[KIND]), error)
+    return outcomes
 
 
 class OomKills:

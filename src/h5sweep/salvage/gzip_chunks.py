@@ -9,59 +9,24 @@ the streams of a file fall into families, and a family is a chunk if it can be n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..base.key_rule import KeyRule
 from ..base.values import Array
-from ..hdf5.damage.gzip_streams import Stored, find_streams, read_stored, unpack_stream
 from ..hdf5.data import chunk_bytes, fill_bytes
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
-from ..hdf5.tree import data_extents
-from ..worker_files.tasks import columns_of, find_tables, rows_of
+from ..worker_files.tasks import columns_of, find_tables
 from ..worker_files.view import ROWS, Group
-from .carved_datasets import CarvedVariable, Rescued
+from .carved_data import Rescued
+from .carved_datasets import CarvedVariable
+from .chunk_streams import LAST_CHUNKS, ChunkSlot, ChunkVersions, TableStreams
 
 MOST_FREE = 24  # chunks that are looked for at a time
-MOST_KEPT_BYTES = 64 << 20
 MOST_SOLUTIONS = 2000
 MOST_STEPS = 50_000
-_LAST_CHUNKS = 2  # of each column: only these grow
 _AMBIGUOUS = "several streams may be this chunk"
-
-
-@dataclass(eq=False)
-class ChunkSlot:
-    """A chunk of a column, and what its index leads to."""
-
-    name: str
-    variable: CarvedVariable
-    start: tuple[int, ...]
-    claim: Stored | None
-    is_claim_right: bool  # its size is as its index says, and nobody else claims its place
-
-    @property
-    def first(self) -> int:
-        return self.start[0]
-
-    @property
-    def room(self) -> int:
-        return self.variable.dataset.layout.chunk[0]
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether no stream is where its index leads: it is damaged, or it was moved."""
-        return self.claim is None and self.start in self.variable.chunks
-
-
-@dataclass(eq=False)
-class ChunkVersions:
-    """The versions of one chunk, of which the longest is kept."""
-
-    data: bytes
-    rows: int
 
 
 def settle_streams(groups: Sequence[Group], rule: KeyRule, *, is_closed: bool) -> None:
@@ -103,7 +68,7 @@ def _doubt_last_chunks(variable: CarvedVariable) -> None:
     sides = variable.dataset.layout.chunk
     if sides and any(step.number not in (SHUFFLE, FLETCHER32) for step in variable.dataset.filters):
         last = max((variable.shape or (1,))[0] - 1, 0) // sides[0]
-        variable.unsure_from = max(last + 1 - _LAST_CHUNKS, 0) * sides[0]
+        variable.unsure_from = max(last + 1 - LAST_CHUNKS, 0) * sides[0]
 
 
 def _kind_of(variable: CarvedVariable) -> tuple[object, ...]:
@@ -113,8 +78,8 @@ def _kind_of(variable: CarvedVariable) -> tuple[object, ...]:
     return chunk_bytes(dataset), dataset.layout.chunk[0], steps
 
 
-class _ChunkedTable:
-    """The columns of one kind, among all columns of a table."""
+class _ChunkedTable(TableStreams):
+    """Which stream is which chunk of the columns of one kind."""
 
     def __init__(
         self,
@@ -123,15 +88,10 @@ class _ChunkedTable:
         rule: KeyRule,
         others: list[CarvedVariable],
     ) -> None:
-        self.columns = columns
-        self.alike = alike
+        super().__init__(columns, alike, others)
         self.rule = rule
-        self.others = others  # all else in the file, of this table or not
-        self.sample = next(iter(alike.values()))
-        self.rows = rows_of(columns)
         self.longest = max(v.shape[0] for v in columns.values() if v.shape) + 1
         self.safe_rows = 0  # those before any append that did not come to its end
-        self.row_bytes = chunk_bytes(self.sample.dataset) // self.sample.dataset.layout.chunk[0]
 
     def settle(self) -> None:
         if not self.rows:
@@ -156,36 +116,6 @@ class _ChunkedTable:
             solutions = [] if rivals else self.solve(free, families)
             self.take(free, self.fullest(solutions, families))
 
-    def without_twins(self, free: list[ChunkSlot]) -> tuple[list[ChunkSlot], list[ChunkSlot]]:
-        """Set chunks apart that are whole and begin as another does: no family tells them apart."""
-        whole = [slot for slot in free if self.is_whole(slot)]
-        twins = [slot for slot in whole if any(self.begins(slot, other) for other in whole)]
-        return [slot for slot in free if slot not in twins], twins
-
-    def begins(self, slot: ChunkSlot, other: ChunkSlot) -> bool:
-        assert slot.claim is not None and other.claim is not None  # they are right
-        own = ChunkVersions(slot.claim.data, self.rows_in(slot.claim.data))
-        return slot is not other and self.is_version(own, other.claim.data)
-
-    def is_whole(self, slot: ChunkSlot) -> bool:
-        return slot.is_claim_right and not self.is_short(slot)
-
-    def is_short(self, slot: ChunkSlot) -> bool:
-        """Whether its last rows are fill values, as those are that were not written."""
-        assert slot.claim is not None
-        return self.rows_in(slot.claim.data) < min(slot.room, self.rows - slot.first)
-
-    def rivals(self) -> list[ChunkSlot]:
-        """The chunks of all others whose streams cannot be told from those of this table."""
-        size = chunk_bytes(self.sample.dataset)
-        return [
-            ChunkSlot("", variable, chunk.start, None, is_claim_right=True)
-            for variable in self.others
-            if any(step.number == DEFLATE for step in variable.dataset.filters)
-            and chunk_bytes(variable.dataset) == size
-            for chunk in variable.dataset.chunks
-        ]
-
     def doubt_short(self, free: list[ChunkSlot], explained: list[ChunkVersions]) -> None:
         """Doubt fill values where a stream that was taken for another chunk may be a newer one."""
         for slot in free:
@@ -194,109 +124,6 @@ class _ChunkedTable:
             newer = (f for f in explained if f.rows > own.rows and self.is_version(own, f.data))
             if self.is_short(slot) and any(newer):
                 slot.variable.rescued[slot.first] = Rescued(own.data, slot.room, _AMBIGUOUS)
-
-    def rows_before(self, free: list[ChunkSlot], families: list[ChunkVersions]) -> int:
-        """How many rows there were before the append that did not come to its end."""
-        older = []
-        for slot in free:
-            mine = self.family_of(slot, families) if slot.is_claim_right else None
-            rows = 0 if slot.claim is None else self.rows_in(slot.claim.data)
-            if mine is not None and rows < mine.rows:
-                older.append(slot.first + rows)
-        return min(self.rows - 1, max(older, default=self.rows))
-
-    def slots(self) -> tuple[list[ChunkSlot], list[ChunkSlot]]:
-        """Chunks that are surely what their index says, and those to be looked for."""
-        fixed: list[ChunkSlot] = []
-        free: list[ChunkSlot] = []
-        side = self.sample.dataset.layout.chunk[0]
-        last = (self.rows - 1) // side
-        for number in range(last + 1):
-            slots = [self.slot(name, v, number * side) for name, v in self.alike.items()]
-            # Full in all columns, and rows follow: none can have been moved to another's place.
-            is_full = number < last and all(map(self.is_whole, slots))
-            is_old = number <= last - _LAST_CHUNKS
-            for slot in slots:
-                is_done = is_full or (is_old and slot.is_claim_right)
-                (fixed if is_done else free).append(slot)
-                if is_done:
-                    slot.claim = None  # not to be kept: there may be many
-        return fixed, free
-
-    def slot(self, name: str, variable: CarvedVariable, first: int) -> ChunkSlot:
-        start = (first, *(0 for _ in variable.dataset.layout.chunk[1:]))
-        chunk = variable.chunks.get(start)
-        try:
-            stored = None if chunk is None else read_stored(variable.file, variable.dataset, chunk)
-        except (Damaged, Unsupported):
-            stored = None
-        is_right = (
-            chunk is not None
-            and stored is not None
-            and stored.size == chunk.size
-            and not variable.is_suspect(chunk.address)
-        )
-        return ChunkSlot(name, variable, start, stored, is_right)
-
-    def orphans(self, fixed: list[ChunkSlot]) -> list[ChunkVersions]:
-        """Streams of this kind at which no index that is surely right points."""
-        file, dataset = self.sample.file, self.sample.dataset
-        start = file.superblock.start
-        taken = [
-            (start + at, start + at + size)
-            for variable in self.others
-            for at, size in data_extents(variable.dataset)
-        ]
-        for slot in fixed:
-            chunk = slot.variable.chunks[slot.start]
-            taken.append((start + chunk.address, start + chunk.address + chunk.size))
-        found, kept = [], 0
-        sizes = {chunk_bytes(dataset), chunk_bytes(dataset) + 4}
-        for offset, _ in find_streams(file.source, sizes, taken):
-            try:
-                data = unpack_stream(file.source, offset, list(dataset.filters), dataset).data
-            except (Damaged, Unsupported):
-                continue
-            if rows := self.rows_in(data):
-                found.append(ChunkVersions(data, rows))
-                kept += len(data)
-            if kept > MOST_KEPT_BYTES:
-                return []
-        return found
-
-    def rows_in(self, data: bytes) -> int:
-        """How many rows there are before the last ones that are fill values."""
-        fill = fill_bytes(self.sample.dataset, self.row_bytes)
-        rows = len(data) // self.row_bytes
-        while rows and data[(rows - 1) * self.row_bytes : rows * self.row_bytes] == fill:
-            rows -= 1
-        return rows
-
-    def is_version(self, older: ChunkVersions, newer: bytes) -> bool:
-        size = older.rows * self.row_bytes
-        return newer[:size] == older.data[:size]
-
-    def explain(self, orphans: list[ChunkVersions], known: list[ChunkSlot]) -> list[ChunkVersions]:
-        """Drop earlier versions of chunks that are known, and return them."""
-        dropped: list[ChunkVersions] = []
-        for slot in known if orphans else ():
-            claim = slot.claim or self.slot(slot.name, slot.variable, slot.first).claim
-            if claim is not None:
-                dropped += [o for o in orphans if self.is_version(o, claim.data)]
-                orphans[:] = [o for o in orphans if not self.is_version(o, claim.data)]
-        return dropped
-
-    def families(self, orphans: list[ChunkVersions], free: list[ChunkSlot]) -> list[ChunkVersions]:
-        """Put versions of one chunk together, the longest standing for all."""
-        streams = {stream.data: stream for stream in orphans}
-        for slot in free:
-            if slot.claim is not None and (rows := self.rows_in(slot.claim.data)):
-                streams.setdefault(slot.claim.data, ChunkVersions(slot.claim.data, rows))
-        found: list[ChunkVersions] = []
-        for stream in sorted(streams.values(), key=lambda s: -s.rows):
-            if not any(self.is_version(stream, family.data) for family in found):
-                found.append(stream)
-        return found
 
     def claimed(
         self, free: list[ChunkSlot], families: list[ChunkVersions]
@@ -316,14 +143,6 @@ class _ChunkedTable:
             found[slot] = mine
             left = [family for family in left if family is not mine]
         return None if left else found
-
-    def family_of(self, slot: ChunkSlot, families: list[ChunkVersions]) -> ChunkVersions | None:
-        """The family that the claim of a chunk is of; one of its own if it holds no values."""
-        assert slot.claim is not None  # it is right
-        own = ChunkVersions(slot.claim.data, self.rows_in(slot.claim.data))
-        if not own.rows:
-            return own
-        return next((family for family in families if self.is_version(own, family.data)), None)
 
     def solve(
         self, free: list[ChunkSlot], families: list[ChunkVersions]

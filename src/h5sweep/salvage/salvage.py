@@ -7,18 +7,17 @@ record file, which is there whole or not at all.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..base.key_rule import KeyRule
-from ..base.plan import Key, Plan, key_text
+from ..base.plan import Key, Plan
 from ..disk import durable
 from ..disk.find_files import RECORDS_SUFFIX, FoundFile, find_places
 from ..disk.open_files import files_being_written, identity_of
-from ..errors import DamagedError, StorageError, UnsupportedValueError, UsageError
+from ..errors import DamagedError, StorageError, UsageError
 from ..hdf5.damage.carve import Carving, carve
 from ..hdf5.errors import Damaged
 from ..hdf5.file import Hdf5File
@@ -39,33 +38,28 @@ from ..worker_files.tasks import (
 )
 from ..worker_files.triage import Verdict, is_record_file, judge_bytes
 from ..worker_files.view import (
-    NEVER_WRITTEN,
     NO_KEY,
-    Failures,
-    FoundRows,
-    FoundTask,
     Group,
     Proof,
     row_place,
 )
-from .carved_datasets import NO_CHUNK, UNSURE_CHUNK, CarvedVariable
+from .carved_data import UNSURE_CHUNK
+from .carved_datasets import CarvedVariable
 from .carved_output import find_rows, is_output
 from .carved_view import view_carved
-from .data_gaps import FileMemory
+from .file_results import FileResults
 from .gzip_chunks import settle_streams
-from .labels import ALONE, Candidate, Label, Way, judge_results
-from .report import FileSalvage, Loss, SalvageConflict, SalvagedResult, SalvageReport
+from .labels import Candidate, Label, Way
+from .nameless_arrays import export_arrays
+from .report import FileSalvage, Loss, SalvageReport
 from .second_reader import SecondReader, question_of
 from .spool import Spool, digest_of, form_of, schema_of
-from .write_records import save_array, write_records
+from .write_records import write_records
 
 MOST_WANTED = 100_000
 MANY_ROWS = 100_000  # of one file
 RESULTS_SHOWN = 100  # after as many more, progress is shown again
-MOST_SIBLINGS = 1000  # of earlier files, with which results are compared
-MANY_FOR_ONE_KEY = 16  # results: then they are looked up
 NEWBORN = 2048  # bytes: a file that is no longer was never written to
-ORDER = list(Label)
 
 
 def salvage_files(
@@ -184,7 +178,7 @@ class _Job:
                 one.read()
                 if path.stat() != before and _changed(before, path.stat()):
                     return FileSalvage(place.path, "it changed while it was read", is_live=True)
-                taken = one.choose()
+                taken = one.choose(self.siblings, self.accept)
                 record_path = None
                 if target is not None and taken:
                     if folder is not None:
@@ -203,30 +197,13 @@ def _changed(before: os.stat_result, after: os.stat_result) -> bool:
     return (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns)
 
 
-class _File:
-    """One file, its readers, and what they found."""
+class _File(FileResults):
+    """One file and its readers."""
 
     def __init__(self, job: _Job, path: str, source: Source, stage: Spool) -> None:
+        super().__init__(path, stage, job.rule, job.note_result)
         self.job = job
-        self.path = path
         self.source = source
-        self.stage = stage
-        self.rule = job.rule
-        self.candidates: dict[str, list[Candidate]] = {}
-        self.losses: list[Loss] = []
-        self.looked_at: dict[str, Candidate | None] = {}  # where our own reader has seen tasks
-        self.crowds: dict[str, dict[bytes, Candidate]] = {}  # many results for one key, by digest
-        self.unsupported: set[str] = set()  # those of tasks that it does not know to read
-        self.unwritten: set[str] = set()
-        self.blank: list[str] = []  # rows of fill values, behind the last that has others
-        self.without_chunk: set[str] = set()  # for these the library makes up fill values
-        self.refused: list[Candidate] = []
-        self.conflicts: list[SalvageConflict] = []
-        self.notes: list[str] = []
-        self.what = ""
-        self.nameless = 0
-        self.is_damaged = False
-        self.is_closed = False  # as its superblock says, and nothing in it says otherwise
 
     def read(self) -> None:
         """Let every reader look at the file."""
@@ -251,7 +228,9 @@ class _File:
             self.take_all(find_tasks(groups, self.rule, name))
             if self.job.library is not None and carving.has_superblock:
                 self.ask_library(self.job.library, carving)
-        self.export_nameless(carving, groups)
+        if not carving.is_sound:
+            limit = self.job.limits.memory_bytes
+            self.nameless = export_arrays(carving, groups, self.path, limit, self.job.nameless)
         self.hint(groups)
         every = (v for group in groups for v in group.variables.values())
         is_rescued = any(isinstance(v, CarvedVariable) and v.rescued for v in every)
@@ -318,73 +297,6 @@ class _File:
         found = Candidate(key, place, Way.RECORDS, form_of(schema), b"", Proof.CHECKSUM)
         self.take(self.stage.add(found, schema, data))
 
-    def take_all(self, tasks: Iterable[FoundTask | FoundRows]) -> None:
-        for found in tasks:
-            if isinstance(found, FoundRows):
-                self.take_rows(found)
-            else:
-                self.take_found(found)
-
-    def take_rows(self, found: FoundRows) -> None:
-        try:
-            candidates = self.stage.add_rows(found, Way.CARVED, self.rule)
-        except UnsupportedValueError:
-            self.take_all(found.singly())
-            return
-        for number, candidate in enumerate(candidates):
-            place = found.place(number) if candidate is None else candidate.place
-            self.looked_at[place] = None if candidate is None else self.take(candidate)
-            self.note_blank(place, is_blank=candidate is None and bool(found.unwritten[number]))
-            if found.unwritten[number]:
-                self.unwritten.add(place)
-            elif candidate is None:
-                self.losses.append(Loss(place, None, NO_KEY))
-
-    def take_found(self, found: FoundTask) -> None:
-        candidate = self.stage.add_found(found, Way.CARVED, self.rule)
-        place = found.place.lstrip("/")
-        kept = None if candidate is None else self.take(candidate)
-        if found.is_unsupported:
-            self.unsupported.add(place)
-        else:
-            self.looked_at[place] = kept
-        is_blank = candidate is None and found.lost.get("") == NEVER_WRITTEN
-        if found.is_row:
-            self.note_blank(place, is_blank=is_blank)
-        if is_blank or found.doubt == NEVER_WRITTEN:
-            self.unwritten.add(place)
-        elif candidate is None:
-            self.losses.append(_loss_of(found))
-            if NO_CHUNK in found.lost.values():
-                self.without_chunk.add(place)
-
-    def note_blank(self, place: str, *, is_blank: bool) -> None:
-        """Tell room for more rows from a row of fill values, behind which others were written."""
-        if is_blank:
-            self.blank.append(place)
-            return
-        table = place.partition(" of ")[2]
-        lost = [blank for blank in self.blank if blank.partition(" of ")[2] == table]
-        self.losses += [Loss(blank, None, NEVER_WRITTEN) for blank in lost]
-        self.blank.clear()
-
-    def take(self, new: Candidate) -> Candidate:
-        """Add a result, or to one that is there already that it was found again."""
-        text = key_text(new.key)
-        known = self.candidates.setdefault(text, [])
-        if len(known) < MANY_FOR_ONE_KEY:
-            same = next((old for old in known if old.digest == new.digest), None)
-        else:
-            digests = self.crowds.setdefault(text, {old.digest: old for old in known})
-            same = digests.setdefault(new.digest, new)
-            same = None if same is new else same
-        if same is None:
-            known.append(new)
-            self.job.note_result()
-        elif new.way is not same.way:
-            same.confirmed_by = (*same.confirmed_by, new.way)
-        return same or new
-
     def ask_library(self, library: SecondReader, carving: Carving) -> None:
         """Let the HDF5 library read the file too, in its child."""
         pattern = "" if self.rule.pattern is None else self.rule.pattern.text
@@ -444,108 +356,6 @@ class _File:
         found.is_expected = self.rule.is_expected(key)
         self.take(self.stage.add(found, schema, data))
 
-    def choose(self) -> list[Candidate]:
-        """Judge all results; where readers or places disagree, take none unless one is proven."""
-        every = [c for known in self.candidates.values() for c in known]
-        judged = [c for c in every if c.way is not Way.RECORDS]
-        # Where part of the data is lost, zeros in the rest need not be values.
-        is_whole = all(NO_KEY in loss.why for loss in self.losses)
-        judge_results(
-            judged,
-            self.job.siblings,
-            is_sound=is_whole and not self.is_damaged,
-            is_closed=is_whole and self.is_closed,
-            has_unwritten=bool(self.unwritten),
-        )
-        for candidate in every:
-            if candidate.way is Way.RECORDS:
-                candidate.label = Label.VERIFIED
-        taken = []
-        for known in self.candidates.values():
-            one = self.settle(known)
-            if one is None:
-                continue
-            is_sibling = one.label is not Label.UNVERIFIED or one.reason == ALONE
-            if is_sibling and len(self.job.siblings) < MOST_SIBLINGS:
-                self.job.siblings.append(one)
-            if ORDER.index(one.label) <= ORDER.index(self.job.accept):
-                taken.append(one)
-            else:
-                self.refused += known
-        return taken
-
-    def settle(self, known: list[Candidate]) -> Candidate | None:
-        """The one result of a task, of several that differ; None if nothing decides."""
-        ours = [c for c in known if c.label is not Label.UNVERIFIED] or known
-        if known[0].way is Way.RECORDS:
-            return known[-1]  # the same task again: the later counts
-        proven = [c for c in ours if c.label is Label.VERIFIED]
-        if len(proven) == 1 or len(known) == 1:
-            return proven[0] if proven else known[0]
-        if len(ours) == 1 and all(c.way is not Way.LIBRARY for c in known):
-            return ours[0]  # the others are remnants of it, or in doubt
-        names = tuple(f"{c.way}: {c.place}" + (f" ({c.reason})" if c.reason else "") for c in known)
-        self.conflicts.append(SalvageConflict(known[0].key, names))
-        return None
-
-    def export_nameless(self, carving: Carving, groups: Sequence[Group]) -> None:
-        """Count arrays that nothing names; write them out if that was asked for."""
-        named = {id(v) for group in groups for v in group.variables.values()}
-        if carving.is_sound:
-            return
-        index = []
-        stem, shared = Path(self.path).stem, FileMemory(carving)
-        for address, carved in carving.objects.items():
-            if carved.object.dataset is None or carved.parents:
-                continue
-            variable = CarvedVariable(carving, carved, self.job.limits.memory_bytes, shared)
-            self.nameless += id(variable) not in named
-            if self.job.nameless is None:
-                continue
-            try:
-                cells = variable.read(None)
-            except Failures:
-                continue
-            offset = carving.file.superblock.start + address
-            for member, cell in cells.items():
-                shape = "x".join(map(str, cell.value.shape)) or "scalar"
-                name = f"{stem}_{offset}_{shape}{'_' * bool(member)}{member}.npy"
-                save_array(self.job.nameless / name, cell.value)
-                index.append({"file": name, "source": self.path, "header_at": offset})
-        if index and self.job.nameless is not None:
-            text = json.dumps(index, indent=1) + "\n"
-            durable.replace_text(self.job.nameless / f"{stem}_index.json", text)
-
-    def report(self, taken: list[Candidate], record_path: Path | None) -> FileSalvage:
-        refused = {key_text(c.key) for c in self.refused}
-        losses = [
-            loss
-            for loss in self.losses
-            if loss.key is None
-            or (key := key_text(loss.key)) in refused
-            or key not in self.candidates
-        ]
-        return FileSalvage(
-            self.path,
-            self.what,
-            is_damaged=self.is_damaged,
-            key=self.rule.text,
-            taken=tuple(map(SalvagedResult.of, taken)),
-            refused=tuple(map(SalvagedResult.of, self.refused)),
-            losses=tuple(losses),
-            conflicts=tuple(self.conflicts),
-            notes=tuple(self.notes),
-            nameless=self.nameless,
-            records=None if record_path is None else str(record_path),
-        )
-
 
 def _same_key(key: Key, other: Key) -> bool:
     return key == other and all(type(value) is type(key[name]) for name, value in other.items())
-
-
-def _loss_of(found: FoundTask) -> Loss:
-    whys = [f"{name}: {why}" if name else why for name, why in found.lost.items()]
-    if not whys:
-        whys = ["it holds no values" if found.key is not None else NO_KEY]
-    return Loss(found.place, found.key, "; ".join(whys[:3]), found.extents)

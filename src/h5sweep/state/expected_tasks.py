@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from ..base.plan import Plan, plan_list, types_text
+from ..base.listed_plan import plan_list
+from ..base.plan import Plan, types_text
 from ..disk.find_files import PathLike
 from ..errors import UsageError
 from ..runfolder.layout import Declared, RunFolder

@@ -20,7 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..base.plan import RESERVED_NAMES, Plan, check_signature, plan_list, plan_product
+from ..base.listed_plan import plan_list
+from ..base.plan import RESERVED_NAMES, Plan, check_signature, plan_product
 from ..disk.durable import storage_error
 from ..errors import StorageError, StudyError, UsageError, naming
 

@@ -9,138 +9,42 @@ from __future__ import annotations
 
 import os
 import stat
-import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from itertools import islice, repeat
-from operator import attrgetter
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
-from xxhash import xxh3_64, xxh3_64_intdigest
+from xxhash import xxh3_64_intdigest
 
 from ..disk.find_files import FoundFile, find_places
 from ..disk.open_files import Identity, files_being_written, identity_of
-from ..errors import ChangedError, naming
-from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.file import Hdf5File
 from ..hdf5.source import FileSource, Source
 from ..hdf5.tree import Tree, data_extents
-from ..hdf5.uniform_groups import AlikeFile, AlikeReader, quick_source
+from ..hdf5.uniform_groups import AlikeFile
 from . import findings
-from .findings import Finding, State, against_merging, by_weight, state_of
-from .known_structures import KeptData, KnownStructure
-from .layouts import Contents, FileLayout, Style, judge_contents, natural_order
+from .findings import Finding, State, by_weight
+from .inputs import Input, changed, in_natural_order, require_unchanged
+from .known_structures import KnownStructure
+from .layouts import Contents, FileLayout, Style, judge_contents
+from .open_inputs import InputOpener, read_alike
+from .read_at_once import READ_AT_ONCE, MetFiles, read_files
 from .read_file import (
     SMALL_BYTES,
-    DamagedFileError,
-    damaged_file,
     own_tree,
-    source_of,
     structure_findings,
-    unread_file,
 )
-from .same_structure import Families, Family
+from .same_structure import Families
 from .skipping import Names, is_named
-from .triage import Triage, is_record_file
+from .triage import is_record_file
 
-READ_AT_ONCE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not make us wait
-READ_BYTES = 1 << 20
 MOST_KEPT_BYTES = 256 << 20
 MOST_KEPT_CHUNKS = 1_000_000  # about 200 bytes each
 MOST_AT_ONCE = 64
-SETTLED_NS = 2_000_000_000  # longer than clocks of one machine and its disks differ, or tick
-_DIGITS_ALIKE = str.maketrans("123456789", "000000000")
 MOST_ALIKE_BYTES = 64 << 20
 LEAST_ALIKE_BYTES = 8 << 10  # a smaller file has no eight groups
 
 
-@dataclass(eq=False, slots=True)
-class Input:
-    """One file that somebody wants merged, as it was when it was looked at."""
-
-    name: str  # of which `path` is made when it is wanted: that takes longer than to read a file
-    size_bytes: int
-    modified_ns: int
-    findings: tuple[Finding, ...] = ()
-    contents: Contents | None = None
-    family: Family | None = None  # the structure that it shares with others, if it does
-    kept: KeptData | None = None  # where what it does not share is kept, if that is little,
-    kept_as: int = 0  # and its number there
-    xxh3: int = 0  # of the whole file, if it was read
-    is_alike: bool = False  # most of it are groups that are alike
-    alike: AlikeFile | None = None  # these groups, without the file's content, if there was room
-    tree: Tree | None = None  # its structure, if none shares it and it is small enough to keep
-
-    @property
-    def path(self) -> Path:
-        return Path(self.name)
-
-    @property
-    def file_name(self) -> str:
-        return self.name.rpartition("/")[2]
-
-    @property
-    def state(self) -> State:
-        return state_of(self.findings) if self.findings else State.SOUND
-
-    @property
-    def style(self) -> Style:
-        return Style.NOTHING if self.contents is None else self.contents.style
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether all that is in it can be read, though it may not have been closed."""
-        return self.contents is not None and not (self.findings and self.reasons)
-
-    @property
-    def reasons(self) -> list[Finding]:
-        """Why it cannot be merged as it is."""
-        return against_merging(self.findings)
-
-    @property
-    def is_suspect(self) -> bool:
-        """Whether its writer did not finish: then also what looks well is read with care."""
-        return any(finding.state is not State.SOUND for finding in self.findings)
-
-
-@dataclass(slots=True)
-class Taken:
-    """What of one input went where in the output, for the audit trail and for `clean`."""
-
-    source: Input
-    xxh3: int = 0  # checksum of the whole file, as it was when it was copied
-    tasks: int = 0
-    duplicates: int = 0  # those of them that another input has as well, with equal content
-    datasets: tuple[str, ...] = ()
-    attributes: tuple[str, ...] = ()
-    rows: dict[str, Sequence[int]] = field(default_factory=dict)  # as in `AuditInput`
-    skipped: tuple[str, ...] = ()  # what is not in the output, such as /init
-    left_out: dict[str, str] = field(default_factory=dict)  # values that only the trail has
-
-
-class OnConflict(StrEnum):
-    """What to do about two different results for one task."""
-
-    STOP = "stop"
-    FIRST = "first"  # the first in the order of the inputs
-    LAST = "last"
-    NEWEST = "newest"  # by the time of last change of their files
-
-    def order(self, inputs: Sequence[Input]) -> list[int]:
-        """Places of the inputs such that of two results for one task the first is to be taken."""
-        places = range(len(inputs))
-        if self is OnConflict.LAST:
-            return list(reversed(places))
-        if self is OnConflict.NEWEST:
-            return sorted(places, key=lambda place: -inputs[place].modified_ns)
-        return list(places)
-
-
-class Survey:
+class Survey(InputOpener):
     """Looks at files one after the other and remembers what they have in common.
 
     What is kept of them is bounded: the data of small files that share a structure, so that these
@@ -149,15 +53,13 @@ class Survey:
 
     def __init__(self, skip: Names = frozenset()) -> None:
         """`skip`: the names of what is to be left out of every file."""
-        self.skip = skip
+        super().__init__(skip)
         self.linked_folders: list[str] = []  # links in folders that were not followed
-        self._triage = Triage()
         self._siblings = Families()
         self._sound: dict[int, list[KnownStructure]] = {}  # by the size of their files
         self._latest: KnownStructure | None = None  # what the last small file is like
         self._bytes_left = MOST_KEPT_BYTES
         self._chunks_left = MOST_KEPT_CHUNKS
-        self._alike = AlikeReader()
         self._alike_bytes_left = MOST_ALIKE_BYTES
 
     def look_at_all(
@@ -167,7 +69,7 @@ class Survey:
 
         They are in the natural order of their paths.
         """
-        met = _Met(files_being_written())
+        met = MetFiles(files_being_written())
         for device, inode in filter(None, map(_identity, leave_out)):
             met.add(device, {inode})
         places = iter(find_places(paths, on_link=self.linked_folders.append))
@@ -182,14 +84,14 @@ class Survey:
 
     def look_at(self, path: Path, written: dict[Identity, str] | None = None) -> Input:
         """Judge one file by its bytes; nothing is raised for what it holds."""
-        one = self._look(os.fspath(path), _Met(written or {}))
+        one = self._look(os.fspath(path), MetFiles(written or {}))
         assert one is not None  # nothing was seen before
         return one
 
-    def _look_at_once(self, places: Sequence[FoundFile], met: _Met) -> list[Input]:
+    def _look_at_once(self, places: Sequence[FoundFile], met: MetFiles) -> list[Input]:
         """Look at files that are all like the one before; nothing if one of them is not."""
         known, paths = self._latest, [place.path for place in places]
-        if known is None or (read := _read_files(paths, known.size_bytes)) is None:
+        if known is None or (read := read_files(paths, known.size_bytes)) is None:
             return []
         if len(read.inodes) < len(paths) or met.has_any(read.device, read.inodes):
             return []
@@ -211,13 +113,13 @@ class Survey:
         self._bytes_left -= len(data)
         return known.kept.add(data)
 
-    def _look_at_each(self, places: Sequence[FoundFile], met: _Met) -> Iterator[Input]:
+    def _look_at_each(self, places: Sequence[FoundFile], met: MetFiles) -> Iterator[Input]:
         for place in places:
             one = self._look(place.path, met)
             if one is not None and (one.state is not State.NOT_HDF5 or place.claims_hdf5):
                 yield one
 
-    def _look(self, path: str, met: _Met) -> Input | None:
+    def _look(self, path: str, met: MetFiles) -> Input | None:
         """Judge one file; None if it was met before, under another name."""
         try:
             descriptor = os.open(path, READ_AT_ONCE)
@@ -267,7 +169,7 @@ class Survey:
         if is_record_file(one.name, source):
             one.contents = Contents(Style.RECORDS, None)
             return None
-        verdict = self._triage.judge(source, one.name)
+        verdict = self.triage.judge(source, one.name)
         found, known = list(verdict.findings), None
         if verdict.superblock is not None:
             file = Hdf5File(source, verdict.superblock)
@@ -304,7 +206,10 @@ class Survey:
 
         Nothing can be wrong with the groups that agree with an example.
         """
-        if one.size_bytes < LEAST_ALIKE_BYTES or (alike := read_alike(self._alike, file)) is None:
+        if (
+            one.size_bytes < LEAST_ALIKE_BYTES
+            or (alike := read_alike(self.alike_reader, file)) is None
+        ):
             return False
         layout = self.layout_of(alike.tree)
         if layout.style in (Style.ROWS, Style.OUTPUT) or _has_named(alike, self.skip):
@@ -320,141 +225,6 @@ class Survey:
         one.findings = tuple(by_weight(dict.fromkeys(found)))
         one.contents = contents_of_alike(layout, alike)
         return True
-
-    @contextmanager
-    def opened_alike(self, one: Input) -> Iterator[AlikeFile | None]:
-        """The groups that are alike, of a file that `is_alike`; ChangedError if it has changed."""
-        descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            require_unchanged(one, descriptor)
-            if one.alike is not None:
-                yield one.alike.over(quick_source(FileSource(descriptor, one.size_bytes)))
-            else:
-                source = source_of(descriptor, one.size_bytes)
-                superblock = self._triage.judge(source, str(one.path)).superblock
-                if superblock is None:
-                    raise changed(one)
-                yield read_alike(self._alike, Hdf5File(source, superblock))
-            require_unchanged(one, descriptor)
-        except Damaged as error:
-            raise _damaged(one, descriptor, error) from error
-        finally:
-            os.close(descriptor)
-
-    @contextmanager
-    def opened(self, one: Input) -> Iterator[FileLayout]:
-        """The objects of a file and its bytes; ChangedError if it is not what was looked at."""
-        descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            require_unchanged(one, descriptor)
-            source = source_of(descriptor, one.size_bytes)
-            yield self.layout_of(self._tree_of(one, source))
-            require_unchanged(one, descriptor)
-        except Unsupported as error:
-            raise unread_file(one.name, error) from error
-        except Damaged as error:
-            raise _damaged(one, descriptor, error) from error
-        finally:
-            os.close(descriptor)
-
-    def layout_of(self, tree: Tree) -> FileLayout:
-        """The objects of a file without those that are to be left out."""
-        return FileLayout(tree, skip=self.skip)
-
-    def _tree_of(self, one: Input, source: Source) -> Tree:
-        if one.family is not None:
-            return one.family.tree_of(source)
-        if one.tree is not None:
-            return replace(one.tree, file=Hdf5File(source, one.tree.file.superblock))
-        superblock = self._triage.judge(source, one.name).superblock
-        if superblock is None:
-            raise changed(one)
-        return own_tree(Hdf5File(source, superblock))
-
-
-class _Met:
-    """Which files a survey has met, whatever their names, and which are being written."""
-
-    def __init__(self, written: dict[Identity, str]) -> None:
-        self.written = written
-        self._before: dict[int, set[int]] = defaultdict(set)  # inodes, by their devices
-        self._written: dict[int, set[int]] = defaultdict(set)
-        for device, inode in written:
-            self._written[device].add(inode)
-
-    def is_first(self, device: int, inode: int) -> bool:
-        """Whether a file is met for the first time; from now on it is not."""
-        is_first = inode not in self._before[device]
-        self._before[device].add(inode)
-        return is_first
-
-    def has_any(self, device: int, inodes: set[int]) -> bool:
-        """Whether any of these was met, or is being written."""
-        known = self._before[device], self._written[device]
-        return not all(map(inodes.isdisjoint, known))
-
-    def add(self, device: int, inodes: set[int]) -> None:
-        self._before[device] |= inodes
-
-
-class _ReadFiles(NamedTuple):
-    """Files that were read at once."""
-
-    device: int
-    inodes: set[int]
-    modified_ns: list[int]
-    contents: list[bytes]
-
-
-def _read_files(paths: Sequence[str], size_bytes: int) -> _ReadFiles | None:
-    """Read files of one size; None if one cannot be, is of another, or may have changed meanwhile.
-
-    To ask each for its state before it is read and again after would take longer than to read it.
-    One that had not been changed for a while when it was read is what was read.
-    """
-    begun_ns, descriptors = time.time_ns(), list[int]()
-    try:
-        for path in paths:
-            descriptors.append(os.open(path, READ_AT_ONCE))
-        contents = list(map(os.pread, descriptors, repeat(size_bytes), repeat(0)))
-        found = list(map(os.fstat, descriptors))
-    except OSError:
-        return None
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-    if any(size != size_bytes or not stat.S_ISREG(mode) for size, mode in set(map(_kind, found))):
-        return None
-    device, *others = set(map(_device, found))
-    read = _ReadFiles(device, set(map(_inode, found)), list(map(_modified_ns, found)), contents)
-    is_settled = max(*read.modified_ns, *map(_changed_ns, found)) < begun_ns - SETTLED_NS
-    are_whole = set(map(len, contents)) == {size_bytes}
-    return read if is_settled and are_whole and not others else None
-
-
-_kind = attrgetter("st_size", "st_mode")
-_device, _inode = attrgetter("st_dev"), attrgetter("st_ino")
-_modified_ns = attrgetter("st_mtime_ns")
-_changed_ns = attrgetter("st_ctime_ns")  # which nobody can set back
-
-
-def in_natural_order(inputs: list[Input]) -> list[Input]:
-    """By their paths, `worker_9.h5` before `worker_10.h5`."""
-    paths = [one.name for one in inputs]
-    # Where all names have their digits in the same places, the order of letters is the natural one.
-    shapes = "\n".join(paths).translate(_DIGITS_ALIKE)
-    first = paths[0].translate(_DIGITS_ALIKE) if paths else ""
-    if shapes.isascii() and shapes == "\n".join([first] * len(paths)):
-        return sorted(inputs, key=attrgetter("name"))
-    return sorted(inputs, key=lambda one: natural_order(one.name))
-
-
-def read_alike(reader: AlikeReader, file: Hdf5File) -> AlikeFile | None:
-    """As `reading.own_tree`: a bug in our reader costs speed, and never the merge."""
-    try:
-        return reader.read(file)
-    except (Damaged, Unsupported, ArithmeticError, LookupError, TypeError, ValueError):
-        return None
 
 
 def _has_named(alike: AlikeFile, names: Names) -> bool:
@@ -479,42 +249,6 @@ def contents_of_alike(layout: FileLayout, alike: AlikeFile) -> Contents:
         data_bytes += len(groups) * sum(n for d in inside for _, n in data_extents(d))
     names = [path.strip("/") for groups in alike.sets for path in groups.paths]
     return Contents(Style.GROUPS, tasks, datasets, data_bytes, min(names), max(names))
-
-
-def require_unchanged(one: Input, descriptor: int) -> None:
-    """Raise ChangedError if the file's size or time is no longer what it was."""
-    status = os.fstat(descriptor)
-    if (status.st_size, status.st_mtime_ns) != (one.size_bytes, one.modified_ns):
-        raise changed(one)
-
-
-def _damaged(one: Input, descriptor: int, error: Damaged) -> DamagedFileError:
-    require_unchanged(one, descriptor)  # which says why, if somebody cut it
-    return damaged_file(one.name, error)
-
-
-def xxh3_of(one: Input) -> int:
-    """The checksum of a whole input; ChangedError if it changed meanwhile."""
-    if one.xxh3:
-        return one.xxh3
-    descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        checksum = xxh3_64()
-        with naming(one.path):
-            while data := os.read(descriptor, READ_BYTES):
-                checksum.update(data)
-        require_unchanged(one, descriptor)
-        one.xxh3 = checksum.intdigest()
-        return one.xxh3
-    finally:
-        os.close(descriptor)
-
-
-def changed(one: Input) -> ChangedError:
-    return ChangedError(
-        f"{one.path} changed while it was read: somebody is writing it; "
-        "give the same command again when that has ended"
-    )
 
 
 def _identity(path: Path) -> Identity | None:

@@ -13,14 +13,15 @@ from ...base.key_rule import KeyRow, KeyRule
 from ...base.plan import Plan, key_text
 from ...base.values import STR, Array, least_bytes, schema_bytes, schema_from_header
 from ...errors import DamagedError, SweepError
-from ...output.reader import OutputReader, OutputSource, damaged_rows
+from ...output.reader import OutputReader, OutputSource
+from ...output.verify import damaged_rows
 from ...runfolder.layout import RunFolder
 from ...runfolder.records import RecordFile, RecordKind, Scan, record_of
 from ...worker_files import findings
 from ...worker_files.read_file import DamagedFileError
 from .attributes import Described
 from .number_keys import require_same_names
-from .tasks import About, Result
+from .tasks_of_file import About, Result
 
 ROWS_AT_ONCE = 4096
 

@@ -6,62 +6,38 @@ their keys, in one new record file. Whoever calls holds the run folder's lock.
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import IO
 
-import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from ...base.key_names import as_type
 from ...base.key_rule import KeyRow, KeyRule
-from ...base.plan import Key, Plan, Value, key_text, value_json
-from ...base.process_id import this_process
+from ...base.plan import Plan, key_text
 from ...base.progress import Progress
 from ...base.units import count_text
-from ...base.values import STR, ResultSchema, cast, decode_result, result_header, schema_from_header
-from ...disk import durable
 from ...disk.find_files import absolute
-from ...errors import ConflictError, UsageError
-from ...output.output_tasks import tasks_of_output
-from ...output.reader import OutputReader
+from ...errors import ConflictError
 from ...runfolder.audit import Conflict
 from ...runfolder.layout import RunFolder
-from ...runfolder.records import FORMAT, NO_TASK, RecordFile, RecordKind, json_bytes, pack_record
+from ...runfolder.records import RecordKind
 from ...state.numbering import number_all
-from ...state.state import IN_OUTPUT, FolderState
-from ...worker_files.layouts import Style
-from ...worker_files.survey import Input, OnConflict, Survey, Taken, xxh3_of
+from ...state.state import IN_OUTPUT
+from ...worker_files.inputs import Input, OnConflict, Taken, xxh3_of
+from ...worker_files.survey import Survey
 from .attributes import UnitedAttributes
+from .equal_results import are_equal
+from .folder_results import FolderResults, RecordedResult
+from .new_record_file import ROLE, NewRecordFile
 from .number_keys import PlanKeys
-from .our_files import (
-    EncodedCells,
-    OutputTasks,
-    RecordTasks,
-    first_key_names,
-    read_cells,
-    read_result,
-)
-from .tasks import Result, TasksOfFile, find_tasks
-from .uniform_tasks import find_alike_tasks
+from .open_tasks import key_rule, opened_tasks
+from .tasks_of_file import Result, TasksOfFile
 
-ROLE = "foreign"
-WRITE_BYTES = 1 << 20
-ROWS_AT_ONCE = 256
-_OPEN_FILES = 64
-
-EncodedCell = tuple[str, tuple[int, ...], bytes]
-_RowPlace = (
-    tuple[int, int] | str
-)  # which input and which of its tasks; or in words, the run folder's
+# Which input and which of its tasks; or in words, the run folder's.
+_RowPlace = tuple[int, int] | str
 
 
 @dataclass(frozen=True)
@@ -96,7 +72,7 @@ def record_tasks(
     state = number_all(folder)
     rule = key_rule(key, state.plan, inputs)
     with (
-        _FolderResults(folder, state) as known,
+        FolderResults(folder, state) as known,
         ThreadPoolExecutor(1) as aside,
         ExitStack() as stack,
     ):
@@ -123,96 +99,8 @@ def record_tasks(
         folder.save_plan(plan)
     order = {id(one): place for place, one in enumerate(inputs)}
     in_order = sorted(recording.taken, key=lambda it: order[id(it.source)])
-    notes, paths = tuple(recording.notes()), tuple(recording.paths)
+    notes, paths = tuple(recording.notes()), recording.paths
     return TakenIn(tuple(in_order), notes, paths, tuple(conflicts))
-
-
-class OutputRows:
-    """The rows of an output of ours, by their keys; it is open for as long as this is used."""
-
-    def __init__(self, output: Path) -> None:
-        self._reader = OutputReader(output)
-        keys = self._reader.keys()
-        self._rows = {tuple(row.values()): place for place, row in enumerate(keys.rows())}
-        self._names = str(self._reader.attributes["h5sweep_key"]).split()
-        self._types = [type(value).__name__ for value in next(iter(self._rows), ())]
-
-    def __enter__(self) -> OutputRows:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._reader.close()
-
-    def hold(self, survey: Survey, one: Input, *, key: str | None) -> bool:
-        """Whether every task of a file is a row, with every value that it has."""
-        rule = KeyRule.parse(key) if key is not None else KeyRule(tuple(self._names))
-        if set(rule.names) != set(self._names):
-            return False
-        with opened_tasks(survey, one, rule) as tasks:
-            waiting: list[tuple[int, Result]] = []
-            for result in tasks.results():
-                row = self._row_of(rule.key(tasks.keys[result.number]))
-                if row is None:
-                    return False
-                waiting.append((row, result))
-                if len(waiting) >= ROWS_AT_ONCE and not _are_in_rows(self._reader, waiting):
-                    return False
-            return _are_in_rows(self._reader, waiting)
-
-    def _row_of(self, key: Key) -> int | None:
-        named = zip(self._names, self._types, strict=False)
-        return self._rows.get(tuple([as_type(key[name], kind) for name, kind in named]))
-
-
-def key_rule(key: str | None, plan: Plan, inputs: Sequence[Input]) -> KeyRule:
-    """What the key is: as told, as the plan has it, or as files of ours among the inputs."""
-    if key is not None:
-        rule = KeyRule.parse(key)
-        if len(plan) and set(rule.names) != set(plan.names):
-            raise UsageError(
-                f"--key is over {', '.join(rule.names)}, and the run folder has results under "
-                f"{', '.join(plan.names)}: choose another output with -o"
-            )
-        return rule
-    names: Iterable[str] | None = plan.names if len(plan) else None
-    for one in inputs:
-        if names is None and one.style is Style.RECORDS:
-            names = first_key_names(one.path)
-        elif names is None and one.style is Style.OUTPUT:
-            with OutputReader(one.path) as reader:
-                names = str(reader.attributes["h5sweep_key"]).split()
-    if names is None:
-        raise UsageError(
-            "nothing says what the key of a task is: give --key, as a pattern such as "
-            '"farm{farm_id:d}_s{seed:d}" or as names such as farm_id,seed'
-        )
-    return KeyRule(tuple(names))
-
-
-@contextmanager
-def opened_tasks(
-    survey: Survey, one: Input, rule: KeyRule, *, skip_unmatched: bool = False
-) -> Iterator[TasksOfFile]:
-    """The tasks of any input; ChangedError if it is not what was looked at."""
-    if one.style is Style.RECORDS:
-        yield RecordTasks(one.path, rule)
-    elif one.style is Style.OUTPUT:
-        with OutputReader(one.path) as reader:
-            yield OutputTasks(reader, rule)
-    else:
-        with ExitStack() as stack:
-            tasks = None
-            if one.is_alike:
-                alike = stack.enter_context(survey.opened_alike(one))
-                if alike is not None:
-                    layout = survey.layout_of(alike.tree)
-                    tasks = find_alike_tasks(
-                        layout, alike, one, rule, skip_unmatched=skip_unmatched
-                    )
-            if tasks is None:
-                layout = stack.enter_context(survey.opened(one))
-                tasks = find_tasks(layout, one, rule, skip_unmatched=skip_unmatched)
-            yield tasks
 
 
 def _remove_unfinished(folder: RunFolder) -> None:
@@ -232,21 +120,16 @@ class _Recording:
         self,
         survey: Survey,
         folder: RunFolder,
-        known: _FolderResults,
+        known: FolderResults,
         rule: KeyRule,
         on_conflict: OnConflict,
         stack: ExitStack,
     ) -> None:
         self.taken: list[Taken] = []
-        self.paths: list[Path] = []
         self._survey, self._folder, self._known, self._rule = survey, folder, known, rule
-        self._on_conflict, self._stack = on_conflict, stack
+        self._on_conflict = on_conflict
         self._keys = PlanKeys(known.state.plan, rule.names)
-        self._plan_id = os.urandom(8).hex()
-        self._mark = os.urandom(4)
-        self._file: IO[bytes] | None = None
-        self._end = 0
-        self._key_texts = _KeyTexts(rule.names)
+        self._records = NewRecordFile(folder, rule.names, stack)
         # Of each task met: which input it is from, which of its tasks, where its record is.
         self._seen: dict[int, int] = {}
         self._input_of, self._number_of, self._offset_of = array("l"), array("q"), array("q")
@@ -257,6 +140,11 @@ class _Recording:
         attributes, units = sweep.get("attributes") or {}, sweep.get("units") or {}
         has_results = RecordKind.DONE in known.state.kinds or IN_OUTPUT in known.state.kinds
         self._attributes = UnitedAttributes(attributes, units, has_results=has_results)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The record file, if there is anything in it."""
+        return () if self._records.path is None else (self._records.path,)
 
     def take(self, one: Input, tasks: TasksOfFile) -> None:
         """Record the tasks of one file that nobody has recorded."""
@@ -293,7 +181,7 @@ class _Recording:
             return
         earlier = self._known.find(task)
         if earlier is None:
-            self._see(task, result, self._append(task, row, result, result.finished_at))
+            self._see(task, result, self._records.append(task, row, result, result.finished_at))
         elif earlier.is_equal(result):
             self._already += 1
             self._see(task, result, -1)
@@ -305,7 +193,7 @@ class _Recording:
             offset = -1
             if is_preferred:
                 later = max(result.finished_at, earlier.finished_at + 1e-6)
-                offset = self._append(task, row, result, later)
+                offset = self._records.append(task, row, result, later)
             else:
                 taken.tasks -= 1
             self._see(task, result, offset)
@@ -316,7 +204,7 @@ class _Recording:
         self._number_of.append(result.number)
         self._offset_of.append(offset)
 
-    def _is_preferred(self, result: Result, earlier: _RecordedResult) -> bool:
+    def _is_preferred(self, result: Result, earlier: RecordedResult) -> bool:
         if self._on_conflict is OnConflict.NEWEST:
             return result.finished_at > earlier.finished_at
         return self._on_conflict is OnConflict.LAST
@@ -369,49 +257,13 @@ class _Recording:
         if offset < 0:
             earlier = self._known.find(task)
             return earlier is not None and earlier.is_equal(result)
-        assert self._file is not None
-        self._file.flush()
-        with RecordFile(Path(self._file.name)) as file:
-            schema, data, _, _ = read_result(file, offset)
+        schema, data = self._records.read(offset)
         return are_equal(schema, data, result.schema, result.data)
-
-    def _append(self, task: int, row: KeyRow, result: Result, finished_at: float) -> int:
-        """Write one record; return where it lies."""
-        if self._file is None:
-            self._begin()
-        assert self._file is not None
-        header = result_header(result.schema, self._key_texts(row))
-        record = pack_record(
-            self._mark, RecordKind.DONE, task, header, result.data, finished_at, result.duration_s
-        )
-        offset = self._end
-        self._file.write(record)
-        self._end += len(record)
-        return offset
-
-    def _begin(self) -> None:
-        path = self._folder.new_record_path(ROLE)
-        temporary = self._stack.enter_context(durable.replacing(path))
-        self._file = self._stack.enter_context(temporary.open("wb", WRITE_BYTES))
-        self.paths.append(path)
-        head = self._head(self._plan_id)
-        self._file.write(head)
-        self._end = len(head)
-
-    def _head(self, plan_id: str) -> bytes:
-        about = {"format": FORMAT, "process": this_process().as_json(), "role": ROLE}
-        header = json_bytes({**about, "plan": plan_id})
-        return pack_record(self._mark, RecordKind.FILE, NO_TASK, header, b"", time.time(), 0.0)
 
     def finish(self) -> Plan:
         """Finish the record file, which appears as the stack closes; return the plan with it."""
-        plan = self._keys.extended_plan(self._plan_id)
-        if self._file is not None:
-            if plan.id != self._plan_id:
-                # No new task: the numbers are those of the plan that there was.
-                self._file.seek(0)
-                self._file.write(self._head(plan.id))
-            self._file.flush()
+        plan = self._keys.extended_plan(self._records.plan_id)
+        self._records.finish(plan.id)
         self._save_attributes()
         return plan
 
@@ -430,161 +282,3 @@ class _Recording:
             tasks = count_text(len(self._conflicts), "task")
             found.append(f"{tasks} had different results: the {self._on_conflict} is kept")
         return found
-
-
-class _KeyTexts:
-    """Keys as they stand in records; the text of a value is made once."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._form = "{" + ", ".join(f'"{name}": %s' for name in names) + "}"
-        self._texts: dict[tuple[type, Value], str] = {}
-
-    def __call__(self, row: KeyRow) -> bytes:
-        texts = tuple([str(v) if type(v) is int else self._text(v) for v in row])
-        return (self._form % texts).encode()
-
-    def _text(self, value: Value) -> str:
-        known = (type(value), value)
-        text = self._texts.get(known)
-        if text is None:
-            if len(self._texts) > 100_000:
-                self._texts.clear()
-            text = self._texts[known] = value_json(value)
-        return text
-
-
-@dataclass(frozen=True)
-class _RecordedResult:
-    """A result that the run folder has already."""
-
-    where: str
-    finished_at: float
-    schema: bytes = b""
-    data: bytes = b""
-    cells: EncodedCells | None = None  # in place of both, if only the output has it
-
-    def is_equal(self, result: Result) -> bool:
-        if self.cells is not None:
-            return _are_in_cells(result, self.cells)
-        return are_equal(self.schema, self.data, result.schema, result.data)
-
-
-class _FolderResults:
-    """The results that a run folder has, in its records or only in its output."""
-
-    def __init__(self, folder: RunFolder, state: FolderState) -> None:
-        self.state = state
-        self._folder = folder
-        self._file = lru_cache(_OPEN_FILES)(self._open)
-        self._output: OutputReader | None = None
-        self._rows: dict[int, int] = {}
-        if IN_OUTPUT in state.kinds:
-            self._output = OutputReader(folder.output)
-            tasks = tasks_of_output(self._output, state.plan).tolist()
-            self._rows = {task: row for row, task in enumerate(tasks)}
-
-    def __enter__(self) -> _FolderResults:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.cache_clear()
-        if self._output is not None:
-            self._output.close()
-
-    def _open(self, number: int) -> RecordFile:
-        return RecordFile(self.state.paths[number])
-
-    def find(self, task: int) -> _RecordedResult | None:
-        """What there is of a task."""
-        state = self.state
-        kind = state.kinds[task] if task < len(state.kinds) else 0
-        if kind == RecordKind.DONE:
-            file = self._file(state.files[task])
-            schema, data, finished_at, _ = read_result(file, state.offsets[task])
-            where = f"the run folder, {file.path.name}"
-            return _RecordedResult(where, finished_at, schema, data)
-        if kind == IN_OUTPUT and self._output is not None:
-            row = self._rows[task]
-            (cells,) = read_cells(self._output, np.array([row]))
-            finished_at = float(self._output.slab("finished_at", row, row + 1)[0])
-            return _RecordedResult(str(self._folder.output), finished_at, cells=cells)
-        return None
-
-
-def are_equal(schema: bytes, data: bytes, other_schema: bytes, other_data: bytes) -> bool:
-    """Whether two results have the same names and values, in whatever order and width."""
-    if schema == other_schema:
-        return data == other_data
-    mine, theirs = cells_of(schema, data), cells_of(other_schema, other_data)
-    return mine.keys() == theirs.keys() and all(
-        _is_equal_cell(mine[name], theirs[name]) for name in mine
-    )
-
-
-def cells_of(schema: bytes, data: bytes) -> EncodedCells:
-    """The values of a record, each with its dtype and shape."""
-    parsed = _parsed_schema(schema)
-    arrays = decode_result(parsed, data)
-    found: EncodedCells = {}
-    for cell in parsed:
-        values = arrays[cell.name]
-        if cell.dtype == STR:
-            texts = [text.encode() for text in values.reshape(-1)]
-            raw = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
-        else:
-            raw = values.tobytes()
-        found[cell.name] = cell.dtype, cell.shape, raw
-    return found
-
-
-@lru_cache(64)
-def _parsed_schema(schema: bytes) -> ResultSchema:
-    return schema_from_header({"data": json.loads(schema)})
-
-
-def _is_equal_cell(mine: EncodedCell, theirs: EncodedCell) -> bool:
-    if mine[:2] == theirs[:2]:
-        return mine[2] == theirs[2]
-    if mine[1] != theirs[1] or STR in (mine[0], theirs[0]):
-        return False
-    return _survives(mine, theirs) and _survives(theirs, mine)
-
-
-def _survives(one: EncodedCell, other: EncodedCell) -> bool:
-    """Whether a value is `other` when it is turned into its dtype."""
-    values = np.frombuffer(one[2], one[0])
-    with np.errstate(all="ignore"), suppress(TypeError, ValueError, OverflowError):
-        return bool(cast(values, other[0]).tobytes() == other[2])
-    return False
-
-
-def _are_in_rows(reader: OutputReader, waiting: list[tuple[int, Result]]) -> bool:
-    """Whether these results are in these rows; the list is empty afterwards."""
-    rows = np.array([row for row, _ in waiting], np.int64)
-    if not len(rows):
-        return True
-    order = np.argsort(rows, kind="stable")
-    cells = read_cells(reader, rows[order])
-    are_there = all(
-        _are_in_cells(waiting[place][1], found)
-        for place, found in zip(order.tolist(), cells, strict=True)
-    )
-    waiting.clear()
-    return are_there
-
-
-def _are_in_cells(result: Result, cells: EncodedCells) -> bool:
-    mine = cells_of(result.schema, result.data)
-    return all(n in cells and _is_equal_as_stored(mine[n], cells[n]) for n in mine)
-
-
-def _is_equal_as_stored(mine: EncodedCell, stored: EncodedCell) -> bool:
-    """An output may hold a value in a wider dtype: it must come back from there as it was."""
-    if mine[1] != stored[1]:
-        return False
-    if STR in (mine[0], stored[0]):
-        return mine[0] == stored[0] and mine[2] == stored[2]
-    return mine[2] == stored[2] if mine[0] == stored[0] else _survives(stored, mine)
-
-
-__all__ = ["OutputRows", "TakenIn", "record_tasks"]

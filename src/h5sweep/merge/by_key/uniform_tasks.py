@@ -19,18 +19,15 @@ from ...hdf5.messages import Attribute
 from ...hdf5.tree import Dataset, Object
 from ...hdf5.uniform_groups import AlikeFile, AlikeGroups
 from ...worker_files.decode import points_simply
+from ...worker_files.inputs import Input
 from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import FileLayout
-from ...worker_files.survey import Input
 from .attributes import Described
-from .tasks import (
-    ForeignFile,
-    GroupTasks,
-    Result,
-    TasksOfFile,
-    encode_rows,
-    leave_out,
-)
+from .foreign_file import ForeignFile
+from .row_tasks import encode_rows
+from .tasks import GroupTasks
+from .tasks_of_file import Result, TasksOfFile, leave_out_groups
+from .unmatched import require_all_matched
 
 TASKS_AT_ONCE = 4096
 BLOCK_BYTES = 32 << 20
@@ -53,13 +50,13 @@ def find_alike_tasks(
         keys += own
     if rest and any(nearest(p, rest) is not None for s in alike.sets for p in s.paths):
         return None
-    file.require_all_matched(rest, skip=skip_unmatched)
+    require_all_matched(file, rest, skip=skip_unmatched)
     others = GroupTasks(file, rest, skip_unmatched=skip_unmatched)
     if others.has_datasets or any(found.has_datasets for found in sets):
         others.leave_out_empty()
         empty = [path for s in sets if not s.has_datasets for path in s.groups.paths]
         if empty:
-            leave_out(file.about, empty)
+            leave_out_groups(file.about, empty)
             sets = [found for found in sets if found.has_datasets]
             keys = [key for found in sets for key in found.keys() or ()]
     file.about.content = alike.content

@@ -12,8 +12,9 @@ import numpy as np
 from ...base.values import Array, cast
 from ...output.columns import ColumnLayout, DataColumn, Variant
 from ...output.output_tasks import tasks_of_output
-from ...output.reader import OutputReader, OutputSource, damaged_rows
+from ...output.reader import OutputReader, OutputSource
 from ...output.record_rows import OLD_OUTPUT, BlockCells, ColumnCells, RecordSource, Rows, spans
+from ...output.verify import damaged_rows
 from ...runfolder.record_runs import RecordRun
 from ...runfolder.records import RecordKind
 from ...state.state import IN_OUTPUT, FolderState

@@ -7,11 +7,7 @@ that is one task is one as a whole. Datasets beside task groups are kept as they
 from __future__ import annotations
 
 import hashlib
-import posixpath
-from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -22,134 +18,21 @@ from ...hdf5.datatypes import Class, Datatype
 from ...hdf5.errors import Damaged, Unsupported
 from ...hdf5.example_group import Example
 from ...hdf5.messages import Storage
-from ...hdf5.tree import Dataset, Object, ObjectKind, Tree, TreeWalk
+from ...hdf5.tree import Dataset, Object, Tree, TreeWalk
 from ...hdf5.uniform_groups import AlikeFile, AlikeGroups
 from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import FileLayout, Style
 from ...worker_files.read_file import damaged_file
-from ...worker_files.read_values import Values
 from ..marker import OWN_ATTRIBUTES
+from .listed_groups import AlikeMember, ListedGroups
 from .write import GroupWriter, can_be_moved
 
 _ROWS_AT_ONCE_BYTES = 8 << 20
 _MEMBERS_AT_ONCE = 4096
 
 
-@dataclass(frozen=True)
-class _AlikeMember:
-    """A task group that is in a set of groups that are alike."""
-
-    groups: AlikeGroups
-    number: int
-
-
-class TaskGroups:
-    """All task groups of one file, and datasets beside them, by the paths they have in an output.
-
-    `joined` are datasets that are not looked at: they are columns, which others join. If `is_one`,
-    the file is a task as a whole, and `stem` its name.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        layout: FileLayout,
-        *,
-        stem: str = "",
-        is_one: bool = False,
-        alike: AlikeFile | None = None,
-        joined: Collection[str] = (),
-    ) -> None:
-        self.name = name
-        tree = _without(layout.tree, joined)
-        self._tree, self._values = tree, Values(tree.file)
-        self._open = {"/", *(above for path in joined for above in _above(path))}
-        self._by_path = {o.path: o for o in tree.objects}
-        self._by_address = {o.address: o for o in tree.objects}
-        self._inside: dict[str, list[str]] = {}  # members that are part of a task group
-        self.sets = alike.sets if alike is not None else []
-        self.content = alike.content if alike is not None else None  # of the whole file
-        # There may be a million: numbers through all sets, and not an object each.
-        self._firsts = [0, *accumulate(len(groups.paths) for groups in self.sets)]
-        self._numbers = {p: n for n, p in enumerate(chain(*(g.paths for g in self.sets)))}
-        self.skipped = layout.skipped.paths
-        self.marks = self._values.texts_of(layout.skipped.marks.values())
-        self._beside: set[str] = set()  # those of the roots that are no tasks
-        self.roots = {f"/{stem}": "/"} if is_one else self._find_roots()
-        # One dictionary serves as both, unless a file is a task as a whole.
-        is_renamed = any(path != source for path, source in self.roots.items())
-        self.sources = {s: path for path, s in self.roots.items()} if is_renamed else self.roots
-        self._objects = self._objects_by_group()
-        self._refuse_links()
-
-    def _find_roots(self) -> dict[str, str]:
-        """The topmost groups that hold datasets, those that hold nothing, datasets beside them."""
-        parents = {posixpath.dirname(o.path) for o in self._tree.objects if o.path != "/"}
-        parents |= {posixpath.dirname(path) for path in self._numbers}
-        linked = {posixpath.dirname(path) for path, _ in self._tree.second_names}
-        linked |= {posixpath.dirname(path) for path in self._tree.soft_links}
-        holders = {posixpath.dirname(o.path) for o in self._tree.objects if o.dataset is not None}
-        holders |= linked - {"/"}
-        found: dict[str, str] = {}
-        for group in self._tree.objects:
-            if group.kind is not ObjectKind.GROUP:
-                if posixpath.dirname(group.path) in self._open:
-                    self._keep_beside(group, group.path, found)
-                continue
-            is_task = group.path in holders or group.path not in parents
-            if group.path not in self._open and is_task and nearest(group.path, found) is None:
-                found[group.path] = group.path
-        for path, address in self._tree.second_names:
-            if nearest(path, found) is None:
-                self._keep_beside(self._by_address.get(address), path, found)
-        self.skipped += [path for path in self._tree.soft_links if nearest(path, found) is None]
-        for path in self._numbers:
-            if (holder := nearest(path, found)) is None:
-                found[path] = path
-            else:
-                self._inside.setdefault(holder, []).append(path)
-        self._beside |= self._without_data(found.keys() - self._beside, holders)
-        return found
-
-    def _without_data(self, groups: Set[str], holders: Set[str]) -> Set[str]:
-        """Groups that are no tasks, as `check` counts: those without data, if others have data."""
-        bare = groups - holders - self._numbers.keys()
-        if len(bare) < len(groups):
-            return bare
-        return {path for path in bare if not self._by_path[path].attributes}
-
-    def _keep_beside(self, one: Object | None, path: str, found: dict[str, str]) -> None:
-        """Keep a dataset that is in no task group; say so of what is neither."""
-        if one is not None and one.kind is ObjectKind.DATASET:
-            found[path] = path
-            self._beside.add(path)
-        else:
-            self.skipped.append(path)
-
-    def count_tasks(self, paths: Collection[str]) -> int:
-        """How many of these are tasks, and neither groups without data nor datasets beside."""
-        return len(paths) - len(self._beside.intersection(paths))
-
-    def _objects_by_group(self) -> dict[str, list[tuple[str, Object]]]:
-        """The objects of each task group that the plain reader has listed, with their paths."""
-        found: dict[str, list[tuple[str, Object]]] = {}
-        for one in self._tree.objects:
-            if (group := nearest(one.path, self.sources, itself=True)) is not None:
-                found.setdefault(group, []).append((one.path, one))
-        for path, address in self._tree.second_names:
-            if (group := nearest(path, self.sources, itself=True)) is not None:
-                other = self._by_address.get(address)
-                if other is None or other.dataset is None:
-                    raise UnmergeableError(f"{self.name}: {path} is a second name of a group")
-                found.setdefault(group, []).append((path, other))
-        return found
-
-    def _refuse_links(self) -> None:
-        for path in self._tree.external_links:
-            raise UnmergeableError(
-                f"{self.name}: {path} leads to another file, which is not followed: put the data "
-                "in its place, or leave the file out"
-            )
+class TaskGroups(ListedGroups):
+    """The task groups of one file, with what stands for the content of each."""
 
     def move(self, writer: GroupWriter, groups: Sequence[str]) -> list[str]:
         """Write those of the groups that can be moved as bytes; return the others."""
@@ -168,40 +51,6 @@ class TaskGroups:
             writer.add(sets[key], np.array(numbers, np.int64), self._values)
         return left
 
-    @property
-    def listed(self) -> list[tuple[str, Object]]:
-        """The objects that the plain reader has listed, with their paths."""
-        return [(found.path, found) for found in self._tree.objects]
-
-    def above(self) -> dict[str, Object]:
-        """The groups above task groups, and the root; with their attributes."""
-        if self.sources.get("/") is not None:
-            return {}
-        found = {}
-        for group in self._tree.objects:
-            if (
-                group.kind is ObjectKind.GROUP
-                and nearest(group.path, self.sources, itself=True) is None
-            ):
-                found[group.path] = group
-        return found
-
-    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of datasets in task groups, and of their own attributes, each once."""
-        datasets: dict[str, None] = {}
-        attributes: dict[str, None] = {}
-        for source, objects in self._objects.items():
-            for path, found in objects:
-                if found.dataset is not None:
-                    datasets.setdefault(path[len(source.rstrip("/")) + 1 :] or path)
-                elif path == source:
-                    attributes.update(dict.fromkeys(found.attributes))
-        for groups in self.sets:
-            attributes.update(dict.fromkeys(groups.example.group.attributes))
-            inside = (o.path[1:] for o in groups.example.objects if o.dataset is not None)
-            datasets.update(dict.fromkeys(inside))
-        return tuple(datasets), tuple(attributes)
-
     def attribute_digests(self, group: Object) -> dict[str, bytes]:
         """What stands for each attribute of one object, but those that a merge gives the root."""
         found = {}
@@ -218,18 +67,6 @@ class TaskGroups:
             return self._values.text_of(attribute)
         except Unsupported:
             return attribute.value.hex()
-
-    def member(self, path: str) -> _AlikeMember | None:
-        """The set that a task group is in, by its path in an output, and its place there."""
-        return self._member_at(path) if self.roots.get(path) == path else None
-
-    def _member_at(self, source: str) -> _AlikeMember | None:
-        """The same by its path in the file."""
-        number = self._numbers.get(source)
-        if number is None:
-            return None
-        place = bisect_right(self._firsts, number) - 1
-        return _AlikeMember(self.sets[place], number - self._firsts[place])
 
     def digest(self, path: str) -> bytes:
         """What stands for all that is in a task group: names, types, shapes, values, links."""
@@ -262,7 +99,7 @@ class TaskGroups:
                 found += self._walked(path, member)
         return found
 
-    def _walked(self, source: str, member: _AlikeMember) -> list[tuple[str, Object]]:
+    def _walked(self, source: str, member: AlikeMember) -> list[tuple[str, Object]]:
         """The objects of a group in a set, read by the plain reader."""
         walk = TreeWalk(Tree(self._tree.file))
         walk.waiting = [(source, int(member.groups.places[0][member.number]))]
@@ -396,16 +233,6 @@ def task_groups_of(
     is_flat = layout.by_group.keys() == {"/"}
     is_one = (is_flat or layout.style is Style.ONE) and alike is None and not joined and stem != ""
     return TaskGroups(name, layout, stem=stem, is_one=is_one, alike=alike, joined=joined)
-
-
-def _without(tree: Tree, paths: Collection[str]) -> Tree:
-    return replace(tree, objects=[o for o in tree.objects if o.path not in paths])
-
-
-def _above(path: str) -> Iterator[str]:
-    while path != "/":
-        path = posixpath.dirname(path)
-        yield path
 
 
 def refuse_narrow(tasks: TaskGroups, widths: Widths) -> None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
     ExitStack,
@@ -40,9 +40,10 @@ from ...hdf5.tree import Object, read_whole_tree
 from ...hdf5.uniform_groups import AlikeFile, AlikeReader
 from ...runfolder.audit import Conflict
 from ...worker_files import findings
+from ...worker_files.inputs import Input, OnConflict, Taken, xxh3_of
 from ...worker_files.layouts import FileLayout
 from ...worker_files.read_file import DamagedFileError
-from ...worker_files.survey import Input, OnConflict, Survey, Taken, xxh3_of
+from ...worker_files.survey import Survey
 from ..tables.duplicates import RowsLookedAt
 from ..words import differing_text
 from .equal import (
@@ -94,9 +95,8 @@ class MergedGroups:
         self._beside = columns.attribute_owners if columns else {}
         self._differing_attributes: dict[tuple[str, str], list[Input]] = {}
         self._left_out: list[dict[str, str]] = [{} for _ in inputs]
-        self._described: list[dict[str, None]] = [
-            {} for _ in inputs
-        ]  # groups whose attributes it gives
+        # Of each input: the groups whose attributes it gives.
+        self._described: list[dict[str, None]] = [{} for _ in inputs]
         self._duplicates = array("l", [0] * len(inputs))
         self._skipped: dict[int, tuple[str, ...]] = {}
         self._differing: dict[str, list[int]] = {}  # path → the inputs that contradict the chosen
@@ -110,7 +110,7 @@ class MergedGroups:
         for number in () if is_natural else sorted(order):  # attributes are those of the first
             with self._opened(number) as tasks:
                 self._unite(number, tasks)
-        self._require_no_nesting()
+        _require_no_nesting(self._inputs, self._chosen, self._above)
         if self._differing:
             groups = count_text(len(self._differing), "group")
             self.notes.append(f"{groups} had different content: the {on_conflict} is kept")
@@ -154,16 +154,7 @@ class MergedGroups:
             unequal = list(unequal_groups(earlier, tasks, paths))
         self._duplicates[number] += tasks.count_tasks(paths) - tasks.count_tasks(unequal)
         if unequal and self._on_conflict is OnConflict.STOP:
-            first, second = self._inputs[known].path, self._inputs[number].path
-            name, are_groups = posixpath.basename(unequal[0]), tasks.count_tasks(unequal) > 1
-            others = f"{len(unequal) - 1:,} other{' groups' if are_groups else 's'}"
-            raise ConflictError(
-                f"{unequal[0]} is in {first} and in {second} with different content"
-                + (f", and so are {others}" if len(unequal) > 1 else "")
-                + "; nothing was merged. Say which to take with --on-conflict first, last or "
-                f"newest, or leave it out with --skip {name}; or, if each file is a task, how its "
-                "name tells which: --key 'w{worker}'"
-            )
+            raise _conflict(self._inputs[known], self._inputs[number], tasks, unequal)
         for path in unequal:
             self._differing.setdefault(path, []).append(number)
 
@@ -188,15 +179,6 @@ class MergedGroups:
         others = self._differing_attributes.setdefault((group.path, name), [])
         others.append(self._inputs[number])
 
-    def _require_no_nesting(self) -> None:
-        """Refuse a group with data in one file that is a group of groups in another."""
-        for path in self._above.keys() & self._chosen.keys() - {"/"}:
-            first, second = self._chosen[path], self._above[path]
-            raise ConflictError(
-                f"{path} holds data in {self._inputs[first].path} and groups of tasks in "
-                f"{self._inputs[second].path}: merge them into different outputs"
-            )
-
     def write(self, path: Path, progress: Progress = lambda done, total: None) -> list[Taken]:
         """Add the groups to the HDF5 file `path`, which is made if it is not there.
 
@@ -205,7 +187,7 @@ class MergedGroups:
         writer = None if path.exists() else GroupWriter(path)
         left, taken, done = [], [], 0
         with writer or nullcontext():
-            for number, groups in enumerate(self._groups_by_input()):
+            for number, groups in enumerate(_groups_by_input(self._chosen, len(self._inputs))):
                 taken.append(self._move(writer, number, groups))
                 if groups or self._described[number]:
                     left.append((number, groups))
@@ -216,12 +198,6 @@ class MergedGroups:
         if left:
             self._copy(path, left)
         return taken
-
-    def _groups_by_input(self) -> list[list[str]]:
-        found: list[list[str]] = [[] for _ in self._inputs]
-        for group, number in self._chosen.items():
-            found[number].append(group)
-        return found
 
     def _move(self, writer: GroupWriter | None, number: int, groups: list[str]) -> Taken:
         """Write what can be moved as bytes; `groups` are the others afterwards."""
@@ -257,28 +233,17 @@ class MergedGroups:
         DamagedError if one does not hold the same, or is not there.
         """
         done = 0
-        chosen = self._groups_by_input()
+        chosen = _groups_by_input(self._chosen, len(self._inputs))
         with opened_output(path, self._columns.paths if self._columns else ()) as output:
             for number, one in enumerate(self._inputs):
                 with self._opened(number) as tasks:
                     try:
-                        self._verify_input(output, tasks, chosen[number])
+                        _verify_groups(output, tasks, chosen[number])
                         self._verify_above(output, tasks, number)
                     except Damaged as error:  # its sources were read before
                         raise _not_read_back(path, error) from error
                 done += one.size_bytes
                 progress(done, self.size_bytes)
-
-    def _verify_input(self, output: TaskGroups, tasks: TaskGroups, groups: list[str]) -> None:
-        missing = [group for group in groups if group not in output.roots]
-        wrong = missing or list(unequal_groups(tasks, output, groups))
-        if wrong:
-            named = ", ".join(wrong[:MOST_NAMED])
-            raise DamagedError(
-                f"{len(wrong):,} groups of {tasks.name} do not read back as they were written "
-                f"({named}): nothing was replaced; give the same command again, perhaps on "
-                "another disk"
-            )
 
     def _verify_above(self, output: TaskGroups, tasks: TaskGroups, number: int) -> None:
         theirs = output.above()
@@ -294,6 +259,51 @@ class MergedGroups:
                         "it was written: nothing was replaced; leave it out of the file, or the "
                         "file out of the merge"
                     )
+
+
+def _conflict(
+    first: Input, second: Input, tasks: TaskGroups, unequal: Sequence[str]
+) -> ConflictError:
+    """Two inputs have groups of these paths with different content."""
+    name, are_groups = posixpath.basename(unequal[0]), tasks.count_tasks(unequal) > 1
+    others = f"{len(unequal) - 1:,} other{' groups' if are_groups else 's'}"
+    return ConflictError(
+        f"{unequal[0]} is in {first.path} and in {second.path} with different content"
+        + (f", and so are {others}" if len(unequal) > 1 else "")
+        + "; nothing was merged. Say which to take with --on-conflict first, last or "
+        f"newest, or leave it out with --skip {name}; or, if each file is a task, how its "
+        "name tells which: --key 'w{worker}'"
+    )
+
+
+def _require_no_nesting(
+    inputs: Sequence[Input], chosen: Mapping[str, int], above: Mapping[str, int]
+) -> None:
+    """Refuse a group with data in one file that is a group of groups in another."""
+    for path in above.keys() & chosen.keys() - {"/"}:
+        raise ConflictError(
+            f"{path} holds data in {inputs[chosen[path]].path} and groups of tasks in "
+            f"{inputs[above[path]].path}: merge them into different outputs"
+        )
+
+
+def _groups_by_input(chosen: Mapping[str, int], inputs: int) -> list[list[str]]:
+    found: list[list[str]] = [[] for _ in range(inputs)]
+    for group, number in chosen.items():
+        found[number].append(group)
+    return found
+
+
+def _verify_groups(output: TaskGroups, tasks: TaskGroups, groups: list[str]) -> None:
+    missing = [group for group in groups if group not in output.roots]
+    wrong = missing or list(unequal_groups(tasks, output, groups))
+    if wrong:
+        named = ", ".join(wrong[:MOST_NAMED])
+        raise DamagedError(
+            f"{len(wrong):,} groups of {tasks.name} do not read back as they were written "
+            f"({named}): nothing was replaced; give the same command again, perhaps on "
+            "another disk"
+        )
 
 
 def is_in_groups(

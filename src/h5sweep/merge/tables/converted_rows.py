@@ -13,8 +13,8 @@ from ...base.values import Array
 from ...disk import durable
 from ...disk.h5py_loader import h5py
 from ...hdf5.tree import Dataset
+from ...worker_files.inputs import Input
 from ...worker_files.layouts import FileLayout
-from ...worker_files.survey import Input
 from .copy import (
     read_back,
 )

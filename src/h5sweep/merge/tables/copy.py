@@ -26,8 +26,8 @@ from ...hdf5.errors import Damaged
 from ...hdf5.messages import Storage
 from ...hdf5.tree import Dataset
 from ...worker_files import findings
+from ...worker_files.inputs import Input, changed, require_unchanged
 from ...worker_files.read_file import DamagedFileError, can_be_proven
-from ...worker_files.survey import Input, changed, require_unchanged
 from .create import JoinedOutput, not_as_written
 from .input_structure import InputStructure
 from .schema import MergedColumn, Mode

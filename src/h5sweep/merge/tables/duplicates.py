@@ -15,7 +15,7 @@ import numpy as np
 
 from ...base.units import count_text
 from ...base.values import Array, value_text
-from ...worker_files.survey import Input
+from ...worker_files.inputs import Input
 from .create import JoinedOutput
 from .schema import MergedTable
 

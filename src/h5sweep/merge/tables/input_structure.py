@@ -13,9 +13,10 @@ from ...base.values import value_text
 from ...hdf5.datatypes import Class
 from ...hdf5.messages import Attribute
 from ...hdf5.tree import Dataset, ObjectKind
+from ...worker_files.inputs import Input
 from ...worker_files.layouts import FileLayout, Style
 from ...worker_files.skipping import Skipped
-from ...worker_files.survey import Input, Survey
+from ...worker_files.survey import Survey
 from ..marker import OWN_ATTRIBUTES
 from .types import (
     TypeID,

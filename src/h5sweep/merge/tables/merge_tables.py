@@ -27,8 +27,9 @@ import numpy as np
 
 from ...base.progress import Progress
 from ...runfolder.audit import Conflict
+from ...worker_files.inputs import Input
 from ...worker_files.read_values import Values
-from ...worker_files.survey import Input, Survey
+from ...worker_files.survey import Survey
 from .converted_rows import (
     ConvertedRows,
     checksum_of,

@@ -12,8 +12,9 @@ from ...disk.h5py_loader import h5py
 from ...errors import DamagedError
 from ...hdf5.errors import Unsupported
 from ...hdf5.tree import Dataset
+from ...worker_files.inputs import Input
 from ...worker_files.layouts import FileLayout, indexed_table
-from ...worker_files.survey import Input, Survey
+from ...worker_files.survey import Survey
 from .converted_rows import (
     objects_checksum,
     row_reader,

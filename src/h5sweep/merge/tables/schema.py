@@ -19,8 +19,9 @@ from ...base.values import Array
 from ...errors import UsageError
 from ...hdf5.messages import Filter, Storage
 from ...hdf5.tree import Dataset
+from ...worker_files.inputs import Input
 from ...worker_files.layouts import FileLayout, indexed_table
-from ...worker_files.survey import Input, Survey
+from ...worker_files.survey import Survey
 from ..words import (
     differing_axis,
     not_united,

@@ -10,7 +10,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import NamedTuple
 
 from ...runfolder.audit import compact_json
-from ...worker_files.survey import Input, Taken
+from ...worker_files.inputs import Input, Taken
 from ..audit_entry import TakenListing, absolute_paths, audit_inputs, path_texts
 from ..marker import FileId
 from ..report import TakenFile

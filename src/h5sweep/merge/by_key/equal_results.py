@@ -1,0 +1,76 @@
+"""Whether two results are the same: names and values, in whatever order and width."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from functools import lru_cache
+
+import numpy as np
+
+from ...base.values import STR, ResultSchema, cast, decode_result, schema_from_header
+from .our_files import EncodedCells
+from .tasks_of_file import Result
+
+EncodedCell = tuple[str, tuple[int, ...], bytes]
+
+
+def are_equal(schema: bytes, data: bytes, other_schema: bytes, other_data: bytes) -> bool:
+    """Whether two results have the same names and values, in whatever order and width."""
+    if schema == other_schema:
+        return data == other_data
+    mine, theirs = cells_of(schema, data), cells_of(other_schema, other_data)
+    return mine.keys() == theirs.keys() and all(
+        _is_equal_cell(mine[name], theirs[name]) for name in mine
+    )
+
+
+def cells_of(schema: bytes, data: bytes) -> EncodedCells:
+    """The values of a record, each with its dtype and shape."""
+    parsed = _parsed_schema(schema)
+    arrays = decode_result(parsed, data)
+    found: EncodedCells = {}
+    for cell in parsed:
+        values = arrays[cell.name]
+        if cell.dtype == STR:
+            texts = [text.encode() for text in values.reshape(-1)]
+            raw = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+        else:
+            raw = values.tobytes()
+        found[cell.name] = cell.dtype, cell.shape, raw
+    return found
+
+
+@lru_cache(64)
+def _parsed_schema(schema: bytes) -> ResultSchema:
+    return schema_from_header({"data": json.loads(schema)})
+
+
+def _is_equal_cell(mine: EncodedCell, theirs: EncodedCell) -> bool:
+    if mine[:2] == theirs[:2]:
+        return mine[2] == theirs[2]
+    if mine[1] != theirs[1] or STR in (mine[0], theirs[0]):
+        return False
+    return _survives(mine, theirs) and _survives(theirs, mine)
+
+
+def _survives(one: EncodedCell, other: EncodedCell) -> bool:
+    """Whether a value is `other` when it is turned into its dtype."""
+    values = np.frombuffer(one[2], one[0])
+    with np.errstate(all="ignore"), suppress(TypeError, ValueError, OverflowError):
+        return bool(cast(values, other[0]).tobytes() == other[2])
+    return False
+
+
+def are_in_cells(result: Result, cells: EncodedCells) -> bool:
+    mine = cells_of(result.schema, result.data)
+    return all(n in cells and _is_equal_as_stored(mine[n], cells[n]) for n in mine)
+
+
+def _is_equal_as_stored(mine: EncodedCell, stored: EncodedCell) -> bool:
+    """An output may hold a value in a wider dtype: it must come back from there as it was."""
+    if mine[1] != stored[1]:
+        return False
+    if STR in (mine[0], stored[0]):
+        return mine[0] == stored[0] and mine[2] == stored[2]
+    return mine[2] == stored[2] if mine[0] == stored[0] else _survives(stored, mine)

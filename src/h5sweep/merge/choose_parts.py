@@ -1,0 +1,90 @@
+"""Which inputs become columns of the output and which become groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ..worker_files.inputs import Input, OnConflict
+from ..worker_files.layouts import Contents, Style
+from ..worker_files.same_structure import Family
+from ..worker_files.survey import Survey
+from .groups.merge_groups import MergedGroups
+from .merged_before import Addition
+from .tables.merge_tables import MergedTables
+
+
+def choose_parts(
+    survey: Survey, good: Sequence[Input], addition: Addition, on_conflict: OnConflict
+) -> tuple[list[MergedTables | MergedGroups], list[str]]:
+    """What goes into the output: columns, groups, or both; and what people should know of that."""
+    notes: list[str] = []
+    with_rows, with_groups, inside = list(good), list[Input](), _contents_of(good)
+    if any(contents.style is not Style.ROWS for contents in inside):
+        rows = {one for one in good if one.style is Style.ROWS}
+        rows |= {*addition.tables} if rows else set()
+        with_rows = [one for one in good if one in rows]
+        with_groups = [one for one in good if one not in rows]
+    if growing := _tasks_that_grow(with_rows, has_groups=bool(with_groups)):
+        with_rows = [one for one in with_rows if one not in growing]
+        with_groups = [o for o in good if o in {*with_groups, *growing}]
+    if not _have_common_column(survey, with_rows):
+        notes.append(
+            "files of datasets that have no name in common are no columns of one table: each "
+            "became a group with the name of its file"
+        )
+        with_groups, with_rows = [o for o in good if o in {*with_groups, *with_rows}], []
+    parts: list[MergedTables | MergedGroups] = []
+    columns = MergedTables(survey, with_rows, addition.held_rows) if with_rows else None
+    if columns is not None:
+        notes += [
+            f"{one.path} became a group with its name: its datasets are not equally long"
+            for one in with_groups
+            if one.style is Style.ONE and one.contents and one.contents.tasks
+        ]
+        parts.append(columns)
+        if more := columns.have_more():
+            with_groups = [o for o in good if o in {*with_groups, *more}]
+    if with_groups:
+        groups = MergedGroups(
+            survey,
+            with_groups,
+            on_conflict=on_conflict,
+            columns=columns,
+        )
+        parts.append(groups)
+    return parts, notes
+
+
+def _have_common_column(survey: Survey, inputs: Sequence[Input]) -> bool:
+    """Whether datasets of equal length are columns, and not a dataset a task in each file."""
+    common: set[str] | None = None
+    seen: set[Family | None] = {None}
+    for one in inputs:
+        if one.family in seen and one.family is not None:
+            continue
+        seen.add(one.family)
+        with survey.opened(one) as layout:
+            if layout.tables():
+                return True  # what grows row by row is a column, whatever its name
+            names = layout.by_group.get("/", {}).keys()
+        common = set(names) if common is None else common & names
+    return common is None or bool(common)
+
+
+def _contents_of(inputs: Iterable[Input]) -> list[Contents]:
+    """What is inside these files; that which many share, once."""
+    found = {id(one.contents): one.contents for one in inputs}
+    return [contents for contents in found.values() if contents is not None]
+
+
+def _tasks_that_grow(inputs: Sequence[Input], *, has_groups: bool) -> set[Input]:
+    """Files whose groups grow and are tasks: a table is in many files, a task mostly in one."""
+    if not any(contents.tables for contents in _contents_of(inputs)):
+        return set()
+    tables = {one: one.contents.tables for one in inputs if one.contents and one.contents.tables}
+    files_of = Counter(group for groups in tables.values() for group in groups if group != "/")
+    once = sum(count == 1 for count in files_of.values())
+    if 2 * once <= len(files_of) or (len(files_of) == 1 and not has_groups):
+        return set()
+    return {one for one, groups in tables.items() if "/" not in groups}

@@ -1,0 +1,265 @@
+"""What goes where in an output, before anything is written."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import __version__
+from ...base.attributes import united_with_units
+from ...base.plan import RESERVED_NAMES, key_text
+from ...base.progress import Progress
+from ...base.units import count_text
+from ...base.values import Array
+from ...disk import durable
+from ...output.columns import ColumnLayout, Questions, decide_columns
+from ...output.dimensions import Dimensions
+from ...output.reader import FORMAT, OutputReader
+from ...output.record_rows import OLD_OUTPUT
+from ...output.text_heap import RepeatedTexts
+from ...output.writer import compact_key_column, key_column
+from ...runfolder.audit import AuditEntry, audit_path, entry_of_run
+from ...runfolder.layout import RunFolder
+from ...state.state import FolderState, left_out_text, refusal_texts
+from .rows import Sources
+
+_LARGEST_ROW_BYTES = 16 << 20  # beyond, a copy of some rows takes more memory than it is worth
+_TEXT_BYTES = 64  # what a text of a key column takes in HDF5, with room to spare
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What a merge did; `notes` are sentences for the user."""
+
+    output: Path
+    tasks_merged: int
+    tasks_planned: int
+    tasks_kept: int
+    tasks_left_out: int
+    failures: int
+    size_bytes: int
+    notes: tuple[str, ...]
+
+
+class OutputPlan:
+    """What goes where in an output, out of the records and the output that is there."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        state: FolderState,
+        old: OutputReader | None,
+        *,
+        compress: bool,
+        progress: Progress | None,
+    ) -> None:
+        self.folder, self.state, self.plan, self.old = folder, state, state.plan, old
+        self.compress, self._progress = compress, progress
+        self._sweep = folder.load_sweep()
+        self._sources = Sources(state, old)
+        self.rows = self._sources.rows
+        self._failures = _failure_table(state)
+        self._provenance = _provenance_texts(self._sweep)
+        self._notes = _notes_on_records(state)
+        self._found, units = self._sweep.get("attributes") or {}, self._sweep.get("units") or {}
+        self._given, self._units = united_with_units(self._found, units), units
+        self._decide()
+        self._attributes = self._describe()
+
+    def _decide(self) -> None:
+        variants = self._sources.variants()
+        taken = RESERVED_NAMES | set(self.plan.names)
+        columns, notes = decide_columns(
+            variants,
+            len(self.rows),
+            Questions(self._sources.survives, self._sources.values_among),
+            taken=taken,
+        )
+        counts = self._sources.counts([c for c in columns if c.layout is not ColumnLayout.FIXED])
+        self._dimensions = Dimensions(len(self.rows), taken | {c.name for c in columns})
+        declared = self._sweep.get("dims", {})
+        self.columns = [
+            self._dimensions.name(c, counts.get(c.name), declared.get(c.source_name, ()))
+            for c in columns
+        ]
+        sizes = [column.row_bytes for column in columns]
+        self._rows_are_alike = all(sizes) and sum(sizes) <= _LARGEST_ROW_BYTES
+        self._is_verbatim = self._sources.are_verbatim(columns)
+        self._notes += notes + self._dimensions.notes + self._notes_on_labels()
+        self._starts = {name: np.cumsum(sizes) - sizes for name, sizes in counts.items()}
+
+    def _notes_on_labels(self) -> list[str]:
+        """What the sweep says of results that there are not."""
+        results = dict.fromkeys(column.source_name for column in self.columns)
+        known = {*results, *self.plan.names}
+        return [
+            f"{what} names {name}, which is not a result; results are {', '.join(results)}"
+            for what in ("units", "dims")
+            for name in (self._sweep.get(what) or {})
+            if results and name not in known
+        ]
+
+    def require_space(self) -> None:
+        """Raise StorageError if the output surely does not fit, before anything is written."""
+        row_bytes = 8 * (4 + len(self.columns)) + _TEXT_BYTES * len(self.plan.columns)
+        needed = int(self.rows.size_bytes.sum()) + len(self.rows) * row_bytes
+        if self.compress:
+            needed //= 2  # A guess; if it is too low, the disk says so while writing.
+        durable.require_space(self.folder.output, needed)
+
+    def keep_old_aside(self) -> None:
+        """Leave the old output there under another name if the new one lacks something of it."""
+        reasons = self._reasons_to_keep_old()
+        if reasons:
+            aside = durable.keep_aside(self.folder.output)
+            self._notes += [f"{reason}; the old output is kept as {aside}" for reason in reasons]
+
+    def _reasons_to_keep_old(self) -> list[str]:
+        damaged, lost = self._sources.damaged_tasks, self._sources.lost_tasks
+        strangers = self.old.strangers() if self.old else []
+        reasons = []
+        if len(damaged):
+            key = key_text(self.plan.key(int(damaged[0])))
+            lacking = f"; {count_text(len(lost), 'task')} must be run again"
+            reasons.append(
+                f"{count_text(len(damaged), 'row')} of the old output did not have the right "
+                f"checksum or key, first that of {key}: not taken over"
+                f"{lacking if len(lost) else ''}"
+            )
+        if strangers:
+            reasons.append(f"{', '.join(strangers)} in the old output did not come from the sweep")
+        return reasons
+
+    def report(self) -> MergeReport:
+        return MergeReport(
+            self.folder.output,
+            tasks_merged=len(self.rows),
+            tasks_planned=len(self.plan),
+            tasks_kept=int((self.rows.source == OLD_OUTPUT).sum()),
+            tasks_left_out=len(self.state.left_out) + len(self._sources.lost_tasks),
+            failures=len(self._failures["task"]),
+            size_bytes=self.folder.output.stat().st_size,
+            notes=tuple(self._notes),
+        )
+
+    def audit_entry(self, duration_s: float) -> AuditEntry:
+        """Which rows of the output that is in its place now came from which record file."""
+        sources = self.rows.source[self.rows.source != OLD_OUTPUT]
+        counts = np.bincount(sources, minlength=len(self.state.paths)).tolist()
+        return entry_of_run(
+            self.folder.output,
+            self.state.paths,
+            counts,
+            duration_s=duration_s,
+            notes=self._notes,
+        )
+
+    def _generated(self) -> Iterator[tuple[str, Array | RepeatedTexts]]:
+        """The columns that are not results: numbers, keys, counts, times."""
+        rows = self.rows
+        yield "task", rows.tasks
+        for name in self.plan.names:
+            yield name, compact_key_column(self.plan, name, rows.tasks)
+        yield from self._dimensions.counts.values()
+        yield "duration_s", rows.duration_s
+        yield "finished_at", rows.finished_at
+
+    def _describe(self) -> dict[str, str | int]:
+        sweep, old = self._sweep, self.old.attributes if self.old is not None else {}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        name = sweep.get("name") or self.folder.output.stem
+        done = len(self.rows)
+        of_all = f" of {self.state.tasks_total:,}" if self.state.is_declared else ""
+        program = f"h5sweep {__version__}"
+        history = f"{now}: {program} merged {done:,}{of_all} tasks"
+        return {
+            "Conventions": "CF-1.11, ACDD-1.3",
+            "title": str(name),
+            "summary": f"{done:,}{of_all} tasks of {name} over {', '.join(self.plan.names)}",
+            "history": "\n".join([history, *filter(None, [old.get("history")])]),
+            "source": _source_text(sweep, program),
+            "creator_name": str(sweep.get("user") or _user_name()),
+            "date_created": str(old.get("date_created", now)),
+            "date_modified": now,
+            "h5sweep_format": FORMAT,
+            "h5sweep_key": " ".join(self.plan.names),
+            "h5sweep_plan": self.plan.id,
+            "h5sweep_columns": " ".join(column.name for column in self.columns),
+            "h5sweep_audit": audit_path(self.folder.output).name,
+            "tasks_done": done,
+            "tasks_planned": len(self.plan),
+        }
+
+
+def _source_text(sweep: Mapping[str, Any], program: str) -> str:
+    commit = sweep.get("git_commit")
+    if not commit:
+        return program
+    return f"{program}; git commit {commit}{', changed since' if sweep.get('git_dirty') else ''}"
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # A container may run under a user id without a name.
+        return f"user {os.getuid()}"
+
+
+def _failure_table(state: FolderState) -> dict[str, Array]:
+    """The columns of /failures: how each task ended that has no result."""
+    tasks = np.array(list(state.all_failures), np.int64)
+    failures = list(state.all_failures.values())
+    keys = {name: key_column(state.plan, name, tasks) for name in state.plan.names}
+    return {
+        "task": tasks,
+        **keys,
+        "outcome": _texts(failure.kind.words for failure in failures),
+        "error": _texts(failure.error for failure in failures),
+        "message": _texts(failure.message for failure in failures),
+        "where": _texts(failure.where for failure in failures),
+        "traceback": _texts(failure.traceback for failure in failures),
+        "finished_at": np.array([failure.finished_at for failure in failures], np.float64),
+        "duration_s": np.array([failure.duration_s for failure in failures], np.float64),
+    }
+
+
+def _provenance_texts(sweep: Mapping[str, Any]) -> dict[str, bytes]:
+    """What is known about the sweep, each thing as a text; JSON where it is no text already."""
+    known = {name: value for name, value in sweep.items() if value is not None}
+    texts = [v if isinstance(v, str) else json.dumps(v, indent=1) for v in known.values()]
+    return dict(zip(known, _texts(texts), strict=True))
+
+
+def _notes_on_records(state: FolderState) -> list[str]:
+    notes = refusal_texts(state)
+    notes += [f"{path.name}: its beginning cannot be read" for path in state.unreadable]
+    for damage in state.damages:
+        task = "" if damage.task is None else f", the result of task {damage.task}"
+        notes.append(
+            f"{damage.path.name}: {damage.size_bytes:,} bytes at {damage.offset:,} are damaged "
+            f"({damage.what}){task}"
+        )
+    if state.duplicates:
+        notes.append(f"{count_text(state.duplicates, 'result')} recorded again: the later is kept")
+    if state.beyond_plan:
+        meanwhile = count_text(len(state.beyond_plan), "result")
+        notes.append(f"{meanwhile} recorded while this merge went on: give the same command again")
+    if state.left_out:
+        notes.append(left_out_text(state))
+    return notes
+
+
+def _texts(texts: Iterable[str]) -> Array:
+    """Texts as HDF5 can hold them: a message may be anything, also a NUL or half a surrogate."""
+    encoded = [text.encode("utf-8", "replace").replace(b"\0", b"") for text in texts]
+    array = np.empty(len(encoded), object)
+    array[:] = encoded
+    return array

@@ -1,0 +1,98 @@
+"""Open inputs again that were looked at, and notice if one has changed since."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ..hdf5.errors import Damaged, Unsupported
+from ..hdf5.file import Hdf5File
+from ..hdf5.source import FileSource, Source
+from ..hdf5.tree import Tree
+from ..hdf5.uniform_groups import AlikeFile, AlikeReader, quick_source
+from .inputs import Input, changed, require_unchanged
+from .layouts import FileLayout
+from .read_file import (
+    DamagedFileError,
+    damaged_file,
+    own_tree,
+    source_of,
+    unread_file,
+)
+from .skipping import Names
+from .triage import Triage
+
+
+class InputOpener:
+    """Opens inputs again that were looked at; ChangedError if one is no longer what it was."""
+
+    def __init__(self, skip: Names) -> None:
+        """`skip`: the names of what is to be left out of every file."""
+        self.skip = skip
+        self.triage = Triage()
+        self.alike_reader = AlikeReader()
+
+    @contextmanager
+    def opened_alike(self, one: Input) -> Iterator[AlikeFile | None]:
+        """The groups that are alike, of a file that `is_alike`; ChangedError if it has changed."""
+        descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            require_unchanged(one, descriptor)
+            if one.alike is not None:
+                yield one.alike.over(quick_source(FileSource(descriptor, one.size_bytes)))
+            else:
+                source = source_of(descriptor, one.size_bytes)
+                superblock = self.triage.judge(source, str(one.path)).superblock
+                if superblock is None:
+                    raise changed(one)
+                yield read_alike(self.alike_reader, Hdf5File(source, superblock))
+            require_unchanged(one, descriptor)
+        except Damaged as error:
+            raise _damaged(one, descriptor, error) from error
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def opened(self, one: Input) -> Iterator[FileLayout]:
+        """The objects of a file and its bytes; ChangedError if it is not what was looked at."""
+        descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            require_unchanged(one, descriptor)
+            source = source_of(descriptor, one.size_bytes)
+            yield self.layout_of(self._tree_of(one, source))
+            require_unchanged(one, descriptor)
+        except Unsupported as error:
+            raise unread_file(one.name, error) from error
+        except Damaged as error:
+            raise _damaged(one, descriptor, error) from error
+        finally:
+            os.close(descriptor)
+
+    def layout_of(self, tree: Tree) -> FileLayout:
+        """The objects of a file without those that are to be left out."""
+        return FileLayout(tree, skip=self.skip)
+
+    def _tree_of(self, one: Input, source: Source) -> Tree:
+        if one.family is not None:
+            return one.family.tree_of(source)
+        if one.tree is not None:
+            return replace(one.tree, file=Hdf5File(source, one.tree.file.superblock))
+        superblock = self.triage.judge(source, one.name).superblock
+        if superblock is None:
+            raise changed(one)
+        return own_tree(Hdf5File(source, superblock))
+
+
+def read_alike(reader: AlikeReader, file: Hdf5File) -> AlikeFile | None:
+    """As `reading.own_tree`: a bug in our reader costs speed, and never the merge."""
+    try:
+        return reader.read(file)
+    except (Damaged, Unsupported, ArithmeticError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _damaged(one: Input, descriptor: int, error: Damaged) -> DamagedFileError:
+    require_unchanged(one, descriptor)  # which says why, if somebody cut it
+    return damaged_file(one.name, error)
