@@ -32,12 +32,12 @@ SIDEWAYS = {
     ("cli", "api"),
 }
 WITHOUT_ROOM = {"__init__", "__main__", "api", "errors"}  # what people may rely on
-KNOWS_HDF5 = {"disk.h5py_loader", "library.inspect_child", "library.read_all", "output.reader"}
+KNOWS_HDF5 = {"disk.h5py_loader", "library.inspect_child", "library.read_datasets", "output.reader"}
 KNOWS_HDF5 |= {"output.writer", "merge.tables.create"}
 KNOWS_HDF5 |= {"merge.tables.converted_rows", "merge.tables.rows_in_output"}
 KNOWS_HDF5 |= {"merge.tables.rows", "merge.tables.types", "merge.groups.copy_child"}
-KNOWS_HDF5 |= {"salvage.read_child", "merge.marker"}
-CHILDREN = {"merge.groups.copy_child", "library.inspect_child", "salvage.read_child"}
+KNOWS_HDF5 |= {"salvage.library_child", "merge.merged_mark"}
+CHILDREN = {"merge.groups.copy_child", "library.inspect_child", "salvage.library_child"}
 PRINTS = {"cli.terminal"}
 TAKES_ARGUMENTS = {name for name in TREES if name.startswith("cli.")}
 MOST_MODULE_LINES = 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from h5sweep.base.key_names import as_type
+from h5sweep.base.key_pattern import as_type
 from h5sweep.base.key_rule import KeyRule
 from h5sweep.base.plan import Plan, plan_product
 from h5sweep.errors import UsageError

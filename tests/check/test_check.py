@@ -18,7 +18,7 @@ import pytest
 import h5sweep
 from cases import some_of
 from check_samples import SAMPLES, change, flip, write_columns, write_groups
-from h5sweep.base.key_names import KeyPattern
+from h5sweep.base.key_pattern import KeyPattern
 from h5sweep.base.plan import plan_product
 from h5sweep.check.check import check_files
 from h5sweep.check.report import report_text
@@ -26,7 +26,7 @@ from h5sweep.errors import UsageError
 from h5sweep.hdf5.superblock import SIGNATURE
 from h5sweep.runfolder.records import MAGIC
 from h5sweep.worker_files.findings import RULES, State
-from h5sweep.worker_files.triage import RECORDS_MAGIC
+from h5sweep.worker_files.first_bytes import RECORDS_MAGIC
 from terminal import Terminal
 
 STATES = {rule.code: rule.state for rule in RULES}

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from cases import some_of
-from h5sweep.hdf5.data import read_chunk, read_column
 from h5sweep.hdf5.errors import Damaged, Unsupported
 from h5sweep.hdf5.file import Hdf5File, open_file
 from h5sweep.hdf5.headers import SYMBOL_TABLE, read_header
 from h5sweep.hdf5.messages import read_symbol_table
+from h5sweep.hdf5.read_data import read_chunk, read_column
 from h5sweep.hdf5.source import OpenSource, Source
 from h5sweep.hdf5.tree import Tree, read_whole_tree
 from hdf5_samples import FILTERS, INDEXES, LIBVERS, write_chunked, write_mixed

@@ -16,8 +16,8 @@ import h5py
 import numpy as np
 import pytest
 
-from h5sweep.hdf5.data import fate_of_chunk
 from h5sweep.hdf5.messages import DEFLATE
+from h5sweep.hdf5.read_data import fate_of_chunk
 from running import until
 from terminal import H5SWEEP, Terminal
 

@@ -95,7 +95,7 @@ def test_a_child_cannot_write(tmp_path: Path) -> None:
     """After it has confined itself, the kernel refuses any byte of any file."""
     program = """
 import sys
-from h5sweep.library.confine import confine
+from h5sweep.library.limit_child import confine
 confine(1 << 30, may_write=False)
 try:
     with open(sys.argv[1], "r+b", buffering=0) as file:

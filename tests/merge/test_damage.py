@@ -20,7 +20,7 @@ from h5sweep.base.units import count_text
 from h5sweep.check import check
 from h5sweep.check.check import check_files
 from h5sweep.check.report import report_text
-from h5sweep.merge.damage import MetDamage
+from h5sweep.merge.damaged_inputs import MetDamage
 from h5sweep.salvage.salvage import salvage_files
 from h5sweep.worker_files.findings import unmergeable_text
 from h5sweep.worker_files.survey import Survey

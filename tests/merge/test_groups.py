@@ -19,13 +19,13 @@ from h5sweep.errors import ChangedError, ConflictError, DamagedError, Unmergeabl
 from h5sweep.hdf5 import uniform_groups as alike
 from h5sweep.hdf5.checksum import lookup3
 from h5sweep.merge.groups import merge_groups as join_groups
-from h5sweep.merge.groups.equal import unequal_groups
 from h5sweep.merge.groups.merge_groups import (
     MergedGroups,
     is_in_groups,
     opened_groups,
     opened_output,
 )
+from h5sweep.merge.groups.same_content import unequal_groups
 from h5sweep.worker_files.inputs import Input, OnConflict
 from h5sweep.worker_files.survey import Survey
 

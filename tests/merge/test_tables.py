@@ -21,7 +21,7 @@ from h5sweep.merge.audit_entry import list_taken
 from h5sweep.merge.tables.merge_tables import MergedTables
 from h5sweep.merge.tables.rows_in_output import datasets_in_columns
 from h5sweep.worker_files.inputs import Input, Taken
-from h5sweep.worker_files.skipping import parse_names
+from h5sweep.worker_files.skipped_names import parse_names
 from h5sweep.worker_files.survey import Survey
 
 GROWS: dict[str, Any] = {"chunks": True, "maxshape": True}

@@ -10,14 +10,14 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from h5sweep.base.linear_crc32 import of_concatenation
+from h5sweep.base.crc32_combine import of_concatenation
 from h5sweep.base.plan import Plan, plan_product
-from h5sweep.merge.from_records import ahead
-from h5sweep.merge.from_records.ahead import scanning_ahead
-from h5sweep.runfolder import record_runs as stretches
+from h5sweep.merge.from_records import scan_ahead as ahead
+from h5sweep.merge.from_records.scan_ahead import scanning_ahead
+from h5sweep.runfolder import uniform_records as stretches
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.runfolder.record_runs import RecordRun, scan_heads, scan_stretches
 from h5sweep.runfolder.records import FRAME_BYTES, RecordFile, RecordKind, RecordWriter, Scan
+from h5sweep.runfolder.uniform_records import RecordRun, scan_heads, scan_stretches
 from h5sweep.state.state import FolderState, read_state
 
 RECORDS = 200

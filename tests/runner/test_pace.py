@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from h5sweep.base.units import rate_text
-from h5sweep.runner.pace import Pace, RunningTask
+from h5sweep.runner.time_left import Pace, RunningTask
 
 KEY = "farm_id=3, seed=7"
 

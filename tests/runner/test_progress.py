@@ -18,8 +18,8 @@ import pytest
 
 from h5sweep.base.units import cut_middle
 from h5sweep.runner import progress
-from h5sweep.runner.pace import Moment, RunningTask
 from h5sweep.runner.progress import MOST_SAID, PlainDisplay
+from h5sweep.runner.time_left import Moment, RunningTask
 
 WIDTH = 80
 TOKENS = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\s\S])")

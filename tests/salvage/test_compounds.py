@@ -14,7 +14,7 @@ from cases import some_of
 from damaged_files import RecordedFile
 from h5sweep.salvage.carved_datasets import CarvedVariable
 from h5sweep.salvage.salvage import salvage_files
-from h5sweep.worker_files import view as file_view
+from h5sweep.worker_files import file_view as file_view
 from salvage_checks import Results, read_results, salvaged
 from terminal import Terminal
 

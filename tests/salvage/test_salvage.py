@@ -27,9 +27,9 @@ from h5sweep.hdf5.superblock import read_superblock
 from h5sweep.library.child_host import Limits
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.salvage.labels import Label, Way
+from h5sweep.salvage.library_reader import Question, SecondReader, question_of
 from h5sweep.salvage.salvage import salvage_files
-from h5sweep.salvage.second_reader import Question, SecondReader, question_of
+from h5sweep.salvage.trust_labels import Label, Way
 from recorded_writes import KEY, PATTERN, key_of, write_tasks
 from salvage_checks import read_results, true_plan, true_results
 from terminal import Terminal

@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 import pytest
 
-from h5sweep.salvage.labels import ALONE
 from h5sweep.salvage.report import FileSalvage, SalvageReport
 from h5sweep.salvage.salvage import salvage_files
+from h5sweep.salvage.trust_labels import ALONE
 from salvage_checks import Results, read_results
 
 PATTERN = "s{seed:d}"

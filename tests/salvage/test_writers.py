@@ -13,9 +13,9 @@ import pytest
 
 from cases import some_of
 from damaged_files import RecordedFile
-from h5sweep.salvage.labels import Candidate, Label, Way, judge_results
 from h5sweep.salvage.salvage import salvage_files
-from h5sweep.worker_files.view import Proof
+from h5sweep.salvage.trust_labels import Candidate, Label, Way, judge_results
+from h5sweep.worker_files.file_view import Proof
 from salvage_checks import Results, read_results, salvaged
 
 TASKS = 40

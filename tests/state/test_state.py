@@ -19,8 +19,8 @@ from h5sweep.errors import DamagedError
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import FAILURES, RecordKind, RecordWriter, json_bytes
-from h5sweep.state.held import output_identity
 from h5sweep.state.state import FolderState, MissingReason, read_state
+from h5sweep.state.tasks_in_output import output_identity
 
 PLAN = plan_product({"farm_id": range(2), "seed": range(3)})
 DEAD = replace(this_process(), start_ticks=1)

@@ -17,7 +17,7 @@ from h5sweep.hdf5.file import open_file
 from h5sweep.hdf5.messages import Attribute
 from h5sweep.hdf5.source import Source
 from h5sweep.hdf5.tree import read_whole_tree
-from h5sweep.worker_files.decode import DoubtfulElements, Elements
+from h5sweep.worker_files.decode_elements import DoubtfulElements, Elements
 
 Write = Callable[..., tuple[Elements, Attribute]]
 

@@ -15,7 +15,7 @@ from h5sweep.clean.clean import find_removable
 from h5sweep.errors import ConflictError, SweepError, UsageError
 from h5sweep.merge.report import closing_lines
 from h5sweep.runfolder.audit import read_entries
-from h5sweep.worker_files.skipping import parse_names
+from h5sweep.worker_files.skipped_names import parse_names
 from terminal import Terminal
 
 GROWS: dict[str, Any] = {"maxshape": (None,), "chunks": (8,)}

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import UsageError
-from .key_names import KeyPattern, number_in
+from .key_pattern import KeyPattern, number_in
 from .plan import Key, Plan, Value, check_names, checked_value
 
 KeyRow = tuple[Value, ...]  # the values of a key, in the order of the rule's names

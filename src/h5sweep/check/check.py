@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..base.key_names import Comparison, KeyTally
+from ..base.key_pattern import Comparison, KeyTally
 from ..base.key_rule import KeyRule
 from ..base.plan import Plan, Value, key_text
 from ..disk.find_files import PLAN_NAME, RUN_SUFFIX, FoundFile, find_places
@@ -22,10 +22,11 @@ from ..hdf5.errors import Damaged
 from ..hdf5.file import Hdf5File, open_file
 from ..hdf5.source import FileSource, OpenSource, Source
 from ..hdf5.tree import Tree, data_extents
-from ..library.answers import findings_of, new_among
+from ..library.child_answers import findings_of, new_among
 from ..library.child_host import Library, Limits, Request
 from ..worker_files import findings
 from ..worker_files.findings import Finding, State, by_weight, state_of
+from ..worker_files.first_bytes import Triage, is_record_file
 from ..worker_files.keyed_tasks import KeyedFile
 from ..worker_files.layouts import Contents, FileLayout, Style, judge_contents
 from ..worker_files.read_file import (
@@ -36,8 +37,7 @@ from ..worker_files.read_file import (
     structure_findings,
 )
 from ..worker_files.same_structure import Families, Family
-from ..worker_files.skipping import Names
-from ..worker_files.triage import Triage, is_record_file
+from ..worker_files.skipped_names import Names
 from .report import CheckReport, Depth, FileReport
 
 MOST_FINDINGS = 20

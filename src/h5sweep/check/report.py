@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ..base.key_names import Comparison
+from ..base.key_pattern import Comparison
 from ..base.plan import plain_value
 from ..base.safe_text import csv_lines, json_text, printable
 from ..base.units import count_text, size_text

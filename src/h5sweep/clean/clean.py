@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..base.process_id import this_process
-from ..base.progress import Progress
+from ..base.progress_callback import Progress
 from ..base.units import command_text, count_text
 from ..disk import move_files
 from ..disk.find_files import RUN_SUFFIX, PathLike
@@ -27,13 +27,13 @@ from ..runfolder.audit import AuditEntry, AuditInput, Refused, append_removal, r
 from ..runfolder.layout import RunFolder
 from ..runfolder.lock import holding_output, lock_owner
 from ..runfolder.records import RecordFile
-from ..state.held import output_identity
-from ..state.numbering import is_up_to_date, merge_details
+from ..state.number_tasks import is_up_to_date, merge_details
 from ..state.state import LOCK_SILENT_S
+from ..state.tasks_in_output import output_identity
 from ..worker_files.findings import State
 from ..worker_files.inputs import Input
 from ..worker_files.layouts import Style, indexed_table
-from ..worker_files.skipping import Names, is_named, parse_names
+from ..worker_files.skipped_names import Names, is_named, parse_names
 from . import quarantine
 from .prove import Prover, xxh3_or_nothing
 from .quarantine import Item, Moved, Quarantine, RemovalReason, read_quarantines

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
 
-from ..base.progress import Progress
+from ..base.progress_callback import Progress
 from ..disk.find_files import PathLike
 from .clean import find_removable, locked, move_to_quarantine, purge, restore
 from .report import CleanReport, Purged

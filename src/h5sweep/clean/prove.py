@@ -13,7 +13,7 @@ from ..base.units import command_text
 from ..disk.durable import storage_error
 from ..disk.open_files import files_being_written
 from ..errors import DamagedError, SweepError, system_error
-from ..merge.from_records.compare import RecordProof
+from ..merge.from_records.compare_rows import RecordProof
 from ..output.reader import OutputReader
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import FAILURES, KIND, RecordFile, Scan
@@ -26,7 +26,7 @@ from .quarantine import Item, RemovalReason
 
 if TYPE_CHECKING:
     from ..merge.by_key.output_rows import OutputRows
-    from ..merge.groups.equal import TaskGroups
+    from ..merge.groups.same_content import TaskGroups
 
 _PIECE_BYTES = 1 << 20
 

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ..disk import durable, move_files
-from ..disk.confined import (
+from ..disk.find_files import QUARANTINE_SUFFIX
+from ..disk.inside_folder import (
     FolderEntry,
     LinkError,
     OpenFolder,
@@ -34,7 +35,6 @@ from ..disk.confined import (
     read_file,
     way_below,
 )
-from ..disk.find_files import QUARANTINE_SUFFIX
 from ..errors import DamagedError, StorageError
 
 SCHEMA = "h5sweep.quarantine/1"

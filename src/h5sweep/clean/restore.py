@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..disk import durable, move_files
-from ..disk.confined import (
+from ..disk.inside_folder import (
     FolderEntry,
     LinkError,
     OpenFolder,

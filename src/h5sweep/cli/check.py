@@ -69,7 +69,7 @@ def check_command(
     from ..check.check import check_files
     from ..check.report import report_csv, report_json, report_text
     from ..state.expected_tasks import load_expected
-    from ..worker_files.skipping import parse_names
+    from ..worker_files.skipped_names import parse_names
 
     expected = load_expected(expect, name) if expect else None
     with showing_progress() as display:

@@ -139,7 +139,7 @@ def _merge_files(
     from ..merge.policy import OnDamaged, Policy, Threshold
     from ..merge.report import closing_lines, report_json
     from ..worker_files.inputs import OnConflict
-    from ..worker_files.skipping import parse_names
+    from ..worker_files.skipped_names import parse_names
 
     limit = None if max_damaged is None else Threshold.parse(max_damaged)
     with showing_progress() as display:

@@ -139,7 +139,7 @@ def run_command(
 
 def _try(declaration: Declaration, count: int, workers: int | None) -> int:
     from ..api import default_workers
-    from ..runner.trial import try_tasks
+    from ..runner.try_tasks import try_tasks
 
     return try_tasks(declaration, count, workers or default_workers(), tell)
 

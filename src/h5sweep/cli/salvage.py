@@ -73,7 +73,7 @@ def salvage_command(
     from ..salvage.report import report_json, report_text
     from ..salvage.salvage import salvage_files
     from ..state.expected_tasks import load_expected
-    from ..worker_files.skipping import parse_names
+    from ..worker_files.skipped_names import parse_names
 
     expected = load_expected(expect, name) if expect else None
     with showing_progress() as display:

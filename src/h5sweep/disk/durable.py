@@ -26,7 +26,7 @@ from pathlib import Path
 
 from ..base.units import size_text
 from ..errors import StorageError, naming, system_error
-from .confined import FolderEntry, LinkError, OpenFolder, check_name
+from .inside_folder import FolderEntry, LinkError, OpenFolder, check_name
 from .open_files import is_locked
 
 SYNC_INTERVAL_S = 0.5

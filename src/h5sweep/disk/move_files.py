@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import StorageError, naming
-from .confined import FolderEntry, OpenFolder
 from .durable import private_name, remove, remove_unfinished
+from .inside_folder import FolderEntry, OpenFolder
 
 _COMPARED_BYTES = 1 << 20
 _RENAME_NOREPLACE = 1  # of renameat2(2)

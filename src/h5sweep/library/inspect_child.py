@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ..disk.h5py_loader import h5py
-from .confine import confine, sealed
-from .read_all import read_dataset
+from .limit_child import confine, sealed
+from .read_datasets import read_dataset
 
 MOST_ERRORS = 50
 MOST_OBJECTS = 200_000

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..base.progress import Progress
+from ..base.progress_callback import Progress
 from ..disk import durable, move_files
 from ..disk.find_files import PathLike
 from ..errors import ChangedError, DamagedError, StorageError, UsageError
@@ -34,11 +34,11 @@ from ..worker_files.survey import Survey
 from .audit_entry import TakenListing, entry_of_files, list_taken
 from .by_key.to_records import record_tasks
 from .choose_parts import choose_parts
-from .damage import MetDamage
+from .damaged_inputs import MetDamage
 from .from_records.build import merge_run
 from .groups.merge_groups import MergedGroups
-from .marker import mark_as_merged
 from .merged_before import plan_addition
+from .merged_mark import mark_as_merged
 from .policy import OnDamaged, Policy, notes_on, separate, will_stop
 from .report import FilesReport, RefusedFile
 from .salvage_refused import OURS, folder_apart, of_original, salvage_into, with_originals

@@ -20,9 +20,9 @@ from ..worker_files.inputs import Input, Taken, xxh3_of
 from ..worker_files.layouts import Style
 from ..worker_files.survey import Survey
 from .audit_entry import absolute_paths
-from .groups.equal import unequal_groups
 from .groups.merge_groups import opened_groups, opened_output
-from .marker import FileId, digest_of, inputs_of
+from .groups.same_content import unequal_groups
+from .merged_mark import FileId, digest_of, inputs_of
 from .tables.rows_in_output import begins_with
 from .tables.schema import MergedSchema
 from .tables.taken_rows import TakenRows

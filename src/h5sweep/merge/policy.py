@@ -11,7 +11,7 @@ from itertools import compress
 from ..errors import DamagedError, UsageError
 from ..worker_files.findings import NOT_CLOSED_CODES, State, unmergeable_text
 from ..worker_files.inputs import Input, OnConflict
-from ..worker_files.skipping import Names
+from ..worker_files.skipped_names import Names
 from .report import RefusedFile
 
 _THRESHOLD = re.compile(r"(\d+)(%?)")

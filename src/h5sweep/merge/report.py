@@ -14,7 +14,7 @@ from ..runfolder.audit import Conflict, conflict_text
 from ..worker_files.findings import Finding, State, against_merging, state_of
 from ..worker_files.inputs import Input
 from ..worker_files.layouts import indexed_table
-from ..worker_files.skipping import Names, is_named
+from ..worker_files.skipped_names import Names, is_named
 
 SCHEMA = "h5sweep.merge/1"
 MOST_LINES = 20

@@ -17,7 +17,7 @@ from ..runfolder.layout import RunFolder
 from ..worker_files.findings import State
 from ..worker_files.inputs import Input, Taken, xxh3_of
 from ..worker_files.layouts import Style
-from ..worker_files.skipping import Names
+from ..worker_files.skipped_names import Names
 
 OURS = (Style.RECORDS, Style.OUTPUT)
 _APART = ".salvage-"

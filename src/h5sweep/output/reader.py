@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.attributes import attribute_json, has_place
+from ..base.attribute_json import attribute_json, has_place
 from ..base.values import STR, Array
 from ..disk.h5py_loader import h5py, is_elsewhere
 from ..errors import DamagedError, WrongFolderError, naming, system_error

@@ -19,8 +19,8 @@ import numpy as np
 
 from ..base.values import STR, Array
 from ..errors import DamagedError, UnreadableError
-from ..runfolder.record_runs import FRAME_DTYPE, KEY_FOLLOWS, RecordRun
 from ..runfolder.records import FRAME_BYTES, RecordFile
+from ..runfolder.uniform_records import FRAME_DTYPE, KEY_FOLLOWS, RecordRun
 from .record_forms import Forms, RowStructure
 
 BLOCK_BYTES = 4 << 20

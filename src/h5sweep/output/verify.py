@@ -9,7 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ..base.linear_crc32 import Words, of_concatenation
+from ..base.crc32_combine import Words, of_concatenation
 from ..base.values import Array
 from .reader import OutputReader, StoredColumn
 from .record_rows import BLOCK_BYTES

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.attributes import Attributes, attribute_value
+from ..base.attribute_json import Attributes, attribute_value
 from ..base.plan import Plan
 from ..base.values import STR, Array
 from ..disk import durable

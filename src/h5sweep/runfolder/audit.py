@@ -19,8 +19,8 @@ from zlib import crc32
 from ..base import provenance
 from ..base.units import count_text, size_text
 from ..disk import durable
-from ..disk.confined import open_file, parse_json
 from ..disk.find_files import PathLike
+from ..disk.inside_folder import open_file, parse_json
 from ..errors import DamagedError, naming
 
 SCHEMA = "h5sweep.audit/1"

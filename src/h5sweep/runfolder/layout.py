@@ -25,8 +25,8 @@ from typing import Any
 
 from ..base.plan import Plan
 from ..disk import durable
-from ..disk.confined import parse_json, read_file
 from ..disk.find_files import RECORDS_SUFFIX
+from ..disk.inside_folder import parse_json, read_file
 from ..errors import DamagedError, UsageError, naming
 
 SUFFIX = ".run"

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from ..base.process_id import ProcessId, this_process
 from ..base.units import command_text
-from ..disk.confined import open_file, parse_json
 from ..disk.durable import open_or_make, storage_error
+from ..disk.inside_folder import open_file, parse_json
 from ..errors import LockedError, naming
 from .layout import RunFolder
 

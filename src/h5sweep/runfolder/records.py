@@ -24,7 +24,7 @@ from zlib import crc32
 
 from ..base.process_id import ProcessId, this_process
 from ..disk import durable
-from ..disk.confined import parse_json
+from ..disk.inside_folder import parse_json
 from ..errors import DamagedError, UnreadableError
 from .file_window import WINDOW_BYTES, FileWindow
 

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from ..base.safe_text import printable
 from ..base.units import cut_middle, size_text
-from .pace import Moment, Pace
+from .time_left import Moment, Pace
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -19,7 +19,7 @@ from ..disk.durable import SYNC_INTERVAL_S
 from ..errors import StorageError, UsageError
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import NO_TASK, RecordKind, RecordWriter
-from ..runfolder.unplanned import fitted_key, misfit_text, types_of_keys
+from ..runfolder.unplanned_keys import fitted_key, misfit_text, types_of_keys
 
 _WIDER = {"int": "float"}
 

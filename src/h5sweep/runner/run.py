@@ -21,17 +21,17 @@ from ..merge.from_records.build import merge_run
 from ..merge.from_records.output_plan import MergeReport
 from ..runfolder.layout import RunFolder
 from ..runfolder.lock import holding_folder
-from ..runfolder.record_runs import scan_stretches
 from ..runfolder.records import Damage, RecordFile, RecordWriter
-from ..state.declare import declare_sweep, require_own_folder
-from ..state.numbering import is_up_to_date
+from ..runfolder.uniform_records import scan_stretches
+from ..state.declare_sweep import declare_sweep, require_own_folder
+from ..state.number_tasks import is_up_to_date
 from ..state.state import FolderState, read_state, refusal_texts
 from ..state.study import Declaration
 from .events import Ended, Failed, Note, Stopped
 from .launch import LaunchOrder
-from .pace import Moment, RunningTask
 from .pool import Pool
 from .settings import PoolSettings
+from .time_left import Moment, RunningTask
 from .worker import failure_header
 from .worker_handle import Current
 

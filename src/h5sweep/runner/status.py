@@ -19,7 +19,7 @@ from ..runfolder.records import FINISHED_AT
 from ..state.expected_tasks import read_expected_state
 from ..state.find_folder import existing_folder
 from ..state.state import Failure, FolderState, left_out_text, refusal_texts
-from .pace import Pace, RunningTask
+from .time_left import Pace, RunningTask
 
 STATUS_SCHEMA = "h5sweep.status/1"
 MOST_VALUES = 12

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from ..base.plan import Key, key_text
 from ..base.safe_text import printable
 from ..disk.durable import storage_error
-from .stacks import write_stacks_to
+from .crash_stacks import write_stacks_to
 
 
 class TaskLog:

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from ..disk.durable import storage_error
 from ..runfolder.records import FAILURES, KIND, TASK, RecordFile, RecordKind, Scan
 from .channel import Channel, is_readable
+from .crash_stacks import asked_stack, crash_stack, end_with_stack, size_bytes
 from .launch import LaunchOrder, kill_group, signal_name, start_worker
-from .stacks import asked_stack, crash_stack, end_with_stack, size_bytes
 from .worker_position import NO_END, WorkerPosition
 
 EXIT_S = 5.0

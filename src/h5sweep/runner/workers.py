@@ -11,8 +11,8 @@ from ..disk.durable import Syncer
 from ..errors import StorageError
 from ..runfolder.records import RecordKind
 from .launch import LaunchOrder
+from .restart_policy import Starts
 from .settings import PoolSettings
-from .starts import Starts
 from .worker_handle import Current, Outcome, WorkerHandle
 
 TICK_S = 0.1

@@ -14,11 +14,11 @@ from ..base.values import Array
 from ..hdf5.chunks import Chunk
 from ..hdf5.damage.carve import Carved, Carving
 from ..hdf5.damage.gzip_streams import Stored, read_stored
-from ..hdf5.data import chunk_bytes, fill_bytes, overlap, require_here
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import DEFLATE, FLETCHER32, Filter, Storage
+from ..hdf5.read_data import chunk_bytes, fill_bytes, overlap, require_here
 from ..hdf5.tree import Dataset, data_extents, most_made_up
-from ..worker_files.view import CLAIMS_MORE, Proof
+from ..worker_files.file_view import CLAIMS_MORE, Proof
 from .data_gaps import UNWRITTEN, DataGaps, FileMemory
 
 NO_CHUNK = "a chunk of it is in no index"

@@ -11,12 +11,12 @@ import numpy as np
 
 from ..base.values import Array
 from ..hdf5.damage.carve import Carved, Carving
-from ..hdf5.data import fill_bytes
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import Attribute, Storage
+from ..hdf5.read_data import fill_bytes
 from ..hdf5.tree import data_extents
-from ..worker_files.decode import DoubtfulElements, field_places, has_lists
-from ..worker_files.view import FoundValue, FoundValues, Gap, Proof, rows_that_fit
+from ..worker_files.decode_elements import DoubtfulElements, field_places, has_lists
+from ..worker_files.file_view import FoundValue, FoundValues, Gap, Proof, rows_that_fit
 from .carved_data import CarvedData, Extents
 from .data_gaps import FEW_BYTES, UNWRITTEN, FileMemory
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..hdf5.damage.carve import Carved, Carving
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.tree import data_extents
-from ..worker_files.decode import DoubtfulElements
-from ..worker_files.skipping import is_mere_dimension
-from ..worker_files.view import Group
+from ..worker_files.decode_elements import DoubtfulElements
+from ..worker_files.file_view import Group
+from ..worker_files.skipped_names import is_mere_dimension
 from .carved_datasets import CarvedVariable, attribute_cell
 from .data_gaps import FileMemory
 from .zero_pages import PAGE_BYTES

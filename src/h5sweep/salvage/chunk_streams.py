@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..hdf5.damage.gzip_streams import Stored, find_streams, read_stored, unpack_stream
-from ..hdf5.data import chunk_bytes, fill_bytes
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import DEFLATE
+from ..hdf5.read_data import chunk_bytes, fill_bytes
 from ..hdf5.tree import data_extents
 from ..worker_files.tasks import rows_of
 from .carved_datasets import CarvedVariable

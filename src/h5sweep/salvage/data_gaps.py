@@ -16,8 +16,8 @@ from ..hdf5.damage.carve import Carving, LenientFile
 from ..hdf5.damage.zero_runs import SECTOR_BYTES, SLACK_BYTES, ZeroRun, is_of_sectors
 from ..hdf5.messages import Storage
 from ..hdf5.tree import Dataset, least_unbelievable
-from ..worker_files.decode import DoubtfulElements
-from ..worker_files.view import Gap
+from ..worker_files.decode_elements import DoubtfulElements
+from ..worker_files.file_view import Gap
 from .zero_pages import PAGE_BYTES, ZeroPages, ZeroRows
 
 FEW_BYTES = 16  # a number or two

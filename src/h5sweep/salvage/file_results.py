@@ -8,16 +8,16 @@ from pathlib import Path
 from ..base.key_rule import KeyRule
 from ..base.plan import key_text
 from ..errors import UnsupportedValueError
-from ..worker_files.view import (
+from ..worker_files.file_view import (
     NEVER_WRITTEN,
     NO_KEY,
     FoundRows,
     FoundTask,
 )
 from .carved_data import NO_CHUNK
-from .labels import ALONE, Candidate, Label, Way, judge_results
 from .report import FileSalvage, Loss, SalvageConflict, SalvagedResult
 from .spool import Spool
+from .trust_labels import ALONE, Candidate, Label, Way, judge_results
 
 MOST_SIBLINGS = 1000  # of earlier files, with which results are compared
 MANY_FOR_ONE_KEY = 16  # results: then they are looked up

@@ -14,11 +14,11 @@ import numpy as np
 
 from ..base.key_rule import KeyRule
 from ..base.values import Array
-from ..hdf5.data import chunk_bytes, fill_bytes
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
+from ..hdf5.read_data import chunk_bytes, fill_bytes
+from ..worker_files.file_view import ROWS, Group
 from ..worker_files.tasks import columns_of, find_tables
-from ..worker_files.view import ROWS, Group
 from .carved_data import Rescued
 from .carved_datasets import CarvedVariable
 from .chunk_streams import LAST_CHUNKS, ChunkSlot, ChunkVersions, TableStreams

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..disk import durable
 from ..hdf5.damage.carve import Carving
-from ..worker_files.view import Failures, Group
+from ..worker_files.file_view import Failures, Group
 from .carved_datasets import CarvedVariable
 from .data_gaps import FileMemory
 from .write_records import save_array

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from ..base.plan import Key, key_text
 from ..base.safe_text import json_text, printable
 from ..base.units import command_text, count_text
-from ..worker_files.view import NO_KEY
-from .labels import ALONE, Candidate, Form, Label, Way
+from ..worker_files.file_view import NO_KEY
+from .trust_labels import ALONE, Candidate, Form, Label, Way
 
 SCHEMA = "h5sweep.salvage/1"
 WIDTH = 80

@@ -26,8 +26,15 @@ from ..library.child_host import Limits
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import RecordFile, RecordKind, Scan, read_data
 from ..state.expected_tasks import read_expected_state
+from ..worker_files.file_view import (
+    NO_KEY,
+    Group,
+    Proof,
+    row_place,
+)
+from ..worker_files.first_bytes import Verdict, is_record_file, judge_bytes
 from ..worker_files.read_file import data_findings, own_tree
-from ..worker_files.skipping import Names, stray_text
+from ..worker_files.skipped_names import Names, stray_text
 from ..worker_files.tasks import (
     count_rows,
     drop_strays,
@@ -36,24 +43,17 @@ from ..worker_files.tasks import (
     leave_out,
     show_tasks,
 )
-from ..worker_files.triage import Verdict, is_record_file, judge_bytes
-from ..worker_files.view import (
-    NO_KEY,
-    Group,
-    Proof,
-    row_place,
-)
 from .carved_data import UNSURE_CHUNK
 from .carved_datasets import CarvedVariable
 from .carved_output import find_rows, is_output
 from .carved_view import view_carved
 from .file_results import FileResults
 from .gzip_chunks import settle_streams
-from .labels import Candidate, Label, Way
+from .library_reader import SecondReader, question_of
 from .nameless_arrays import export_arrays
 from .report import FileSalvage, Loss, SalvageReport
-from .second_reader import SecondReader, question_of
 from .spool import Spool, digest_of, form_of, schema_of
+from .trust_labels import Candidate, Label, Way
 from .write_records import write_records
 
 MOST_WANTED = 100_000

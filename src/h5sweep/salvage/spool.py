@@ -16,8 +16,8 @@ from ..base.key_rule import KeyRule
 from ..base.plan import key_json
 from ..base.values import Array, ResultEncoder, result_header
 from ..errors import UnsupportedValueError
-from ..worker_files.view import NEVER_WRITTEN, FoundRows, FoundTask, Gap, Proof, is_blank
-from .labels import Candidate, Form, Way, proof_of, shared
+from ..worker_files.file_view import NEVER_WRITTEN, FoundRows, FoundTask, Gap, Proof, is_blank
+from .trust_labels import Candidate, Form, Way, proof_of, shared
 
 _SIZES = struct.Struct("<QQ")
 

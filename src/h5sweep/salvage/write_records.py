@@ -17,8 +17,8 @@ from ..base.values import Array
 from ..disk import durable
 from ..disk.find_files import RECORDS_SUFFIX
 from ..runfolder.records import RecordFile, RecordKind, RecordWriter, Scan, json_bytes, read_data
-from .labels import Candidate
 from .spool import Spool, digest_of, schema_of
+from .trust_labels import Candidate
 
 
 def write_records(

@@ -35,8 +35,8 @@ from ..runfolder.records import (
     RecordKind,
     Scan,
 )
-from ..runfolder.unplanned import fitted_key, misfit_text, types_of_keys
-from .held import HeldTasks, held_tasks
+from ..runfolder.unplanned_keys import fitted_key, misfit_text, types_of_keys
+from .tasks_in_output import HeldTasks, held_tasks
 
 
 class RecordsTaken(Protocol):

@@ -17,7 +17,7 @@ from ..base.values import Array
 from ..errors import UsageError
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.tree import Dataset, Object, ObjectKind
-from .decode import field_places
+from .decode_elements import field_places
 from .layouts import FileLayout, natural_order
 from .read_values import Values
 

@@ -13,7 +13,7 @@ from struct import Struct
 import numpy as np
 
 from ..base.values import Array
-from ..hdf5.data import fill_bytes
+from ..hdf5.read_data import fill_bytes
 from ..hdf5.tree import Dataset
 from .layouts import Contents, FileLayout
 from .same_structure import Family

@@ -15,14 +15,14 @@ from typing import Any
 
 from ..base.plan import key_text
 from ..base.units import size_text
-from ..hdf5.data import is_fill, read_column, read_row, rows_of_fill
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import Storage
+from ..hdf5.read_data import is_fill, read_column, read_row, rows_of_fill
 from ..hdf5.tree import Dataset, Object, ObjectKind, Tree, data_extents, least_unbelievable
 from . import findings
 from .findings import Finding
 from .read_file import bad_chunks, can_be_proven
-from .skipping import Names, is_mere_axis, without_skipped
+from .skipped_names import Names, is_mere_axis, without_skipped
 
 _INDEX = re.compile(r"(.*/)_i_([^/]+)/.+")
 MOST_KEY_COLUMNS = 4

@@ -12,6 +12,7 @@ from ..hdf5.file import Hdf5File
 from ..hdf5.source import FileSource, Source
 from ..hdf5.tree import Tree
 from ..hdf5.uniform_groups import AlikeFile, AlikeReader, quick_source
+from .first_bytes import Triage
 from .inputs import Input, changed, require_unchanged
 from .layouts import FileLayout
 from .read_file import (
@@ -21,8 +22,7 @@ from .read_file import (
     source_of,
     unread_file,
 )
-from .skipping import Names
-from .triage import Triage
+from .skipped_names import Names
 
 
 class InputOpener:

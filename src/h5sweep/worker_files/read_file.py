@@ -13,10 +13,10 @@ from operator import lt
 
 from ..errors import DamagedError, naming
 from ..hdf5.chunks import Chunk
-from ..hdf5.data import LZF, chunk_bytes, fate_of_chunk, prove_chunk
 from ..hdf5.errors import Damaged, DamageKind, Unsupported
 from ..hdf5.file import Hdf5File
 from ..hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
+from ..hdf5.read_data import LZF, chunk_bytes, fate_of_chunk, prove_chunk
 from ..hdf5.source import FileSource, Source
 from ..hdf5.tree import Dataset, Fault, Tree, read_whole_tree
 from . import findings

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from ..base.values import Array, value_text
-from ..hdf5.data import LZF, fill_bytes, overlap, read_chunk, require_here, start_of
 from ..hdf5.datatypes import Datatype
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.file import Hdf5File
 from ..hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE, Attribute, Storage
+from ..hdf5.read_data import LZF, fill_bytes, overlap, read_chunk, require_here, start_of
 from ..hdf5.tree import Dataset, Object
-from .decode import Elements, require_no_lists
+from .decode_elements import Elements, require_no_lists
 
 MOST_VALUE_BYTES = 512 << 20  # what one task may hold at most; more would not fit into memory
 

@@ -23,6 +23,7 @@ from ..hdf5.tree import Tree, data_extents
 from ..hdf5.uniform_groups import AlikeFile
 from . import findings
 from .findings import Finding, State, by_weight
+from .first_bytes import is_record_file
 from .inputs import Input, changed, in_natural_order, require_unchanged
 from .known_structures import KnownStructure
 from .layouts import Contents, FileLayout, Style, judge_contents
@@ -34,8 +35,7 @@ from .read_file import (
     structure_findings,
 )
 from .same_structure import Families
-from .skipping import Names, is_named
-from .triage import is_record_file
+from .skipped_names import Names, is_named
 
 MOST_KEPT_BYTES = 256 << 20
 MOST_KEPT_CHUNKS = 1_000_000  # about 200 bytes each

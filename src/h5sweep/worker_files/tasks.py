@@ -13,13 +13,12 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from ..base.key_names import KeyPattern
+from ..base.key_pattern import KeyPattern
 from ..base.key_rule import KeyRule
 from ..base.plan import RESERVED_NAMES, Key
 from ..base.values import VALUE, free_name, naming_order, value_name
 from ..hdf5.errors import Unsupported
-from .skipping import MARK, Beside, Names, is_mark, is_named
-from .view import (
+from .file_view import (
     NO_KEY,
     ROWS,
     Failures,
@@ -32,6 +31,7 @@ from .view import (
     Variable,
     row_place,
 )
+from .skipped_names import MARK, Beside, Names, is_mark, is_named
 
 MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from ..checksum import fletcher32
 from ..chunks import Chunk
-from ..data import MOST_CHUNK_BYTES, chunk_bytes, inflate, undo_filter
 from ..errors import Damaged, DamageKind, Unsupported
 from ..file import Hdf5File
 from ..messages import DEFLATE, FLETCHER32, Filter
+from ..read_data import MOST_CHUNK_BYTES, chunk_bytes, inflate, undo_filter
 from ..source import Source
 from ..tree import Dataset
 from .carve import find_offsets

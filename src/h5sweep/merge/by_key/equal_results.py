@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from ...base.values import STR, ResultSchema, cast, decode_result, schema_from_header
-from .our_files import EncodedCells
+from .own_files import EncodedCells
 from .tasks_of_file import Result
 
 EncodedCell = tuple[str, tuple[int, ...], bytes]

@@ -7,13 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...output.output_tasks import tasks_of_output
 from ...output.reader import OutputReader
+from ...output.row_tasks import tasks_of_output
 from ...runfolder.layout import RunFolder
 from ...runfolder.records import RecordFile, RecordKind
 from ...state.state import IN_OUTPUT, FolderState
 from .equal_results import are_equal, are_in_cells
-from .our_files import (
+from .own_files import (
     EncodedCells,
     read_cells,
     read_result,

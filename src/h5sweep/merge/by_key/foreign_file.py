@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ...base.attributes import attribute_json, names_axes, raw_json
+from ...base.attribute_json import attribute_json, names_axes, raw_json
 from ...base.key_rule import KeyRule
 from ...base.values import Array, ResultEncoder, free_name, naming_order
 from ...errors import UnmergeableError, UnsupportedValueError
@@ -20,8 +20,8 @@ from ...worker_files.keyed_tasks import KeyedFile
 from ...worker_files.layouts import FileLayout
 from ...worker_files.read_file import damaged_file
 from ...worker_files.read_values import MOST_VALUE_BYTES
-from ...worker_files.skipping import MOST_NAMED
-from .attributes import Described
+from ...worker_files.skipped_names import MOST_NAMED
+from .column_attributes import Described
 from .tasks_of_file import About
 
 

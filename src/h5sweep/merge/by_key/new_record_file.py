@@ -16,7 +16,7 @@ from ...base.values import result_header
 from ...disk import durable
 from ...runfolder.layout import RunFolder
 from ...runfolder.records import FORMAT, NO_TASK, RecordFile, RecordKind, json_bytes, pack_record
-from .our_files import read_result
+from .own_files import read_result
 from .tasks_of_file import Result
 
 ROLE = "foreign"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 
-from ...base.key_names import CONVERTERS, as_type
+from ...base.key_pattern import CONVERTERS, as_type
 from ...base.key_rule import KeyRow
 from ...base.plan import CODES, Plan, PlanColumn, Value
 from ...errors import UsageError

@@ -12,7 +12,7 @@ from ...output.reader import OutputReader
 from ...worker_files.inputs import Input
 from ...worker_files.layouts import Style
 from ...worker_files.survey import Survey
-from .our_files import (
+from .own_files import (
     OutputTasks,
     RecordTasks,
     first_key_names,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...base.key_names import as_type
+from ...base.key_pattern import as_type
 from ...base.key_rule import KeyRule
 from ...base.plan import Key
 from ...output.reader import OutputReader
@@ -14,7 +14,7 @@ from ...worker_files.inputs import Input
 from ...worker_files.survey import Survey
 from .equal_results import are_in_cells
 from .open_tasks import opened_tasks
-from .our_files import read_cells
+from .own_files import read_cells
 from .tasks_of_file import Result
 
 ROWS_AT_ONCE = 256

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ...base.key_rule import KeyRow
-from .attributes import DatasetAttributes
+from .column_attributes import DatasetAttributes
 
 
 class Result(NamedTuple):

@@ -17,18 +17,18 @@ from xxhash import xxh3_64_intdigest
 
 from ...base.key_rule import KeyRow, KeyRule
 from ...base.plan import Plan, key_text
-from ...base.progress import Progress
+from ...base.progress_callback import Progress
 from ...base.units import count_text
 from ...disk.find_files import absolute
 from ...errors import ConflictError
 from ...runfolder.audit import Conflict
 from ...runfolder.layout import RunFolder
 from ...runfolder.records import RecordKind
-from ...state.numbering import number_all
+from ...state.number_tasks import number_all
 from ...state.state import IN_OUTPUT
 from ...worker_files.inputs import Input, OnConflict, Taken, xxh3_of
 from ...worker_files.survey import Survey
-from .attributes import UnitedAttributes
+from .column_attributes import UnitedAttributes
 from .equal_results import are_equal
 from .folder_results import FolderResults, RecordedResult
 from .new_record_file import ROLE, NewRecordFile

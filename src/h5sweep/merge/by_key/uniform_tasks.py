@@ -18,11 +18,11 @@ from ...hdf5.errors import Damaged, Unsupported
 from ...hdf5.messages import Attribute
 from ...hdf5.tree import Dataset, Object
 from ...hdf5.uniform_groups import AlikeFile, AlikeGroups
-from ...worker_files.decode import points_simply
+from ...worker_files.decode_elements import points_simply
 from ...worker_files.inputs import Input
 from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import FileLayout
-from .attributes import Described
+from .column_attributes import Described
 from .foreign_file import ForeignFile
 from .row_tasks import encode_rows
 from .tasks import GroupTasks

@@ -9,7 +9,7 @@ from ...base.key_rule import KeyRow
 from ...errors import UsageError
 from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import indexed_table
-from ...worker_files.skipping import MOST_NAMED, stray_text
+from ...worker_files.skipped_names import MOST_NAMED, stray_text
 from .foreign_file import ForeignFile
 
 

@@ -14,24 +14,24 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from ...base.attributes import Attributes, united_with_units, with_texts_of_any_length
-from ...base.progress import Progress
+from ...base.attribute_json import Attributes, united_with_units, with_texts_of_any_length
+from ...base.progress_callback import Progress
 from ...disk import durable
 from ...errors import DamagedError, UnreadableError
 from ...output.columns import DataColumn
-from ...output.output_tasks import ranges_of
 from ...output.reader import TIME_ATTRIBUTES, OutputReader, StoredColumn, same_bits
+from ...output.row_tasks import ranges_of
 from ...output.text_heap import RepeatedTexts
 from ...output.verify import RowChecksums, rows_hold
 from ...output.writer import OutputWriter
 from ...runfolder.audit import AuditEntry, append_entry
 from ...runfolder.layout import RunFolder
-from ...runfolder.record_runs import scan_heads, scan_stretches
-from ...state.numbering import merge_details, note_merged, read_numbered_state
+from ...runfolder.uniform_records import scan_heads, scan_stretches
+from ...state.number_tasks import merge_details, note_merged, read_numbered_state
 from ...state.state import Scanner
-from .ahead import scanning_ahead
 from .output_plan import MergeReport, OutputPlan
 from .rows import THREADS, assemble, assemble_shapes
+from .scan_ahead import scanning_ahead
 
 _CHANGED = (
     "a record file has changed while it was merged. The old output is as it was; give the same "

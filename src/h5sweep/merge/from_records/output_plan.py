@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ... import __version__
-from ...base.attributes import united_with_units
+from ...base.attribute_json import united_with_units
 from ...base.plan import RESERVED_NAMES, key_text
-from ...base.progress import Progress
+from ...base.progress_callback import Progress
 from ...base.units import count_text
 from ...base.values import Array
 from ...disk import durable

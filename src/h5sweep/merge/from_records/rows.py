@@ -11,12 +11,12 @@ import numpy as np
 
 from ...base.values import Array, cast
 from ...output.columns import ColumnLayout, DataColumn, Variant
-from ...output.output_tasks import tasks_of_output
 from ...output.reader import OutputReader, OutputSource
 from ...output.record_rows import OLD_OUTPUT, BlockCells, ColumnCells, RecordSource, Rows, spans
+from ...output.row_tasks import tasks_of_output
 from ...output.verify import damaged_rows
-from ...runfolder.record_runs import RecordRun
 from ...runfolder.records import RecordKind
+from ...runfolder.uniform_records import RecordRun
 from ...state.state import IN_OUTPUT, FolderState
 
 THREADS = min(4, len(os.sched_getaffinity(0)))

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...disk.h5py_loader import WrittenFile, h5py, writing
 from ...hdf5.checksum import lookup3
-from ...library.confine import confine, sealed
+from ...library.limit_child import confine, sealed
 
 _HEAD_BYTES = 12 + 4 * 8 + 4  # a superblock of version 2 or 3, at most
 _VERSION_AT, _WIDTH_AT, _FLAGS_AT = 8, 9, 11  # in a superblock of version 2 or 3

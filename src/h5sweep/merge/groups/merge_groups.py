@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from xxhash import xxh3_64_intdigest
 
-from ...base.progress import Progress
+from ...base.progress_callback import Progress
 from ...base.units import count_text
 from ...disk.find_files import absolute
 from ...errors import ConflictError, DamagedError, SweepError
@@ -44,9 +44,9 @@ from ...worker_files.inputs import Input, OnConflict, Taken, xxh3_of
 from ...worker_files.layouts import FileLayout
 from ...worker_files.read_file import DamagedFileError
 from ...worker_files.survey import Survey
+from ..messages import differing_text
 from ..tables.duplicates import RowsLookedAt
-from ..words import differing_text
-from .equal import (
+from .same_content import (
     TaskGroups,
     refuse_narrow,
     refuse_references,

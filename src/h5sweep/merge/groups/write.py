@@ -22,7 +22,7 @@ from ...hdf5.example_group import Example
 from ...hdf5.gather import Addresses, ByteArray, lookup3_rows
 from ...hdf5.superblock import SIGNATURE, Superblock
 from ...hdf5.uniform_groups import AlikeGroups
-from ...worker_files.decode import points_simply
+from ...worker_files.decode_elements import points_simply
 from ...worker_files.read_values import Values
 
 LEAF_K, NODE_K = 4, 16  # how many links half a node has, and how many children half a tree node

@@ -21,9 +21,9 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from ...disk import durable
 from ...errors import naming
-from ...hdf5.data import prove_chunk
 from ...hdf5.errors import Damaged
 from ...hdf5.messages import Storage
+from ...hdf5.read_data import prove_chunk
 from ...hdf5.tree import Dataset
 from ...worker_files import findings
 from ...worker_files.inputs import Input, changed, require_unchanged

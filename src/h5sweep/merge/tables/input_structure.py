@@ -15,9 +15,9 @@ from ...hdf5.messages import Attribute
 from ...hdf5.tree import Dataset, ObjectKind
 from ...worker_files.inputs import Input
 from ...worker_files.layouts import FileLayout, Style
-from ...worker_files.skipping import Skipped
+from ...worker_files.skipped_names import Skipped
 from ...worker_files.survey import Survey
-from ..marker import OWN_ATTRIBUTES
+from ..merged_mark import OWN_ATTRIBUTES
 from .types import (
     TypeID,
     is_kept_elsewhere,

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...base.progress import Progress
+from ...base.progress_callback import Progress
 from ...runfolder.audit import Conflict
 from ...worker_files.inputs import Input
 from ...worker_files.read_values import Values

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ...base.attributes import is_decoding
+from ...base.attribute_json import is_decoding
 from ...worker_files.inputs import Input
-from ..words import differing_text
+from ..messages import differing_text
 from .input_structure import InputStructure, ObjectAttributes
 
 

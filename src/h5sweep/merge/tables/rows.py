@@ -12,10 +12,10 @@ import numpy as np
 from ...base.values import Array
 from ...disk.h5py_loader import h5py
 from ...hdf5.chunks import Chunk
-from ...hdf5.data import MOST_CHUNK_BYTES, fill_bytes, read_chunk
 from ...hdf5.errors import Damaged, Unsupported
 from ...hdf5.file import Hdf5File
 from ...hdf5.messages import Storage
+from ...hdf5.read_data import MOST_CHUNK_BYTES, fill_bytes, read_chunk
 from ...hdf5.tree import Dataset
 from ...worker_files.read_file import can_be_proven
 from .types import is_kept_elsewhere, read_elsewhere

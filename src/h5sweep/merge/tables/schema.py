@@ -22,7 +22,7 @@ from ...hdf5.tree import Dataset
 from ...worker_files.inputs import Input
 from ...worker_files.layouts import FileLayout, indexed_table
 from ...worker_files.survey import Survey
-from ..words import (
+from ..messages import (
     differing_axis,
     not_united,
     ragged,

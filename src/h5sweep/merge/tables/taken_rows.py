@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...runfolder.audit import compact_json
 from ...worker_files.inputs import Input, Taken
 from ..audit_entry import TakenListing, absolute_paths, audit_inputs, path_texts
-from ..marker import FileId
+from ..merged_mark import FileId
 from ..report import TakenFile
 from .input_structure import InputStructure
 from .schema import MergedSchema

@@ -42,7 +42,7 @@ def held_tasks(folder: RunFolder, plan: Plan) -> HeldTasks:
         return HeldTasks(plan)
     if plan.tasks_shared_with(merged.get("plan")) and merged["output"] == identity:
         return HeldTasks(plan, merged["tasks"])
-    from ..output.output_tasks import read_rows
+    from ..output.row_tasks import read_rows
 
     return HeldTasks(*read_rows(folder.output, plan))
 

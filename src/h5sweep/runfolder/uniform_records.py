@@ -17,7 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ..base.linear_crc32 import LinearMap, Words, after, of_concatenation, shift_by
+from ..base.crc32_combine import LinearMap, Words, after, of_concatenation, shift_by
 from ..base.values import Array
 from .file_window import WINDOW_BYTES
 from .records import FRAME, FRAME_BYTES, MAGIC, RecordFile, RecordKind, Scan

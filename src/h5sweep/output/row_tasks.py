@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..base.attributes import Attributes
+from ..base.attribute_json import Attributes
 from ..base.listed_plan import plan_list
 from ..base.plan import Plan
 from ..base.values import Array

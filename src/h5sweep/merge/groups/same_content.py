@@ -23,7 +23,7 @@ from ...hdf5.uniform_groups import AlikeFile, AlikeGroups
 from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import FileLayout, Style
 from ...worker_files.read_file import damaged_file
-from ..marker import OWN_ATTRIBUTES
+from ..merged_mark import OWN_ATTRIBUTES
 from .listed_groups import AlikeMember, ListedGroups
 from .write import GroupWriter, can_be_moved
 

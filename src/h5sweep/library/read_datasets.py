@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..disk.h5py_loader import h5py, is_elsewhere
-from ..hdf5.data import fate_of_chunk, prove_filtered
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import Filter
+from ..hdf5.read_data import fate_of_chunk, prove_filtered
 
 STEP_BYTES = 8 << 20
 MOST_CHUNK_BYTES = 256 << 20

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.attributes import Attributes, united_with_units
+from ...base.attribute_json import Attributes, united_with_units
 from ...base.key_rule import KeyRow, KeyRule
 from ...base.plan import Plan, key_text
 from ...base.values import STR, Array, least_bytes, schema_bytes, schema_from_header
@@ -19,7 +19,7 @@ from ...runfolder.layout import RunFolder
 from ...runfolder.records import RecordFile, RecordKind, Scan, record_of
 from ...worker_files import findings
 from ...worker_files.read_file import DamagedFileError
-from .attributes import Described
+from .column_attributes import Described
 from .number_keys import require_same_names
 from .tasks_of_file import About, Result
 

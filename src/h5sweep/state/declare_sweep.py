@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ..base import provenance
-from ..base.attributes import attribute_text, decoding_texts
+from ..base.attribute_json import attribute_text, decoding_texts
 from ..base.plan import Plan
 from ..base.units import count_text
 from ..errors import WrongFolderError
 from ..runfolder.layout import Declared, RunFolder
-from ..runfolder.record_runs import scan_stretches
+from ..runfolder.uniform_records import scan_stretches
 from .expected_tasks import declared_by
-from .held import held_tasks
-from .numbering import adopt_output, united_attributes
+from .number_tasks import adopt_output, united_attributes
 from .state import FolderState, read_state
 from .study import Declaration, source_of
+from .tasks_in_output import held_tasks
 
 Tell = Callable[[str], None]
 SweepFacts = dict[str, Any]  # what sweep.json says

@@ -16,7 +16,7 @@ from functools import lru_cache
 from operator import attrgetter
 
 from ..base.plan import Key
-from ..worker_files.view import FoundTask, Proof
+from ..worker_files.file_view import FoundTask, Proof
 
 LEAST_SIBLINGS = 3
 ALONE = "no other result shows which values it should have"

@@ -20,17 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from ..base.key_names import KeyPattern
+from ..base.key_pattern import KeyPattern
 from ..base.key_rule import KeyRule
 from ..base.values import Array, ResultEncoder
 from ..disk.h5py_loader import h5py, is_elsewhere
 from ..errors import UnsupportedValueError
 from ..hdf5.errors import Unsupported
 from ..hdf5.tree import least_unbelievable, most_made_up
-from ..library.confine import confine, sealed
-from ..worker_files.skipping import is_mere_dimension
-from ..worker_files.tasks import find_tasks, leave_out, show_tasks
-from ..worker_files.view import (
+from ..library.limit_child import confine, sealed
+from ..worker_files.file_view import (
     CLAIMS_MORE,
     Failures,
     FoundRows,
@@ -40,6 +38,8 @@ from ..worker_files.view import (
     Group,
     rows_that_fit,
 )
+from ..worker_files.skipped_names import is_mere_dimension
+from ..worker_files.tasks import find_tasks, leave_out, show_tasks
 
 FRAME = struct.Struct("<IQ")
 MOST_OBJECTS = 200_000

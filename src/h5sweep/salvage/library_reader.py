@@ -102,7 +102,7 @@ class SecondReader:
                 [
                     sys.executable,
                     "-m",
-                    "h5sweep.salvage.read_child",
+                    "h5sweep.salvage.library_child",
                     str(self._limits.memory_bytes),
                 ],
                 stdin=subprocess.PIPE,

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ...base.attributes import Attributes, attribute_text, has_place, is_decoding
+from ...base.attribute_json import Attributes, attribute_text, has_place, is_decoding
 from ...errors import UsageError
 
 MOST_NAMED = 5

@@ -16,9 +16,9 @@ import numpy as np
 from ...base.plan import Plan, key_text
 from ...base.values import Array, cast
 from ...errors import UnreadableError
-from ...output.output_tasks import tasks_of_output
 from ...output.reader import OutputReader, OutputSource
 from ...output.record_rows import BlockCells, RecordSource, Rows, spans
+from ...output.row_tasks import tasks_of_output
 from ...runfolder.records import KIND, TASK, RecordFile, RecordKind, Scan
 
 

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 
 from ..hdf5.tree import Tree
-from ..library.answers import findings_of
+from ..library.child_answers import findings_of
 from ..library.child_host import Library, Request
 from ..worker_files import findings
 from ..worker_files.findings import Finding, against_merging, by_weight

@@ -11,13 +11,13 @@ from typing import Any
 
 from ..base.plan import Plan
 from ..errors import UsageError
-from ..output.output_tasks import extended_plan
+from ..output.row_tasks import extended_plan
 from ..runfolder.layout import RunFolder
-from ..runfolder.record_runs import scan_stretches
 from ..runfolder.records import FINISHED_AT
-from ..runfolder.unplanned import plan_of_keys
-from .held import HeldTasks, held_tasks, output_identity
+from ..runfolder.uniform_records import scan_stretches
+from ..runfolder.unplanned_keys import plan_of_keys
 from .state import FolderState, Scanner, read_state
+from .tasks_in_output import HeldTasks, held_tasks, output_identity
 
 
 def adopt_output(folder: RunFolder, plan: Plan, held: HeldTasks | None = None) -> Plan:
