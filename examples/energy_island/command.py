@@ -39,7 +39,7 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Optimise wind-farm layouts of the Danish Energy Island. "
-        "Give the same command again after whatever stopped it: it runs what is missing."
+        "Run the same command again after whatever stopped it: it runs what is missing."
     )
     parser.add_argument("--full", action="store_true", help="all 3,000 layouts instead of 30")
     parser.add_argument(

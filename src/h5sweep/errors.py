@@ -13,7 +13,7 @@
     │   ├── ConflictError               3   two files hold different results for one task
     │   └── UnmergeableError            3   a file holds something that cannot be merged
     ├── LockedError                     4   another live run holds the folder
-    └── InterruptedRunError             128 + n   stopped by signal n: give the command again
+    └── InterruptedRunError             128 + n   stopped by signal n: run the same command again
 
 A message says what is wrong and ends with the next step. Exit code 70 is not here: it is for
 what we did not foresee.

@@ -338,7 +338,7 @@ def replace_by_link(path: Path) -> None:
     ("change", "why"),
     [
         (change_size, "changed since it was merged"),
-        (change_byte, "its checksum is another"),
+        (change_byte, "its checksum is different"),
         (replace_by_link, "symbolic link"),
     ],
 )

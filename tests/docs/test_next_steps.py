@@ -311,7 +311,7 @@ STEPS = [
     Step("clean/clean: clean --restore", output_is_gone, "", 0, "1 file put back"),
     Step("clean/clean: clean --restore", cannot_be_proven, " puts them back", 0, "1 file put back"),
     Step("clean/report: clean --restore --to", restored_elsewhere, "", 0, "1 file put back"),
-    Step("clean/clean: merge", output_was_edited, " makes it anew", 0, "wrote"),
+    Step("clean/clean: merge", output_was_edited, " rebuilds it", 0, "wrote"),
     Step("clean/clean: clean", records_of_another, "", 0, "1 file is safe to remove"),
     Step("clean/prove: check", output_cannot_be_read, "", 3, "damaged"),
     Step("runfolder/layout: status", readme, "     show what is done", 0, "complete"),

@@ -159,7 +159,7 @@ def test_a_linked_record_file_stays(folder: RunFolder, victim: Path) -> None:
     path.symlink_to(victim.parent / path.name)
     report = find_removable(folder.output)
     assert not report.removable
-    assert [kept.why for kept in report.kept] == ["it is a symbolic link, or no file"]
+    assert [kept.why for kept in report.kept] == ["it is a symbolic link, or not a file"]
 
 
 @pytest.mark.parametrize("what", ["lock", "audit trail"])

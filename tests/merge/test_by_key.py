@@ -455,7 +455,7 @@ def test_rows_with_nothing_but_a_key_are_named(merge: Merge) -> None:
     """There is no result in them."""
     with h5py.File(write_rows(merge.inputs / "a.h5", [1, 2]), "a") as file:
         del file["layout"], file["aep"]
-    with pytest.raises(UnmergeableError, match=r"a\.h5: / has a key and no values"):
+    with pytest.raises(UnmergeableError, match=r"a\.h5: / has a key but no values"):
         merge.run(NAMES)
 
 
@@ -568,8 +568,8 @@ def test_every_kind_of_value(merge: Merge) -> None:
     assert columns["pair_n"].tolist() == [4] and columns["pair_x"].tolist() == [2.5]
     assert columns["odd_name"].tolist() == [1] and columns["duration_s_"].tolist() == [2]
     assert columns["colour"].tolist() == [[1, 7]] and columns["scaled"][0, 0] == 2**63
-    assert any("nothing holds nothing" in note for note in taken.notes)
-    assert any("odd name is called odd_name" in note for note in taken.notes)
+    assert any("nothing is empty at" in note for note in taken.notes)
+    assert any("odd name is named odd_name" in note for note in taken.notes)
 
 
 @pytest.mark.parametrize("count", [3, 40])
@@ -616,8 +616,8 @@ def test_links_within_the_file_are_followed(merge: Merge) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ("external", "/farm3_t1_s0/out leads to another file"),
-        ("dangling", "no dataset of the file"),
+        ("external", "/farm3_t1_s0/out points to another file"),
+        ("dangling", "not a dataset of the file"),
         ("virtual", "virtual dataset"),
         ("storage", "external storage"),
         ("list", "lists of any length"),

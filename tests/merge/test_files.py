@@ -252,7 +252,7 @@ def test_forced_into_a_sweep_the_old_file_is_kept_too(terminal: Terminal, night:
 
 BAD_PATHS: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing there": (lambda folder: None, "there is no"),
-    "an empty folder": (Path.mkdir, "nothing to merge"),
+    "an empty folder": (Path.mkdir, "found no file to merge"),
     "a folder of texts": (lambda f: (f.mkdir(), (f / "notes.txt").write_text("x")), "nothing"),
     "a glob without a match": (lambda folder: None, "there is no"),
 }
@@ -394,7 +394,7 @@ def test_a_full_disk_stops_before_anything_is_written(
     before = contents(night)
     with tmpfs(terminal.folder / "small", "size=32k") as small:
         done = terminal.run("merge", night, "-o", small / "out.h5", *key, check=1)
-        assert "make room" in done.stderr
+        assert "make space" in done.stderr
         assert not [path for path in small.iterdir() if path.name != ".out.h5.lock"]
     assert contents(night) == before
 
@@ -408,7 +408,7 @@ def test_room_for_the_audit_trail_is_checked_too(terminal: Terminal) -> None:
             file["seed"], file["aep"] = [number], [float(number)]
     with tmpfs(terminal.folder / "small", "size=92k") as small:
         done = terminal.run("merge", folder, "-o", small / "out.h5", check=1)
-        assert "make room" in done.stderr
+        assert "make space" in done.stderr
         assert not [path for path in small.iterdir() if path.name != ".out.h5.lock"]
 
 
@@ -623,7 +623,7 @@ def test_a_link_to_a_folder_is_named_and_not_followed(terminal: Terminal, night:
     (night / "more").symlink_to(other)
     (night / "again").symlink_to(night)
     done = terminal.run("merge", night, "-o", "layouts.h5")
-    assert "more is a link to a folder, which was not looked into: name it" in done.stderr
+    assert "more is a link to a folder and was not followed: name it" in done.stderr
     assert "12 tasks from 3 files" in done.stderr and "again is a link" not in done.stderr
     done = terminal.run("merge", night, night / "more", "-o", "layouts.h5")
     assert "14 tasks from 4 files" in done.stderr and "is a link" not in done.stderr

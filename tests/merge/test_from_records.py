@@ -636,7 +636,7 @@ def test_a_full_disk_leaves_the_old_output(
         write_records(folder, plan, {t: {"x": np.zeros(10_000)} for t in range(1, 20)})
         if not checks_space:
             monkeypatch.setattr(merge._Merge, "require_space", lambda _: None)
-        reason = "B free: make room" if checks_space else "No space left"
+        reason = "B free: make space" if checks_space else "No space left"
         with pytest.raises(StorageError, match=reason):
             merge_run(folder)
         assert folder.output.read_bytes() == before
@@ -812,9 +812,7 @@ def test_results_recorded_during_a_merge_are_told(
         monkeypatch.setattr(RunFolder, "save_plan", record_meanwhile)
         report = merge_run(folder)
         assert (report.tasks_merged, report.tasks_left_out) == (1, 0)
-        assert report.notes == (
-            "1 result recorded while this merge went on: give the same command again",
-        )
+        assert report.notes == ("1 result recorded during this merge: run the same command again",)
         monkeypatch.undo()
         assert merge_run(folder).tasks_merged == 2
 

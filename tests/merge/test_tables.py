@@ -229,7 +229,7 @@ def test_series_of_different_length_are_joined_each_by_itself(tmp_path: Path) ->
     assert done.read("cost").tolist() == [0] * 7 + [1] * 7
     assert done.read("gradient").tolist() == [0] * 3 + [1] * 3
     assert done.taken[1].rows == {"/cost": (7, 7), "/gradient": (3, 3), "/x": (20, 20)}
-    assert any("not equally long" in note for note in done.joined.notes)
+    assert any("have different lengths in some files" in note for note in done.joined.notes)
 
 
 def test_what_is_no_column_is_not_joined(tmp_path: Path) -> None:
@@ -487,7 +487,7 @@ def test_types_are_widened_where_no_value_is_lost(
     done = join(tmp_path)
     assert done.read("x").dtype == dtype
     assert done.read("x").tolist() == [v.tolist()[0] for v in values]
-    assert any(f"joined as {dtype}" in n or "text of 5" in n for n in done.joined.notes)
+    assert any(f"merged as {dtype}" in n or "text of 5" in n for n in done.joined.notes)
 
 
 def test_fixed_texts_join_those_of_any_length(tmp_path: Path) -> None:

@@ -273,7 +273,7 @@ def test_kill_for_want_of_memory_is_named_as_such(terminal: Terminal, study: Stu
             1: [RecordKind.DIED],
             2: [RecordKind.DONE],
         }
-        assert "for want of memory" in reasons(terminal)[1]
+        assert "out of memory" in reasons(terminal)[1]
     finally:
         group.rmdir()
 
@@ -668,7 +668,7 @@ def f(seed):
     )
     done = terminal.run(*RUN, "-j", 1)
     assert "3 times in a row no worker reached its first task" in done.stderr
-    assert "SIGKILL: by kill -9, or by the kernel for want of memory); trying" in done.stderr
+    assert "SIGKILL: by kill -9, or by the kernel, out of memory); trying" in done.stderr
 
 
 def test_workers_that_are_always_killed_end_the_run_for_now(
@@ -705,7 +705,7 @@ def test_workers_that_cannot_be_started_end_the_run_for_now(
         os.close(free)
         resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))
         try:
-            with pytest.raises(StartError, match="none can be started: Too many open files"):
+            with pytest.raises(StartError, match="cannot start a worker: Too many open files"):
                 list(workers.run(range(3)))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
@@ -894,7 +894,7 @@ def test_more_workers_than_open_files_allow_are_refused(terminal: Terminal, stud
     study(PRINT_OPEN_FILES)
     said = run_with_open_files(terminal, soft=64, hard=650, workers=100)
     assert said.startswith("2: "), said
-    assert "so many workers need 700 open files, and 650 are allowed: ask for fewer" in said
+    assert "these workers need 700 open files, but only 650 are allowed: use fewer" in said
     assert "ulimit -n" in said
     assert not record_files(terminal.folder)
 

@@ -314,7 +314,7 @@ def test_disk_without_room_for_the_output_keeps_everything(
     with tmpfs(tmp_path / "small", "size=6M") as small:
         command = ("run", "study.py", "-o", small / "out.h5", "-j", 2)
         said = only_message(terminal.run(*command, check=1))
-        assert "make room and give the same command again" in said
+        assert "make space and run the same command again" in said
         assert not (small / "out.h5").exists()
         subprocess.run(["mount", "-o", "remount,size=60M", small], check=True)
         assert "20 kept, 0 to do" in terminal.run(*command).stderr

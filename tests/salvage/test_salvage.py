@@ -385,7 +385,7 @@ def test_a_live_file_is_not_opened(worker: Any, tmp_path: Path) -> None:
 
 def test_both_targets_are_a_mistake(tmp_path: Path) -> None:
     """Results go to one place."""
-    with pytest.raises(UsageError, match="not to both"):
+    with pytest.raises(UsageError, match="use only one of"):
         salvage_files(tmp_path, output=tmp_path / "a.h5", to=tmp_path / "out")
 
 

@@ -120,7 +120,7 @@ def test_a_soft_link_is_a_value(libver: str, tmp_path: Path) -> None:
         file.move("s1/x", "s1/y")
     saved, found = salvaged(path, accept="unverified", use_library=False)
     (odd,) = (result for result in saved.taken if result.key == {"seed": 1})
-    assert "leads to" in odd.reason
+    assert "points to" in odd.reason
 
 
 def test_what_holds_no_value_costs_nothing(tmp_path: Path) -> None:

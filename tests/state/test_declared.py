@@ -136,7 +136,7 @@ def test_rows_that_were_edited_are_run_again(
         shutil.rmtree(terminal.folder / "out.h5.run")
     said = sweep().stderr
     assert "2 kept, 2 to do" in said and "4 of 4 done" in said
-    assert "2 rows of the old output did not have the right checksum" in said
+    assert "2 rows of the old output had a wrong checksum" in said
     with h5py.File(terminal.folder / "out.h5") as file:
         assert file["aep"][:].tolist() == [0.0, 0.5, 1.0, 1.5]
     with h5py.File(terminal.folder / "out.old-1.h5") as file:
@@ -153,7 +153,7 @@ def test_edited_rows_are_kept_aside_when_records_replace_them(
     edit(terminal.folder / "out.h5", rows=1)
     edited = (terminal.folder / "out.h5").read_bytes()
     said = (sweep() if command == "run" else terminal.run("merge", "out.h5")).stderr
-    assert "1 row of the old output did not have the right checksum" in said
+    assert "1 row of the old output had a wrong checksum" in said
     assert "first that of seed=0" in said and "kept as out.old-1.h5" in said
     assert (terminal.folder / "out.old-1.h5").read_bytes() == edited
     assert "old output" not in terminal.run("merge", "out.h5").stderr
@@ -223,7 +223,7 @@ def test_a_record_file_with_a_damaged_beginning_is_one_to_every_command(
     salvaged = terminal.json("salvage", folder, check=3)
     assert salvaged["recovered"] == 4
     said = terminal.run("merge", "out.h5").stderr
-    assert "its beginning cannot be read" in said and "wrote out.h5 (4 tasks" in said
+    assert "has an unreadable beginning" in said and "wrote out.h5 (4 tasks" in said
 
 
 # Keys that are not like the others

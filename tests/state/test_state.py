@@ -400,7 +400,7 @@ def test_what_is_in_another_file_cannot_be_known(folder: RunFolder, content: byt
     HandMade(folder).done(1)
     save_merged(folder, [[0, 5]])
     folder.output.write_bytes(content)
-    with pytest.raises(DamagedError, match="Move it away and give the same command again"):
+    with pytest.raises(DamagedError, match="Move it away and run the same command again"):
         state_of(folder)
     folder.output.rename(folder.output.with_name("away"))
     assert state_of(folder).tasks_done == 1

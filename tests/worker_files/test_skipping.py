@@ -210,7 +210,7 @@ def test_datasets_that_differ_stop_a_merge_and_the_step_works(folder: Path) -> N
     report = find_removable(output)
     assert not report.removable
     assert {kept.why for kept in report.kept} == {
-        "/meta was left out by --skip, and is nowhere else"
+        "/meta was left out by --skip and exists nowhere else"
     }
 
 

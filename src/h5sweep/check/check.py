@@ -379,8 +379,8 @@ def _writer_now(report: FileReport, written: dict[tuple[int, int], str]) -> str 
     if (writer := written.get(identity_of(status))) is not None:
         return writer
     if (status.st_size, status.st_mtime) != (report.size_bytes, report.modified_at):
-        return "somebody: it changed while it was looked at"
-    return "somebody who holds its lock" if is_locked(path) else None
+        return "another process: it changed during the check"
+    return "a process that holds its lock" if is_locked(path) else None
 
 
 def _own_failure(error: Exception) -> Finding:
@@ -421,7 +421,7 @@ def _kind_text(mode: int) -> str:
         stat.S_IFCHR: "a device",
         stat.S_IFBLK: "a device",
     }
-    return kinds.get(stat.S_IFMT(mode), "no file")
+    return kinds.get(stat.S_IFMT(mode), "not a file")
 
 
 def _is_other(looked: _Looked) -> bool:

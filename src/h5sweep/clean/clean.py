@@ -199,8 +199,8 @@ def _require_proof(
                 objections.append(f"{item.name}: {objection}")
     if objections:
         raise DamagedError(
-            f"nothing was deleted: {len(objections):,} of {count_text(len(items), 'file')} cannot "
-            f"be proven any more, first {objections[0]}. "
+            f"nothing was deleted: {len(objections):,} of {count_text(len(items), 'file')} can no "
+            f"longer be proven safe to delete, first {objections[0]}. "
             f"{command_text('clean', folder.output, '--restore', chosen.name)} puts them back"
         )
 
@@ -211,7 +211,7 @@ def _same_output(output: Path) -> Iterator[None]:
     before = output_identity(output)
     yield
     if output_identity(output) != before:
-        raise ChangedError(f"{output} changed while it was read: give the same command again")
+        raise ChangedError(f"{output} changed while it was read: run the same command again")
 
 
 @dataclass
@@ -230,8 +230,8 @@ class _Finder:
         trail = read_audit(output)
         if not trail.entries and not self.folder.exists():
             raise UsageError(
-                f"{output} has neither an audit trail nor a run folder: nobody knows what it was "
-                "made from, so nothing is safe to remove"
+                f"{output} has neither an audit trail nor a run folder: it is unknown what it "
+                "was made from, so nothing is safe to remove"
             )
         notes = [f"line {n} of its audit trail is {why}" for n, why in trail.unread]
         quarantines = read_quarantines(output)
@@ -309,7 +309,7 @@ class _Finder:
     def _outside_objection(self, path: Path, status: os.stat_result) -> str:
         """Why a file cannot go, seen without reading it."""
         if not stat.S_ISREG(status.st_mode):
-            return "it is a symbolic link, or no file"
+            return "it is a symbolic link, or not a file"
         if path.samefile(self.folder.output):
             return "it is the output itself"
         if who := self._prover.written.get(identity_of(status)):
@@ -333,7 +333,7 @@ class _Finder:
         if not objection and not xxh3:
             objection = "it cannot be read"
         if not objection and one.xxh3 not in (None, xxh3):
-            objection = "it changed since it was merged: its checksum is another"
+            objection = "it has changed since it was merged: its checksum is different"
         if objection:
             self.kept.append(Kept(path, objection))
             return
@@ -372,7 +372,7 @@ class _Finder:
             if objection:
                 self.kept.append(Kept(path, objection))
                 return
-            why = "all that it says is in the output, and was read back from there"
+            why = "everything in it was read back from the output"
             item = _item(path, status, xxh3_or_nothing(path), RemovalReason.RECORD_FILE, why)
             self._add(item, self._prover.record_objection(path))
 
@@ -390,8 +390,8 @@ def _folder_objection(folder: RunFolder) -> str:
     if not is_known or merged["output"] != output_identity(folder.output):
         # Without that note `status` would have to read all rows of the output each time.
         return (
-            "the run folder does not know the output as it is now: "
-            f"{command_text('merge', folder.output)} makes it anew"
+            "the run folder has no note of the output as it is now: "
+            f"{command_text('merge', folder.output)} rebuilds it"
         )
     return ""
 
@@ -411,7 +411,7 @@ def _writer_objection(folder: RunFolder, path: Path) -> str:
         return f"{owner} may still write to it"
     # Workers end with their run, and a run keeps changing the lock. Recorders have no lock.
     if alive is None and (about.get("role") == "recorder" or _is_lock_fresh(folder)):
-        return f"nobody here can say whether {owner} still writes to it: clean it there"
+        return f"it is unknown here whether {owner} still writes to it: run clean on that host"
     return ""
 
 
@@ -438,7 +438,7 @@ def _kind_objection(path: Path, one: AuditInput, skip: Names) -> str:
     if left_out:
         is_wanted = all(is_named(name, skip) for name in left_out)
         what = "was left out by --skip" if is_wanted else "was not merged"
-        return f"{', '.join(left_out[:3])} {what}, and is nowhere else"
+        return f"{', '.join(left_out[:3])} {what} and exists nowhere else"
     return ""
 
 

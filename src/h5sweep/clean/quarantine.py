@@ -83,10 +83,10 @@ class Item:
         )
         number, _, name = item.name.partition("/")
         if not (number.isascii() and number.isdigit()):
-            raise ValueError(f"{item.name!r} is no name in a quarantine")
+            raise ValueError(f"{item.name!r} is not the name of a file in a quarantine")
         check_name(name)
         if not item.path.is_absolute() or ".." in item.path.parts:
-            raise ValueError(f"{str(item.path)!r} is no absolute path")
+            raise ValueError(f"{str(item.path)!r} is not an absolute path")
         return item
 
     def is_unchanged_at(self, path: Path | FolderEntry) -> bool:
@@ -182,7 +182,7 @@ def _folder_names(output: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (LinkError, NotADirectoryError) as error:
-        raise DamagedError(f"{root} is a symbolic link, or no folder: move it away") from error
+        raise DamagedError(f"{root} is a symbolic link, or not a folder: move it away") from error
 
 
 def _read(name: str, output: Path) -> Quarantine | None:
@@ -202,8 +202,8 @@ def _read(name: str, output: Path) -> Quarantine | None:
         return Quarantine(path, output, QuarantineStage(value["stage"]), moved)
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedError(
-            f"{path / MANIFEST} is damaged ({error}); the files beside it are not touched by this: "
-            "move them where they belong by hand"
+            f"{path / MANIFEST} is damaged ({error}); the files beside it are not affected: "
+            "move them back by hand"
         ) from error
 
 

@@ -87,8 +87,8 @@ def require_space(target: Path, needed_bytes: int) -> None:
     free = disk.f_bavail * disk.f_frsize
     if needed_bytes > free:
         raise StorageError(
-            f"{target} needs about {size_text(needed_bytes)} and the disk has {size_text(free)} "
-            "free: make room and give the same command again"
+            f"{target} needs about {size_text(needed_bytes)}, but the disk has {size_text(free)} "
+            "free: make space and run the same command again"
         )
 
 
@@ -178,7 +178,7 @@ def open_or_make(path: Path, flags: int = 0) -> int:
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no file: move it away", str(path))
+        raise OSError(errno.EINVAL, "it is not a file: move it away", str(path))
     return descriptor
 
 
@@ -431,8 +431,8 @@ def _final_error(path: Path, error: OSError) -> StorageError:
     """Word a failed sync, after which nobody knows what of the file is on the disk."""
     refusal = storage_error(path, error)
     final = StorageError(
-        f"{refusal}. What was written there since its last sync may be lost: see to the disk, and "
-        "write that again to a new file"
+        f"{refusal}. What was written there since its last sync may be lost: check the disk, and "
+        "write it again to a new file"
     )
     final.errno = error.errno
     return final

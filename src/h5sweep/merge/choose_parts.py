@@ -30,15 +30,15 @@ def choose_parts(
         with_groups = [o for o in good if o in {*with_groups, *growing}]
     if not _have_common_column(survey, with_rows):
         notes.append(
-            "files of datasets that have no name in common are no columns of one table: each "
-            "became a group with the name of its file"
+            "these files share no dataset name, so they are not columns of one table: each file "
+            "became a group with its name"
         )
         with_groups, with_rows = [o for o in good if o in {*with_groups, *with_rows}], []
     parts: list[MergedTables | MergedGroups] = []
     columns = MergedTables(survey, with_rows, addition.held_rows) if with_rows else None
     if columns is not None:
         notes += [
-            f"{one.path} became a group with its name: its datasets are not equally long"
+            f"{one.path} became a group with its name: its datasets have different lengths"
             for one in with_groups
             if one.style is Style.ONE and one.contents and one.contents.tasks
         ]

@@ -110,7 +110,7 @@ class _FilesMerge:
         )
         self.notes += _notes_on_links(self.survey.linked_folders, self.paths)
         if not inputs:
-            raise UsageError(f"there is nothing to merge in {_names(self.paths)}")
+            raise UsageError(f"found no file to merge in {_names(self.paths)}")
         self.damage.judge(self.survey, inputs, is_last=will_stop(inputs, self.policy))
         good, self.refused = separate(inputs, self.policy)
         self.notes += notes_on(good)
@@ -121,7 +121,8 @@ class _FilesMerge:
             return self._merge_into_sweep(good)
         if wants_salvage:
             raise UsageError(
-                "what is salvaged becomes rows of tasks: say with --key how files tell the task"
+                "salvaged results become one row per task: say with --key where each task's key is "
+                "found"
             )
         return self._keep_shape(good)
 
@@ -215,8 +216,8 @@ class _FilesMerge:
         self._is_foreign = reason is not None
         if reason is not None and not self.force:
             raise UsageError(
-                f"{self.output} {reason}; nothing was changed: give another -o, or --force, "
-                "which keeps the old file under another name"
+                f"{self.output} {reason}; nothing was changed: choose another output with -o, or "
+                "give --force, which keeps the old file under another name"
             )
 
     @property
@@ -365,14 +366,14 @@ def _reason_to_keep_for_sweep(survey: Survey, output: Path) -> str | None:
             raise StorageError(f"{output}: {finding.message}; {finding.next}")
     if there.style is Style.OUTPUT:
         return None
-    return "is there and has no rows of tasks, which --key makes"
+    return "exists and does not have one row per task, as --key writes it"
 
 
 def _notes_on_links(links: Sequence[str], paths: Sequence[PathLike]) -> list[str]:
     """Which folders behind links were not looked at, under another name either."""
     seen = [Path(path).resolve() for path in paths]
     return [
-        f"{link} is a link to a folder, which was not looked into: name it to have it merged"
+        f"{link} is a link to a folder and was not followed: name it to merge it"
         for link in links
         if not any(Path(link).resolve().is_relative_to(path) for path in seen)
     ]

@@ -148,7 +148,7 @@ class OutputReader:
         if self.attributes.get("h5sweep_format") != FORMAT:
             self.close()
             raise WrongFolderError(
-                f"{path} was not written by h5sweep and is not replaced: "
+                f"{path} was not written by h5sweep and will not be replaced: "
                 "choose another output with -o"
             )
 
@@ -164,8 +164,8 @@ class OutputReader:
 
     def _damaged(self, what: str) -> DamagedError:
         return DamagedError(
-            f"{self.path} {what}. Move it away and give the same command again: the records in "
-            "the run folder are not touched by this"
+            f"{self.path} {what}. Move it away and run the same command again: the records in "
+            "the run folder are not affected"
         )
 
     def _object(self, path: str) -> Any:
@@ -180,7 +180,7 @@ class OutputReader:
             if is_elsewhere(found):
                 raise self._damaged(f"has the data of {path} in another file, which is not read")
             if found.nbytes > most_claimed(os.fstat(self._raw).st_size):
-                raise self._damaged(f"claims {found.nbytes:,} bytes of {path}, and has not as many")
+                raise self._damaged(f"claims {found.nbytes:,} bytes of {path}, but has fewer")
         return found
 
     @property

@@ -249,7 +249,7 @@ class RecordFile(FileWindow):
             _check_header(frame[KIND], header)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedError(
-                f"{self.path} holds a record, at byte {offset:,}, that no h5sweep wrote "
+                f"{self.path} holds a record, at byte {offset:,}, that h5sweep did not write "
                 f"({error}): move the file away"
             ) from error
         return header

@@ -244,8 +244,8 @@ def _allow_descriptors(wanted: int) -> None:
     needed = wanted + DESCRIPTORS_ELSE
     if hard != resource.RLIM_INFINITY and needed > hard:
         raise UsageError(
-            f"so many workers need {needed:,} open files, and {hard:,} are allowed: "
-            "ask for fewer with --workers, or raise the limit (ulimit -n)"
+            f"these workers need {needed:,} open files, but only {hard:,} are allowed: "
+            "use fewer --workers, or raise the limit (ulimit -n)"
         )
     if needed > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -294,7 +294,7 @@ def cause_of_death(exit_code: int, oom_kills: OomKills) -> Outcome:
     name = signal_name(-exit_code)
     reason = _SIGNAL_REASONS.get(name, "")
     if name == "SIGKILL" and oom_kills.have_risen():
-        reason = "probably by the kernel, for want of memory (its OOM count rose)"
+        reason = "probably by the kernel, out of memory (its OOM count rose)"
     message = f"the process was ended by {name}" + (f": {reason}" if reason else "")
     return Outcome.failure(RecordKind.DIED, name, message)
 
@@ -307,6 +307,6 @@ _SIGNAL_REASONS = {
     "SIGBUS": "bus error",
     "SIGFPE": "arithmetic error",
     "SIGILL": "illegal instruction",
-    "SIGKILL": "by kill -9, or by the kernel for want of memory",
+    "SIGKILL": "by kill -9, or by the kernel, out of memory",
     "SIGSEGV": "segmentation fault",
 }

@@ -46,7 +46,7 @@ class Workers:
             member = WorkerHandle.start(self._order)
         except OSError as error:
             # Too many processes or open files, or too little memory: that may pass.
-            reason = f"none can be started: {error.strerror}"
+            reason = f"cannot start a worker: {error.strerror}"
             self.starts.fail(time.monotonic(), reason, by_study=False)
             return
         self.members.append(member)

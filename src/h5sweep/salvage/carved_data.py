@@ -22,8 +22,8 @@ from ..worker_files.file_view import CLAIMS_MORE, Proof
 from .data_gaps import UNWRITTEN, DataGaps, FileMemory
 
 NO_CHUNK = "a chunk of it is in no index"
-LOST_PAGE_OF_CHUNK = "its chunk has zeros to the edge of a page, as a lost page leaves them"
-UNSURE_CHUNK = "it was perhaps in the making, and its filter does not tell"
+LOST_PAGE_OF_CHUNK = "its chunk has zeros to the edge of a page, as after a lost page"
+UNSURE_CHUNK = "it may have been half-written, and its filter cannot tell"
 KEPT_CHUNKS = 4
 Extents = tuple[tuple[int, int], ...]
 
@@ -186,7 +186,7 @@ class CarvedData:
         """The chunk that begins with this element."""
         if (rescued := self.rescued.get(first[0])) is not None:
             if min(rows.stop - first[0], self.dataset.layout.chunk[0]) > rescued.rows:
-                raise Damaged("it is behind the end of the stream that was found")
+                raise Damaged("it lies after the end of the stream that was found")
             return Stored(rescued.data, 0, is_checked=False), None
         chunk = self.chunks.get(first)
         if chunk is None:

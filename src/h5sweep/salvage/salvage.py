@@ -85,7 +85,7 @@ def salvage_files(
     call again gives the same. Without either, nothing is written and the report says what is there.
     """
     if output is not None and to is not None:
-        raise UsageError("results go to the run folder of an output or to a folder, not to both")
+        raise UsageError("use only one of output (-o) and to (--to)")
     folder = None if output is None else RunFolder.of(output)
     if folder is not None:
         folder.require_place()
@@ -96,7 +96,7 @@ def salvage_files(
     paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     places = [p for p in find_places(paths) if p.claims_hdf5 or p.path.endswith(RECORDS_SUFFIX)]
     if not places:
-        raise UsageError(f"there is nothing to salvage in {', '.join(map(str, paths))}")
+        raise UsageError(f"found no file to salvage in {', '.join(map(str, paths))}")
     limits = Limits(timeout_s, memory_bytes)
     with SecondReader(limits) as library:
         job = _Job(rule, Label(accept), library if use_library else None, limits, nameless, skip)
@@ -264,7 +264,7 @@ class _File(FileResults):
             self.notes.append(f"its tasks need --key: there are {', '.join(names)}{where}")
         if self.is_damaged and not (self.candidates or self.losses) and self.source.size > NEWBORN:
             extent = ((NEWBORN, self.source.size - NEWBORN),)
-            why = "raw values may be in it, but nothing names them"
+            why = "it may hold raw values, but no names"
             self.losses.append(Loss("", None, why, extent))
 
     def note_damage(self, carving: Carving, has_findings: bool) -> None:
@@ -285,7 +285,7 @@ class _File(FileResults):
                     self.take_record(file, offset, frame)
         for damage in scan.damages:
             extent = ((damage.offset, damage.size_bytes),)
-            why = damage.refusal or "its checksum does not hold"
+            why = damage.refusal or "its checksum is wrong"
             self.losses.append(Loss("a record", None, why, extent))
         self.what = "damaged records" if scan.damages else ""
         self.is_damaged = bool(scan.damages)
@@ -350,7 +350,7 @@ class _File(FileResults):
         found.is_row = header["is_row"]
         found.doubt = header["doubt"]
         if not is_missed:
-            found.doubt = "only the HDF5 library reads it so"
+            found.doubt = "only the HDF5 library reads this value"
         if found.is_row and is_missed and not self.is_closed:
             found.doubt = UNSURE_CHUNK
         found.is_expected = self.rule.is_expected(key)

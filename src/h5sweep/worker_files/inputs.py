@@ -142,6 +142,6 @@ def xxh3_of(one: Input) -> int:
 
 def changed(one: Input) -> ChangedError:
     return ChangedError(
-        f"{one.path} changed while it was read: somebody is writing it; "
-        "give the same command again when that has ended"
+        f"{one.path} changed while it was read: a process is writing it; "
+        "run the same command again when that process has ended"
     )

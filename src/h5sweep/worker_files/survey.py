@@ -132,7 +132,7 @@ class Survey(InputOpener):
                 return None
             one = Input(path, status.st_size, status.st_mtime_ns)
             if not stat.S_ISREG(status.st_mode):
-                one.findings = (findings.NOT_HDF5.finding(what="no regular file"),)
+                one.findings = (findings.NOT_HDF5.finding(what="not a regular file"),)
             elif (who := met.written.get(identity_of(status))) is not None:
                 one.findings = (findings.LIVE.finding(who=who),)
             else:

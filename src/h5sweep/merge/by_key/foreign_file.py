@@ -59,14 +59,14 @@ class ForeignFile(KeyedFile):
     def links_to_nothing(self) -> dict[str, str]:
         """Names in groups behind which there is no dataset that could be read, and why."""
         by_address = {o.address: o for o in self.tree.objects}
-        found = dict.fromkeys(self.tree.external_links, "leads to another file")
+        found = dict.fromkeys(self.tree.external_links, "points to another file")
         for path, address in self.tree.second_names:
             if by_address[address].dataset is None:
                 found[path] = f"is a second name of {by_address[address].path}"
         for path, target in self.tree.soft_links.items():
             other = self.by_path.get(_resolved(path, target))
             if other is None or other.dataset is None:
-                found[path] = f"leads to {target!r}, which is no dataset of the file"
+                found[path] = f"points to {target!r}, which is not a dataset of the file"
         return found
 
     def has_results(self) -> bool:
@@ -78,7 +78,7 @@ class ForeignFile(KeyedFile):
         name = free_name(path, taken, self.rule.names)
         if name != path and self._names.get(path) != name:
             self._names[path] = name
-            self.about.note(f"{path} is called {name} in the output")
+            self.about.note(f"{path} is named {name} in the output")
         return name
 
     def failure(self, path: str, error: Exception) -> Exception:
@@ -91,7 +91,7 @@ class ForeignFile(KeyedFile):
 
     def no_values(self, path: str) -> Exception:
         return UnmergeableError(
-            f"{self.one.path}: {path} has a key and no values: remove it, or leave the file out"
+            f"{self.one.path}: {path} has a key but no values: remove it, or leave the file out"
         )
 
     def result(self, number: int, datasets: dict[str, Object], group: Object) -> dict[str, Array]:
@@ -122,7 +122,7 @@ class ForeignFile(KeyedFile):
         Returns the columns that these are of.
         """
         if not values:
-            self.about.note(f"{relative} holds nothing at {path} and is left out")
+            self.about.note(f"{relative} is empty at {path} and is left out")
         columns = self.columns(relative, values, found)
         for name, part in zip(columns, values.values(), strict=True):
             if name in self.rule.names:
@@ -149,7 +149,7 @@ class ForeignFile(KeyedFile):
         for name, attribute in group.attributes.items():
             if name in self.rule.names:
                 continue
-            values, why = None, "it is no number and no text"
+            values, why = None, "it is neither a number nor text"
             try:
                 if self.name(name) in found:
                     why = "it has the name of a dataset"
@@ -183,7 +183,7 @@ class ForeignFile(KeyedFile):
                 self.about.described.add(Described(column, dataset, name), value, [task])
 
     def json_of(self, attribute: Attribute) -> Any:
-        """The value of an attribute in JSON; its bytes if it is no number and no text."""
+        """The value of an attribute in JSON; its bytes if it is neither a number nor text."""
         with suppress(Damaged, Unsupported):
             values = self.values.of_attribute(attribute).get("")
             if values is not None:

@@ -28,7 +28,7 @@ def key_rule(key: str | None, plan: Plan, inputs: Sequence[Input]) -> KeyRule:
         rule = KeyRule.parse(key)
         if len(plan) and set(rule.names) != set(plan.names):
             raise UsageError(
-                f"--key is over {', '.join(rule.names)}, and the run folder has results under "
+                f"--key names {', '.join(rule.names)}, but the run folder has results by "
                 f"{', '.join(plan.names)}: choose another output with -o"
             )
         return rule
@@ -41,7 +41,7 @@ def key_rule(key: str | None, plan: Plan, inputs: Sequence[Input]) -> KeyRule:
                 names = str(reader.attributes["h5sweep_key"]).split()
     if names is None:
         raise UsageError(
-            "nothing says what the key of a task is: give --key, as a pattern such as "
+            "no file says where a task's key is found: give --key, as a pattern such as "
             '"farm{farm_id:d}_s{seed:d}" or as names such as farm_id,seed'
         )
     return KeyRule(tuple(names))

@@ -137,5 +137,5 @@ class _OneTask:
         assert file.tree.root is not None
         found = file.result(0, datasets, file.tree.root)
         if not found:
-            raise UnmergeableError(f"{file.one.path} has a key and no values: leave it out")
+            raise UnmergeableError(f"{file.one.path} has a key but no values: leave it out")
         yield Result(0, *file.encoded(found, "/"), file.finished_at)

@@ -51,8 +51,8 @@ def no_key_text(file: ForeignFile) -> str:
     advice = 'for example --key "farm{farm_id:d}_t{farm_type:d}_s{seed:d}" for groups or '
     advice += "files of such names, or --key farm_id,farm_type,seed for attributes or columns"
     return (
-        f"{file.one.path}: no task here has the key that {_rule_text(file)} asks for; "
-        f"there are {'; '.join(parts) or 'no names at all'}. Write the key as it stands there, "
+        f"{file.one.path}: no task here has the key that {_rule_text(file)} names; "
+        f"there are {'; '.join(parts) or 'no names at all'}. Write the key as it is in the file, "
         + advice
     )
 

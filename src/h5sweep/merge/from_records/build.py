@@ -34,7 +34,7 @@ from .rows import THREADS, assemble, assemble_shapes
 from .scan_ahead import scanning_ahead
 
 _CHANGED = (
-    "a record file has changed while it was merged. The old output is as it was; give the same "
+    "a record file changed while it was merged. The old output is unchanged; run the same "
     "command again"
 )
 
@@ -230,6 +230,6 @@ def _require(holds: bool, what: str) -> None:
     if not holds:
         raise DamagedError(
             f"{what} does not read back as it was written: the disk or the memory of this machine "
-            "may be failing. The old output and the records are as they were; give the same "
+            "may be failing. The old output and the records are unchanged; run the same "
             "command again, perhaps on another disk"
         )

@@ -130,8 +130,8 @@ class OutputPlan:
             key = key_text(self.plan.key(int(damaged[0])))
             lacking = f"; {count_text(len(lost), 'task')} must be run again"
             reasons.append(
-                f"{count_text(len(damaged), 'row')} of the old output did not have the right "
-                f"checksum or key, first that of {key}: not taken over"
+                f"{count_text(len(damaged), 'row')} of the old output had a wrong "
+                f"checksum or key, first that of {key}: not kept"
                 f"{lacking if len(lost) else ''}"
             )
         if strangers:
@@ -240,7 +240,7 @@ def _provenance_texts(sweep: Mapping[str, Any]) -> dict[str, bytes]:
 
 def _notes_on_records(state: FolderState) -> list[str]:
     notes = refusal_texts(state)
-    notes += [f"{path.name}: its beginning cannot be read" for path in state.unreadable]
+    notes += [f"{path.name} has an unreadable beginning" for path in state.unreadable]
     for damage in state.damages:
         task = "" if damage.task is None else f", the result of task {damage.task}"
         notes.append(
@@ -248,10 +248,10 @@ def _notes_on_records(state: FolderState) -> list[str]:
             f"({damage.what}){task}"
         )
     if state.duplicates:
-        notes.append(f"{count_text(state.duplicates, 'result')} recorded again: the later is kept")
+        notes.append(f"{count_text(state.duplicates, 'result')} recorded again: the latest is kept")
     if state.beyond_plan:
         meanwhile = count_text(len(state.beyond_plan), "result")
-        notes.append(f"{meanwhile} recorded while this merge went on: give the same command again")
+        notes.append(f"{meanwhile} recorded during this merge: run the same command again")
     if state.left_out:
         notes.append(left_out_text(state))
     return notes

@@ -128,7 +128,7 @@ class ListedGroups:
     def _refuse_links(self) -> None:
         for path in self._tree.external_links:
             raise UnmergeableError(
-                f"{self.name}: {path} leads to another file, which is not followed: put the data "
+                f"{self.name}: {path} points to another file, which is not followed: put the data "
                 "in its place, or leave the file out"
             )
 

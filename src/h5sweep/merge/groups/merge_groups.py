@@ -208,7 +208,9 @@ class MergedGroups:
         with self._opened(number) as tasks:
             taken.tasks = tasks.count_tasks(groups) + duplicates
             if set(groups) - tasks.roots.keys():
-                raise DamagedError(f"{one.path} has no longer what it had: give the command again")
+                raise DamagedError(
+                    f"{one.path} changed while it was merged: run the same command again"
+                )
             if writer is not None:
                 groups[:] = tasks.move(writer, groups)
             taken.datasets, taken.attributes = tasks.names()
@@ -271,8 +273,8 @@ def _conflict(
         f"{unequal[0]} is in {first.path} and in {second.path} with different content"
         + (f", and so are {others}" if len(unequal) > 1 else "")
         + "; nothing was merged. Say which to take with --on-conflict first, last or "
-        f"newest, or leave it out with --skip {name}; or, if each file is a task, how its "
-        "name tells which: --key 'w{worker}'"
+        f"newest, or leave it out with --skip {name}; or, if each file is one task, give "
+        "the pattern of its name: --key 'w{worker}'"
     )
 
 
@@ -301,7 +303,7 @@ def _verify_groups(output: TaskGroups, tasks: TaskGroups, groups: list[str]) -> 
         named = ", ".join(wrong[:MOST_NAMED])
         raise DamagedError(
             f"{len(wrong):,} groups of {tasks.name} do not read back as they were written "
-            f"({named}): nothing was replaced; give the same command again, perhaps on "
+            f"({named}): nothing was replaced; run the same command again, perhaps on "
             "another disk"
         )
 
@@ -382,8 +384,8 @@ class _Copier:
         except DamagedError as error:
             self._process.kill()  # if it has not ended
             raise SweepError(
-                "the HDF5 library could not be asked to copy groups, because its process did not "
-                f"start ({self._how_it_ended()}): nothing was written; merge elsewhere"
+                "the HDF5 library could not copy groups, because its process did not "
+                f"start ({self._how_it_ended()}): nothing was written; merge on another machine"
             ) from error
         return self
 

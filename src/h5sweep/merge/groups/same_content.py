@@ -250,7 +250,7 @@ def refuse_narrow(tasks: TaskGroups, widths: Widths) -> None:
 
 
 def refuse_references(tasks: TaskGroups, alike: AlikeFile | None) -> None:
-    """Raise UnmergeableError if something refers to objects: a copy would lead nowhere."""
+    """Raise UnmergeableError if something refers to objects: a copy would point nowhere."""
     objects = tasks.listed
     for groups in alike.sets if alike else ():
         objects += [(groups.paths[0] + o.path, o) for o in groups.example.objects]
@@ -262,7 +262,7 @@ def refuse_references(tasks: TaskGroups, alike: AlikeFile | None) -> None:
             if _refers(datatype):
                 raise UnmergeableError(
                     f"{tasks.name}: {where} refers to other objects, as dimensions of netCDF do, "
-                    "and a copy of it would lead nowhere: merge with --key instead"
+                    "and a copy of it would point nowhere: merge with --key instead"
                 )
         dataset = found.dataset
         if dataset and (dataset.is_external or dataset.layout.storage is Storage.VIRTUAL):

@@ -50,7 +50,9 @@ def _take_each(group: str, growing: set[str], having: list[InputStructure]) -> l
         for path, dataset in structure.groups[group].items():
             if path in growing:
                 structure.tables[path] = TablePart(dataset.rows or 0, {path: dataset})
-    return [f"the datasets of {group} are not equally long in every file: each is joined by itself"]
+    return [
+        f"the datasets of {group} have different lengths in some files: each is merged by itself"
+    ]
 
 
 def _lengths(structure: InputStructure, group: str, growing: set[str]) -> set[int]:

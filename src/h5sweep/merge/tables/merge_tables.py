@@ -257,8 +257,8 @@ class MergedTables:
             one, first = pairs[0]
             more = f", and so are {len(pairs) - 1:,} more to others" if len(pairs) > 1 else ""
             self.notes.append(
-                f"{one.path} is equal to {first.path}{more}: such rows are there twice; leave the "
-                "file out, or give --key, by which each task is taken once"
+                f"{one.path} is equal to {first.path}{more}: its rows occur twice; leave the "
+                "file out, or give --key, which takes each task once"
             )
 
 

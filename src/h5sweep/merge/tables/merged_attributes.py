@@ -71,7 +71,7 @@ class MergedAttributes:
                 structure.left_out[f"{path}@{name}"] = str(value)
         self.notes.append(
             f"the attribute {name} of {path} in {first.name} is only in the audit trail: other "
-            "files lack it or have another, and readers would decode their values by it too"
+            "files lack it or have another value, and readers would apply it to their values too"
         )
 
     def owners(self) -> dict[tuple[str, str], tuple[Input, str]]:

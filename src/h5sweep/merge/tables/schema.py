@@ -197,7 +197,7 @@ class MergedSchema:
         if not is_certain:
             self._require_survival(path, united, parts)
         if len(words) > 1:
-            self.notes.append(f"{path} is {' and '.join(words)}: joined as {type_text(united)}")
+            self.notes.append(f"{path} is {' and '.join(words)}: merged as {type_text(united)}")
         encoded = dataset.type.encoded if united == type_of(dataset.type) else b""
         fill = converted_fill(dataset.fill, type_of(dataset.type), united)
         return MergedColumn(path, table.name, united, inner, encoded, fill=fill)
