@@ -84,7 +84,7 @@ def test_version_is_printed(terminal: Terminal) -> None:
         (["run", "study.py", "--retries", "slept=3"], "died=3,timed-out=1,raised=0"),
         (["run", "study.py", "--tasks-per-worker", "0"], "--tasks-per-worker"),
         (["status", "nowhere.h5"], "there is no run folder nowhere.h5.run"),
-        (["missing", "nowhere.h5"], "name the output given to `h5sweep run` with -o"),
+        (["missing", "nowhere.h5"], "name the output given to a run with -o"),
         (["merge", "nowhere.h5"], "there is no run folder"),
         (["status", "."], "name an output, such as"),
     ],

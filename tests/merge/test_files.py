@@ -253,7 +253,7 @@ def test_forced_into_a_sweep_the_old_file_is_kept_too(terminal: Terminal, night:
 BAD_PATHS: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing there": (lambda folder: None, "there is no"),
     "an empty folder": (Path.mkdir, "found no file to merge"),
-    "a folder of texts": (lambda f: (f.mkdir(), (f / "notes.txt").write_text("x")), "nothing"),
+    "a folder of texts": (lambda f: (f.mkdir(), (f / "notes.txt").write_text("x")), "no file"),
     "a glob without a match": (lambda folder: None, "there is no"),
 }
 

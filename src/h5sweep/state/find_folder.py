@@ -16,7 +16,7 @@ def existing_folder(output: PathLike) -> RunFolder:
     if folder.output.exists():
         raise UsageError(_without_folder(folder))
     raise UsageError(
-        f"there is no run folder {folder.path}: name the output given to `h5sweep run` with -o"
+        f"there is no run folder {folder.path}: name the output given to a run with -o"
     )
 
 
