@@ -13,13 +13,12 @@
     btrees       trees of both kinds
     groups       the links of a group, whichever way it keeps them
     chunks       where the chunks of a dataset lie, for every kind of index
-    data         elements out of chunks and contiguous data, through the common filters
+    read_data    elements out of chunks and contiguous data, through the common filters
     tree         every object of a file, and what is wrong with each
     gather       the bytes at many places of a file, as rows of one array
     example_group    a group that others are compared with
     uniform_groups   groups that differ in their data only, read many at a time
-    carve        objects found by scanning, where no directory can be trusted
-    rescue       chunks behind a stale index, out of gzip streams
+    damage       what is left of a damaged file: objects found by scanning, names, gzip streams
 
 No size, count or address of the file is believed before it was compared with the file's own size.
 """

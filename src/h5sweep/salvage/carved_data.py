@@ -52,7 +52,7 @@ class CarvedData:
         self.most_bytes = most_bytes
         self.is_too_large = self.dataset.claimed_bytes >= shared.too_large
         self.rivals: dict[int, list[tuple[CarvedData, int]]] = {}  # who claims a place too
-        self.rescued: dict[int, Rescued] = {}  # chunks that `streams` has settled, by first row
+        self.rescued: dict[int, Rescued] = {}  # that `gzip_chunks` has settled, by first row
         self.unsure_from: int | None = None  # rows whose chunks may be of something else
         self._kept: dict[tuple[int, ...], Stored] = {}  # the oldest first
         self._packed_doubts: dict[int, str] = {}  # of filtered chunks, by their addresses

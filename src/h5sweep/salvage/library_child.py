@@ -369,7 +369,7 @@ def _has_lists(dtype: np.dtype[Any]) -> bool:
 
 
 def _arrays(value: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str, Array]]:
-    """A value as `elements` decodes it."""
+    """A value as `decode_elements` gives it."""
     if dtype.names:
         for name in dtype.names:
             for inner, array in _arrays(value[name], dtype[name]):

@@ -1,8 +1,8 @@
 """Intact parts of damaged files → records. The originals are only ever read.
 
-Several readers look at each file: our own, by its bytes (`carved`, `streams`), and the HDF5 library
-in a child (`second_reader`). Their results are put together, judged (`evidence`), and written as a
-record file, which is there whole or not at all.
+Several readers look at each file: our own, by its bytes (`carved_datasets`, `gzip_chunks`), and the
+HDF5 library in a child (`library_reader`). Their results are put together, judged (`trust_labels`),
+and written as a record file, which is there whole or not at all.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What is declared, done and missing: of each task done, failed, running, lost, never started.
 
 Every command asks here. All is read from the plan, the record files and the output, without NumPy
-or h5py unless the output has changed since it was merged (see `held`), without the user's code,
-and is right while a run is going on. Arrays by task number, because a million tasks must fit into
-two seconds and 300 MB.
+or h5py unless the output has changed since it was merged (see `tasks_in_output`), without the
+user's code, and is right while a run is going on. Arrays by task number, because a million tasks
+must fit into two seconds and 300 MB.
 """
 
 from __future__ import annotations

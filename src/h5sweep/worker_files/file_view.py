@@ -60,7 +60,7 @@ class FoundValue:
 
 @dataclass(frozen=True, slots=True)
 class FoundValues:
-    """A value of some rows, as a `Cell` is of one; what differs from row to row is an array."""
+    """A value of some rows, as a `FoundValue` is of one; what differs among rows is an array."""
 
     values: Array
     fills: Array
@@ -162,7 +162,7 @@ class FoundTask:
 
 @dataclass(slots=True)
 class FoundRows:
-    """Rows of one table that were read at once: what `Found` says of one task, of each of them."""
+    """Rows of one table that were read at once: what `FoundTask` says of one, of each."""
 
     table: str
     rows: range

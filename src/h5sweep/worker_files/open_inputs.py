@@ -86,7 +86,7 @@ class InputOpener:
 
 
 def read_alike(reader: AlikeReader, file: Hdf5File) -> AlikeFile | None:
-    """As `reading.own_tree`: a bug in our reader costs speed, and never the merge."""
+    """As `read_file.own_tree`: a bug in our reader costs speed, and never the merge."""
     try:
         return reader.read(file)
     except (Damaged, Unsupported, ArithmeticError, LookupError, TypeError, ValueError):

@@ -1,8 +1,8 @@
 """What a merge is given: every file looked at by our own reader, before anything is written.
 
 What our reader understands wholly it also reads, and what it does not is refused with the reason;
-what the HDF5 library says comes later (`damage`). A file is looked at again whenever it is opened,
-so that one which changed meanwhile is noticed.
+what the HDF5 library says comes later (`merge.damaged_inputs`). A file is looked at again whenever
+it is opened, so that one which changed meanwhile is noticed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Tasks and their results among the groups and datasets of a file, whoever read it.
 
-A file is seen as groups with attributes and variables; `carved` and `library_view` show it so. A
-task is a group with a key, a row of columns or of a compound, or the whole file.
+A file is seen as groups with attributes and variables; `salvage.carved_view` and
+`salvage.library_child` show it so. A task is a group with a key, a row of columns or of a compound,
+or the whole file.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def guess_rule(groups: Sequence[Group], rule: KeyRule) -> KeyRule:
 
 
 def leave_out(groups: Sequence[Group], names: Names) -> list[Group]:
-    """The groups that count, and in them the datasets that do; `skipping` says which."""
+    """The groups that count, and in them the datasets that do; `skipped_names` says which."""
     kept = [group for group in groups if not is_named(group.path, names)]
     has_groups = any(group.variables for group in kept if group.path != "/")
     for group in kept:

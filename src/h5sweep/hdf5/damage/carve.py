@@ -2,7 +2,7 @@
 
 Every object header that parses is taken, and named by whatever still links to it: symbol nodes
 with their heap, link messages, and the blocks of fractal heaps. What cannot be read is noted and
-passed over. Nothing found here is more than the bytes say: `evidence` judges it.
+passed over. Nothing found here is more than the bytes say: `salvage.trust_labels` judges it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tasks in groups that are alike, of which thousands are read at once.
 
-They are the same tasks, with the same values, as `foreign_tasks` would find one by one.
+They are the same tasks, with the same values, as `tasks` would find one by one.
 """
 
 from __future__ import annotations

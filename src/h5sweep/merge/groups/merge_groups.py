@@ -1,6 +1,6 @@
 """Groups of many files → the same groups in one file, with all that is in them.
 
-Groups that are alike are moved as bytes (`group_writer`). The HDF5 library copies the others, in a
+Groups that are alike are moved as bytes (`write`). The HDF5 library copies the others, in a
 child process that may die of a bad file. Our own reader, which has looked at every file before,
 reads the result back and compares it with its sources.
 """
