@@ -1,7 +1,7 @@
 """Run thousands of tasks in parallel, keep every finished result, get one HDF5 file.
 
 @h5sweep.sweep declares a sweep, `h5sweep run study.py` runs it. `Recorder` keeps the results of
-programs that have a pool of their own. `open` gives the output as an xarray Dataset; `read_status`,
+programs that have their own pool. `open` returns the output as an xarray Dataset; `read_status`,
 `read_missing`, `read_plan` and `read_audit` say what is there, what is not, and where it is from.
 `check_files` says what is wrong with HDF5 files of any program, `merge_files` makes one file of
 them, and `salvage_files` gets the results out of damaged ones. `find_removable` says which files

@@ -1,4 +1,4 @@
-"""`python -m h5sweep` is `h5sweep`."""
+"""Make `python -m h5sweep` the same as `h5sweep`."""
 
 from .cli.entry import main
 

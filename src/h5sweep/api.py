@@ -1,4 +1,4 @@
-"""The Python face: `@h5sweep.sweep(...)` and what a sweep can be asked to do."""
+"""The Python interface: `@h5sweep.sweep(...)` and the methods of a sweep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error h5sweep raises on purpose, with the exit code the command line gives for it.
+"""Every error that h5sweep raises on purpose, with the exit code of the command line.
 
     SweepError                          base of all; exit code 1
     ├── UsageError (ValueError)         2   the caller's mistake: arguments, study file, parameters

@@ -1,5 +1,5 @@
-"""Words that every room uses: keys, plans, values, units. Nothing here opens a file of results.
+"""The vocabulary that every room shares: keys, plans, values, units.
 
-Knows what a task's key, number and result are, how they are encoded, and how numbers and names
-read in a sentence. Never writes, never imports from another room.
+Defines a task's key, number and result, how they are encoded, and how numbers and names are worded
+in messages. Opens no file of results, writes nothing, imports from no other room.
 """

@@ -1,4 +1,4 @@
-"""Attributes of columns, as the run folder keeps them until an output is written.
+"""Column attributes, as the run folder keeps them until an output is written.
 
 In JSON: a text as it is, other values with their dtype and shape, so that they come back bit by
 bit. What cannot be decoded is kept as its raw bytes, which are for the audit trail alone.

@@ -1,4 +1,4 @@
-"""What the CRC-32 of pieces says of their concatenation: one checksum then proves many.
+"""Combine the CRC-32 of pieces into that of the whole, so that one checksum proves many.
 
 A CRC-32 is linear, so that bytes behind a piece change its checksum by a map of 32 bits, which
 depends on nothing but how many bytes there are.

@@ -1,4 +1,4 @@
-"""The keys of tasks, as other programs write them: in names, in attributes, in columns."""
+"""The keys of tasks, as other programs write them: in names, attributes or columns."""
 
 from __future__ import annotations
 

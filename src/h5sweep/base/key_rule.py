@@ -1,4 +1,4 @@
-"""How the key of a task is known in files of other programs: what --key and a plan say of it."""
+"""How a task's key is found in files of other programs: by --key or by a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan made of a list of tasks: of dicts, of a table, or of a CSV file."""
+"""A plan made from a list of tasks: dicts, a table, or a CSV file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which process is which: a pid alone is not enough, because pids are used again."""
+"""Identify processes: a pid alone is not enough, because pids are reused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long work says how far it is: with how much is done, and of how much."""
+"""How long operations report progress: how much is done, out of how much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task may return, and how it lies in the data of a record.
+"""What a task may return, and how it is encoded in the data of a record.
 
 A result is a dict of named values. A value becomes an array of one of these dtypes, little-endian,
 C order, arrays one after the other without gaps:

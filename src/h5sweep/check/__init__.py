@@ -1,4 +1,4 @@
-"""`h5sweep check`: the state of each file, why, and what to do next.
+"""`h5sweep check`: the state of each file, the reason, and the next step.
 
-Asks our own reader, and the HDF5 library in children. Never writes: its imports show it.
+Uses our own reader, and the HDF5 library in child processes. Never writes, as its imports show.
 """

@@ -1,4 +1,4 @@
-"""What a check found out, as data, and shown as text, JSON, CSV or HTML. Prints nothing."""
+"""What a check found, as data, and shown as text, JSON, CSV or HTML. Prints nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is safe to remove once an output is made: proven now, moved aside, deleted only by name.
+"""Find what is safe to remove once an output is made: prove it now, move it, delete only by name.
 
 A file is safe if every result in it was read back from the output, now, and is equal. Whatever
 changed since the merge, is being written, or cannot be proven, is kept, with the reason. Damaged

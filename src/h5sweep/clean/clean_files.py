@@ -1,4 +1,4 @@
-"""What is safe to remove goes to quarantine, back, or is deleted: each under the output's lock."""
+"""Quarantine, restore or delete what is safe to remove, each under the output's lock."""
 
 from __future__ import annotations
 

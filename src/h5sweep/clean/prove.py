@@ -1,4 +1,4 @@
-"""Whether nothing is lost with a file: everything in it is read back from the output, now."""
+"""Prove that nothing is lost with a file: everything in it is read back from the output, now."""
 
 from __future__ import annotations
 

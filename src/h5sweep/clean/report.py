@@ -1,4 +1,4 @@
-"""What is safe to remove and what became of it, as data, and as text or JSON. Prints nothing."""
+"""What is safe to remove and what was done with it, as data, text or JSON. Prints nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Put files of a quarantine back where they were, and only below folders that somebody named."""
+"""Put quarantined files back where they were, but only below folders that the user named."""
 
 from __future__ import annotations
 

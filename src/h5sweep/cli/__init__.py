@@ -1,10 +1,10 @@
-"""Arguments → one call → output → exit code. Nothing heavy is imported before it is needed.
+"""Parse arguments, make one library call, print the result, set the exit code.
 
-A module for each command; and
+Heavy modules are imported only when needed. There is one module per command, and
 
-    entry        the commands in their order; errors as messages and exit codes
-    options      what several commands take
-    terminal     what is printed, and where: the only one that does
+    entry        the commands in order; errors become messages and exit codes
+    options      options that several commands share
+    terminal     printing; no other module prints
 """
 
 from .entry import cli, main

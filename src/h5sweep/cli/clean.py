@@ -1,4 +1,4 @@
-"""h5sweep clean: what is safe to remove; to quarantine, back, or gone."""
+"""h5sweep clean: list what is safe to remove; quarantine, restore or delete it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: its commands, and with which code it exits."""
+"""The command line as a whole: its commands and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""h5sweep merge: one file of worker files, or of a run folder."""
+"""h5sweep merge: make one file from worker files or from a run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that several commands take, and how their texts become values."""
+"""Options that several commands share, and how their text becomes values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""h5sweep run: what is missing, then the output; and --try."""
+"""h5sweep run: run what is missing, then write the output; and --try."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""h5sweep salvage: the results out of damaged files."""
+"""h5sweep salvage: recover results from damaged files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data to standard output, messages to standard error, whoever may have closed either."""
+"""Data to standard output, messages to standard error, even if either is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files are meant by the paths, folders and globs that somebody types."""
+"""Find the files meant by the paths, folders and globs that a user types."""
 
 from __future__ import annotations
 

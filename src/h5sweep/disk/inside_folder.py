@@ -1,4 +1,4 @@
-"""Files and folders that are reached without being led astray, and read without harm.
+"""Reach files and folders without following links, and read them without harm.
 
 A path that stands in a file, or a name in a folder that somebody else made, may lead anywhere: by
 `..`, or by a symbolic link. Here a folder that somebody named is opened once; what is below it is

@@ -1,4 +1,4 @@
-"""Move files, to another disk if need be, and never over a file that is there."""
+"""Move files, to another disk if need be, and never over an existing file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files are being written, seen without touching them.
+"""Find out which files are being written, without touching them.
 
 Nothing is locked here while a writer may come: a reader that holds a lock for an instant makes the
 writer's next open fail. What processes have open, and which locks they hold, is in /proc.

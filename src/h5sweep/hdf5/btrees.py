@@ -1,4 +1,4 @@
-"""Trees of both versions, read as the flat sequence of what is in them."""
+"""B-trees of both versions, read as a flat sequence of their entries."""
 
 from __future__ import annotations
 

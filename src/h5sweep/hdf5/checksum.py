@@ -1,4 +1,4 @@
-"""The checksums of HDF5: Jenkins' lookup3 over metadata, Fletcher's over chunks."""
+"""The checksums of HDF5: Jenkins' lookup3 for metadata, Fletcher's for chunks."""
 
 from __future__ import annotations
 

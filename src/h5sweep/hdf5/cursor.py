@@ -1,4 +1,4 @@
-"""Reading one field after the other out of a structure that was read already."""
+"""Read a structure that is already in memory, field by field."""
 
 from __future__ import annotations
 

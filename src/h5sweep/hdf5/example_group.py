@@ -1,4 +1,4 @@
-"""A group of tasks as the example for others: which of its bytes must be equal in all of them.
+"""A task group as the example for others: which of its bytes must be equal in all of them.
 
 An example is made of a group that the plain reader (`tree`) found sound: its structures as bytes,
 and where in them addresses of other structures, data and values stand. A group that has the same

@@ -1,4 +1,4 @@
-"""The bytes at many places of a file as the rows of one array, and the checksum of each row."""
+"""Read the bytes at many places of a file as rows of one array, with a checksum for each row."""
 
 from __future__ import annotations
 

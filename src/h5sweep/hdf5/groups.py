@@ -1,4 +1,4 @@
-"""The links of a group, whichever of the three ways it keeps them."""
+"""The links of a group, in any of the three ways to store them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where names, links and texts of any length are kept: local, fractal and global heaps."""
+"""Local, fractal and global heaps, which hold names, links and texts of any length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements out of compact, contiguous and chunked data, through the common filters."""
+"""Read elements from compact, contiguous and chunked data, through the common filters."""
 
 from __future__ import annotations
 

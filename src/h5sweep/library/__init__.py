@@ -1,5 +1,5 @@
-"""The HDF5 library behind a process boundary: a file may kill or hang it, and only a child dies.
+"""The HDF5 library behind a process boundary: a file that crashes or hangs it ends only a child.
 
-Knows how to start, limit, ask and replace children. What a child is asked, and what its answers
-mean, is up to the room that owns the child. Never opens an HDF5 file itself.
+Starts, limits, queries and replaces children. What a child is asked, and what its answers mean, is
+up to the room that owns the child. Opens HDF5 files only in children.
 """

@@ -1,4 +1,4 @@
-"""What the HDF5 library says of a file, asked in child processes that may die of it.
+"""Ask the HDF5 library about a file, in child processes that may die of it.
 
 A child takes one file after the other. One that dies, hangs, or wants too much memory costs that
 file its answer, and is replaced. Children cannot write: the kernel refuses them any file size.

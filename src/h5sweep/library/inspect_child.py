@@ -1,4 +1,4 @@
-"""The child process: opens files with the HDF5 library and says what happens, a line a file.
+"""The child process: opens files with the HDF5 library and reports, one line per file.
 
     stdin    {"path": …, "what": "structure" | "deep" | "records…" | "plan" | "output-…"}, and of
              a structure {"only": {group: [name, …]}}

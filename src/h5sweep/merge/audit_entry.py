@@ -1,4 +1,4 @@
-"""The audit entry of a merge of files: what was taken of each input, and what was refused.
+"""The audit entry of a merge of files: what was taken from each input, and what was refused.
 
 Apart from `audit`, which a run's merge needs too: it must not load the readers of HDF5 for that.
 """

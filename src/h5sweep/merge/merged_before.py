@@ -1,4 +1,4 @@
-"""What an output whose shape was kept holds already, and what a merge into it has to read.
+"""What an output that kept its shape already holds, and what a merge into it must read.
 
 A file is known by what it is, wherever it lies now: by its size and checksum, or, if it has grown
 since, by what it begins with, which is compared with what the output holds of it, value by value.

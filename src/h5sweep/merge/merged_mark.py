@@ -1,4 +1,4 @@
-"""How a merged file whose shape was kept says that it is ours to replace, and what it was made of.
+"""The mark of a merged file that kept its shape: it is ours to replace, and what it was made of.
 
 The audit trail says that too, and is written after the file has its name: a kill in between leaves
 a trail that is about the file before.

@@ -1,4 +1,4 @@
-"""What is said of files that cannot be joined, or of which one thing must be left out."""
+"""Messages about files that cannot be merged, or of which something must be left out."""
 
 from __future__ import annotations
 

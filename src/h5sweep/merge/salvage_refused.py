@@ -1,4 +1,4 @@
-"""What is intact in refused files, salvaged into record files that are merged like others."""
+"""Salvage what is intact in refused files into record files, which are merged like others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`layouts.h5`: its columns and dimensions, how it is written, read and verified.
+"""`layouts.h5`: its columns and dimensions, and how it is written, read and verified.
 
-Knows netCDF-4 and CF. Writes to temporary names alone; `merge` gives the file its own name. Never
+Knows netCDF-4 and CF. Writes only to temporary names; `merge` renames the finished file. Never
 looks into files of other programs.
 """

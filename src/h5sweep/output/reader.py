@@ -1,4 +1,4 @@
-"""What the output looks like: read, and verify by itself. `writer` writes it.
+"""Read an output, and verify it by itself. `writer` writes it.
 
 One row a task, one dataset a column; `h5sweep_columns` names the data columns in the order in which
 each row's checksum takes them in.

@@ -1,4 +1,4 @@
-"""Which tasks the rows of an output are, and which of the rows are sound."""
+"""Which task each row of an output is, and which rows are sound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of which there are few different ones, laid out in an HDF5 file without the library's help.
+"""Columns with few distinct texts, laid out in an HDF5 file without the library.
 
 The library keeps each text of a dataset in a heap, one by one, which takes it a microsecond a text.
 All copies of one text can lie in heaps of their own, which are equal and are therefore made once.

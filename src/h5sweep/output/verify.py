@@ -1,4 +1,4 @@
-"""Whether the rows of an output are what they were when they were written, by their checksums."""
+"""Whether the rows of an output are still as they were written, by their checksums."""
 
 from __future__ import annotations
 

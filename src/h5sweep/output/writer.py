@@ -1,4 +1,4 @@
-"""How an output is written: netCDF-4 and CF, so that every reader of HDF5 opens it.
+"""Write an output as netCDF-4 with CF, so that every HDF5 reader opens it.
 
 Bulk numbers are written by `os.pwrite` into space that HDF5 allocated, which is faster than through
 the library; whatever is written is read back before it counts.

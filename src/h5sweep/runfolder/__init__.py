@@ -1,5 +1,5 @@
-"""What lies in `layouts.h5.run/` and beside the output: records, the lock, the audit trail.
+"""The files in `layouts.h5.run/` and beside the output: records, lock, audit trail.
 
-Knows every name and every byte of these files. Writes them, and reads them back whatever a kill
-or a disk has left of them. Never touches HDF5, and never decides what is done: `state` does.
+Defines every name and every byte of these files. Writes them, and reads whatever a kill or a
+failing disk has left of them. Never touches HDF5, and never decides what is done: `state` does.
 """

@@ -1,4 +1,4 @@
-"""The audit trail: what each merge took from where, `layouts.h5.audit.jsonl` beside the output.
+"""The audit trail, `layouts.h5.audit.jsonl` beside the output: what each merge took from where.
 
 One merge is one line of JSON, appended durably. A line ends with a checksum of itself, so that one
 that a kill or a full disk has torn, or that rotted, is told from a whole one; all other lines are

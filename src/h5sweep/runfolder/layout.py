@@ -1,4 +1,4 @@
-"""What lies where in a run folder, `layouts.h5.run/` beside `layouts.h5`.
+"""The layout of a run folder, `layouts.h5.run/` beside `layouts.h5`.
 
     README.txt      what this folder is, for whoever finds it
     plan.jsonl      every task's key, by number; only ever grows

@@ -1,4 +1,4 @@
-"""One run, merge or clean of an output at a time, without ever a lock to remove by hand.
+"""One run, merge or clean of an output at a time, and never a lock to remove by hand.
 
 The lock file names its owner (host, boot, pid, start time) and is held with flock where the file
 system has it: exactly one can. A dead owner on this host is seen at once. Of an owner on another

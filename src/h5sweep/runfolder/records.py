@@ -1,4 +1,4 @@
-"""What a record looks like: write, read, scan. `docs/format.md` says every byte.
+"""The record format: write, read, scan. `docs/format.md` specifies every byte.
 
 A record file belongs to one process and is only ever appended to. It is a sequence of records, the
 first of which describes the file. A record is a 64-byte frame, a JSON header and raw data; the

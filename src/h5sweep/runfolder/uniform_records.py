@@ -1,4 +1,4 @@
-"""Records of one size taken many at a time, with NumPy: the fast way through a record file.
+"""Read records of one size many at a time, with NumPy: the fast way through a record file.
 
 A CRC-32 is linear: from the checksums of pieces follows the checksum of their concatenation. So a
 stretch of thousands of records is proven sound by one checksum over all its bytes, or over all but

@@ -1,4 +1,4 @@
-"""Keys that records carry and the plan lacks: which of them can become tasks of it.
+"""Keys that are in records but not in the plan: which of them can become tasks.
 
 All keys of an output are over the same parameters, each of one type. One process that forgot a
 parameter must not keep the results of all others from being merged.

@@ -1,4 +1,4 @@
-"""Messages between a coordinator and one of its workers: JSON, in packets that begin with a mark.
+"""Messages between a coordinator and a worker: JSON, in packets that begin with a mark.
 
 The sockets keep packets apart. So a task that writes to descriptors that are not its own leaves
 packets without the mark, which belong to no message; and who reads a packet that is there is never

@@ -1,4 +1,4 @@
-"""Where a task was when it hung or crashed: what Python's faulthandler wrote into a worker's log.
+"""Where a task hung or crashed: what Python's faulthandler wrote to a worker's log.
 
 The handler is C code that needs no interpreter lock, so it answers wherever the task is, unless
 the task has blocked the signal. That is a real-time one: SIGUSR1 and its like are the task's own.

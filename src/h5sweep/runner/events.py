@@ -1,4 +1,4 @@
-"""What a pool says while it runs."""
+"""The events that a pool reports while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a worker process comes to be: as a new interpreter, in a session of its own."""
+"""Start a worker process: a new interpreter, in its own session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run shows itself: a live view on a terminal, a line a minute anywhere else."""
+"""Show a run: a live view on a terminal, one line a minute elsewhere."""
 
 from __future__ import annotations
 

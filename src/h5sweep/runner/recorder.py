@@ -1,4 +1,4 @@
-"""The writer for people who keep their own pool, MPI program or launcher.
+"""The writer for users with their own pool, MPI program or launcher.
 
 Three lines in each of their processes in place of their h5py calls; `status`, `missing` and `merge`
 then work on what they wrote, whatever was killed.

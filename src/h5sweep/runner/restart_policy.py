@@ -1,4 +1,4 @@
-"""When a worker may be started, and when it is of no use to start more. Knows no processes.
+"""When to start a worker, and when to give up starting more. Knows no processes.
 
 A worker that ends before its first task was ended by the study, which is a mistake in it, or from
 outside: by somebody, by a batch system, by the kernel for want of memory. That may pass, so it is

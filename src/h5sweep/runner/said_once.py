@@ -1,4 +1,4 @@
-"""What a person should hear once in a run."""
+"""Messages that a user should see once per run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be chosen about how tasks are run: workers, limits, retries."""
+"""The settings of a run: workers, limits, retries."""
 
 from __future__ import annotations
 

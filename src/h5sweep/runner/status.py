@@ -1,4 +1,4 @@
-"""How far a sweep is: read from its run folder, and shown as text or JSON. Prints nothing."""
+"""How far a sweep has got: read from its run folder, shown as text or JSON. Prints nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where everything goes that tasks print: one file for each worker, tagged by key.
+"""Where the output of tasks goes: one file per worker, tagged by key.
 
 Standard output and standard error of the whole process lead there, so that what C code and other
 programs print is kept too. Python's own streams pass through `TaskLog`, which knows the key at that

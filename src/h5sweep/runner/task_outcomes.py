@@ -1,4 +1,4 @@
-"""What happened to tasks: what workers answer, and what dead ones have left, as events."""
+"""What happened to tasks, as events: what workers answer, and what dead workers left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast a run goes, what is left, and what takes far longer than usual, in words.
+"""How fast a run is, what is left, and which tasks take far longer than usual, in words.
 
 `run` and `status` both say it from here. Time left is said only where it can be told: not when the
 last tasks are running, and not when none has ended for far longer than a task usually takes.

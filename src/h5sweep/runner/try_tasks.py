@@ -1,4 +1,4 @@
-"""`--try N`: a few tasks in this process, where a debugger works, and what the whole will take."""
+"""`--try N`: run a few tasks in this process, where a debugger works, and estimate the whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One worker process, as its coordinator sees it: what it was given, where it is, how it ended.
+"""A worker process, as its coordinator sees it: its batch, its position, how it ended.
 
 Its end has three words. An idle worker is *dismissed*: it is given no more and ends by itself. A
 worker is *killed*: it ends at once, wherever it is. A worker that has ended, however that came, is

@@ -1,4 +1,4 @@
-"""The worker processes of a pool: what is started, ended, limited and synced."""
+"""The worker processes of a pool: started, ended, limited and synced."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`h5sweep salvage`: results out of files that the HDF5 library refuses.
+"""`h5sweep salvage`: recover results from files that the HDF5 library refuses.
 
-Knows how to read datasets without directories or indexes, and what speaks for or against a
-result. Writes records of what it found. Never changes a damaged file.
+Reads datasets without directories or indexes, and weighs what speaks for and against each result.
+Writes what it finds as records. Never changes a damaged file.
 """

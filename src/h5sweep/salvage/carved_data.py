@@ -1,4 +1,4 @@
-"""The bytes of a dataset of a carved file, and what vouches for them."""
+"""The bytes of a dataset in a carved file, and what vouches for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dataset of a carved file, read by its bytes: its values, and what vouches for them."""
+"""A dataset in a carved file, read from its bytes: its values, and what vouches for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of an output of ours that was carved: each has a checksum of its own."""
+"""The rows of a carved output of ours: each has its own checksum."""
 
 from __future__ import annotations
 

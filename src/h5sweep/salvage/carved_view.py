@@ -1,4 +1,4 @@
-"""A carved file, seen as groups with attributes and variables, and what of these is lost."""
+"""A carved file as groups with attributes and variables, and what of these is lost."""
 
 from __future__ import annotations
 

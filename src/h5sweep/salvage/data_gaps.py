@@ -1,4 +1,4 @@
-"""Zeros in the data of a carved dataset: whether they may be values, or stand for what was lost.
+"""Zeros in a carved dataset: whether they may be values, or stand for lost data.
 
 A page or a sector that was lost is zeros, and so is what was never written. They are told from
 values by where they begin and end, and by what else lies in them.

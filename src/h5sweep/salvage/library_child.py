@@ -1,4 +1,4 @@
-"""The child process: shows a file as the HDF5 library reads it, a task a message.
+"""The child process: shows a file as the HDF5 library reads it, one task per message.
 
     stdin    a line of JSON: path, how to open it, which key, which groups to ask for by name
     stdout   sizes of header and data (two uint32 and uint64), header (JSON), data

@@ -1,4 +1,4 @@
-"""The HDF5 library as a second reader, in a child process that a file may kill or hang."""
+"""The HDF5 library as a second reader, in a child process that a file may crash or hang."""
 
 from __future__ import annotations
 

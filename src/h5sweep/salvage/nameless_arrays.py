@@ -1,4 +1,4 @@
-"""Arrays in a damaged file that nothing names."""
+"""Arrays in a damaged file that have no name."""
 
 from __future__ import annotations
 

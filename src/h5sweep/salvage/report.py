@@ -1,4 +1,4 @@
-"""What a salvage got out of each file, as data, and shown as text or JSON. Prints nothing."""
+"""What a salvage recovered from each file, as data, text or JSON. Prints nothing."""
 
 from __future__ import annotations
 

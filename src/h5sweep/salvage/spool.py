@@ -1,4 +1,4 @@
-"""Results on their way: encoded at once and kept in a temporary file, to keep memory small."""
+"""Hold results in a temporary file, encoded at once, to save memory."""
 
 from __future__ import annotations
 

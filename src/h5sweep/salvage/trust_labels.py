@@ -1,4 +1,4 @@
-"""What speaks for a salvaged result, and what against it. Pure.
+"""What speaks for and against a salvaged result. Pure.
 
 verified      checksums vouch for every byte of it, its key included
 consistent    nothing does, but it is like its siblings in every way that can be compared

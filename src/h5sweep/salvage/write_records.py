@@ -1,4 +1,4 @@
-"""The files that salvage writes: the results of one source as records, nameless arrays as npy."""
+"""Write what salvage found: the results of each source as records, nameless arrays as npy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of zeros in pages of zeros: whether they are values, or a page that was lost.
+"""Rows of zeros in pages of zeros: values, or a lost page.
 
 A lost page is zeros whatever was in it, but the rows around it are what they were. In a sweep that
 is sorted, a parameter is the same for hundreds of rows and then changes. So zeros are values if the

@@ -1,4 +1,4 @@
-"""A declaration against what a run folder and its output know of the sweep; then noted there."""
+"""Check a declaration against what a run folder and its output know, then note it there."""
 
 from __future__ import annotations
 

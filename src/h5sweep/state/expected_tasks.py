@@ -1,4 +1,4 @@
-"""Which tasks there should be: those that a run has declared, or those that `--expect` names."""
+"""Which tasks there should be: those that a run declared, or those that `--expect` names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run folder of the output that somebody named, or what to do if there is none."""
+"""Find the run folder of an output that the user named, or say what to do without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Give numbers to tasks that the plan does not know: those of recorders and of other outputs.
+"""Number the tasks that the plan lacks: those of recorders and of other outputs.
 
 A result that was recorded by hand carries its key, and so does every row of an output. Tasks found
 there are appended to the plan, because results are never dropped.

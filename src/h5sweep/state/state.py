@@ -1,4 +1,4 @@
-"""What is declared, done and missing: of each task done, failed, running, lost, never started.
+"""What is declared, done and missing: each task is done, failed, running, lost or never started.
 
 Every command asks here. All is read from the plan, the record files and the output, without NumPy
 or h5py unless the output has changed since it was merged (see `tasks_in_output`), without the

@@ -1,4 +1,4 @@
-"""The declaration of a sweep, and how it is found again in the user's file.
+"""The declaration of a sweep, and how to find it again in the user's file.
 
 Workers import the user's file by its path and look the sweep up by name, so a study needs no main
 guard, nothing is pickled, and a notebook can use a study that lies in a file.

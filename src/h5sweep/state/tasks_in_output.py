@@ -1,4 +1,4 @@
-"""Which tasks the output holds, as it is now: by the note of the last merge, or by its rows.
+"""Which tasks the output holds now: by the note of the last merge, or by its rows.
 
 The note counts for an output of the size and time that it names. Any other output (touched, copied,
 edited, or of another folder) is read, and a row counts if its checksum holds: nothing else could

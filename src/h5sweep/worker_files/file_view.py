@@ -1,4 +1,4 @@
-"""How every reader shows a file: groups with attributes and variables, and the tasks in them."""
+"""The view every reader gives of a file: groups with attributes and variables, and their tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check can have to say about a file: one code, one sentence and one next step each.
+"""Everything a check can say about a file: one code, one sentence and one next step each.
 
 `docs/findings.md` is made from this table by `python docs/make_findings.py`. A code is never given
 to another finding, and a finding never gets another code: scripts depend on them.

@@ -1,4 +1,4 @@
-"""What a file is by its first bytes and its superblock: microseconds, no HDF5 library.
+"""Judge a file by its first bytes and its superblock: in microseconds, without the HDF5 library.
 
 The rules are those by which the HDF5 library opens or refuses a file, so that their verdict can be
 had without it.

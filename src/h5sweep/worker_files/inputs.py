@@ -1,4 +1,4 @@
-"""One file that somebody wants merged, and what became of it."""
+"""A file to be merged, and what became of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tasks a file has by a key, and the key of each: what `check` counts and `merge` reads.
+"""Which tasks a file has, and the key of each: what `check` counts and `merge` reads.
 
 A task is a group whose path or content says its key, a row of columns or of compounds, the whole
 file, or a dataset whose name says its key. The first of these that the file has is what it has.

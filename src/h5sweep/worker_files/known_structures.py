@@ -1,4 +1,4 @@
-"""Structures in which nothing was wrong: whatever equals one outside its data is as sound.
+"""Structures known to be sound: a file equal to one outside its data is as sound.
 
 What small files of such a structure have each for itself is kept, so that these are read once.
 """

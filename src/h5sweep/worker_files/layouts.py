@@ -1,4 +1,4 @@
-"""How other programs lay results out in HDF5, and what is wrong with what a worker left.
+"""How other programs lay out results in HDF5, and what is wrong with what a worker left.
 
 Two shapes are known: a group a task, and columns that grow by a row a task. A file without either
 is taken for the file of one task.

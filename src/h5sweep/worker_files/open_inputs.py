@@ -1,4 +1,4 @@
-"""Open inputs again that were looked at, and notice if one has changed since."""
+"""Open inputs again, and notice if one has changed since it was looked at."""
 
 from __future__ import annotations
 

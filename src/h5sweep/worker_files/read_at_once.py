@@ -1,4 +1,4 @@
-"""Many small files, read at once; and which files were met before."""
+"""Read many small files at once, and know which files were met before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file read by our own reader, and what is wrong by it: what `check` and a merge begin with.
+"""Read a file with our own reader and say what is wrong: where `check` and a merge begin.
 
 Structure comes first. Data are read when that is asked for, or when a merge copies them.
 """

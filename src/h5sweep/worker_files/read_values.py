@@ -1,4 +1,4 @@
-"""Data and attributes of other programs' files as NumPy arrays, by our own reader.
+"""Data and attributes of other programs' files as NumPy arrays, read by our own reader.
 
 No link, no virtual and no external data are ever followed out of the file.
 """

@@ -1,4 +1,4 @@
-"""Files that are equal outside their data: the structure of one is the structure of all.
+"""Files that are equal outside their data: one structure describes them all.
 
 The files of one program are mostly such. Of a sibling only the data are looked at; what was found
 out about its structure, by us and by the HDF5 library, holds for it too.

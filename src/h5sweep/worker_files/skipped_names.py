@@ -1,4 +1,4 @@
-"""What is left out of a file: the mark of a worker's start, and what the user names with --skip.
+"""What is left out of a file: the mark of a worker's start, and what --skip names.
 
 No other module decides this. A mark holds nothing that a task could have produced, and its value
 goes to the audit trail; what the user names stays in its file, which is never removed then.

@@ -1,4 +1,4 @@
-"""What a merge is given: every file looked at by our own reader, before anything is written.
+"""Look at every input of a merge with our own reader, before anything is written.
 
 What our reader understands wholly it also reads, and what it does not is refused with the reason;
 what the HDF5 library says comes later (`merge.damaged_inputs`). A file is looked at again whenever

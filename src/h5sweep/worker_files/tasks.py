@@ -1,4 +1,4 @@
-"""Tasks and their results among the groups and datasets of a file, whoever read it.
+"""Find tasks and their results among the groups and datasets of a file, whoever read it.
 
 A file is seen as groups with attributes and variables; `salvage.carved_view` and
 `salvage.library_child` show it so. A task is a group with a key, a row of columns or of a compound,

@@ -1,4 +1,4 @@
-"""Objects found by scanning the bytes of a file: no superblock, end or index is trusted.
+"""Find objects by scanning the bytes of a file: no superblock, end or index is trusted.
 
 Every object header that parses is taken, and named by whatever still links to it: symbol nodes
 with their heap, link messages, and the blocks of fractal heaps. What cannot be read is noted and

@@ -1,4 +1,4 @@
-"""Chunks behind a stale index: streams of gzip end by themselves, and prove what they hold.
+"""Chunks behind a stale index: a gzip stream marks its own end and proves its contents.
 
 A compressed chunk that grows is written before its index is, often in another place. Killed in
 between, the index has a size or an address that no longer holds.

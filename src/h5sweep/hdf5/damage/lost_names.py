@@ -1,4 +1,4 @@
-"""Names of groups whose directory of the old kind is lost, out of what is left of it.
+"""Recover the names of groups whose old-style directory is lost, from what is left of it.
 
 A symbol node says where objects are, and where in a heap their names stand; which heap that is says
 the header of the group above. Without it, a heap is looked for in which a name stands at each of

@@ -1,4 +1,4 @@
-"""Attributes of datasets: what all tasks agree on goes with the column, the rest to the trail.
+"""Dataset attributes: those all tasks agree on go to the column, the rest to the audit trail.
 
 A value that is not the same in all tasks that have the attribute would be wrong for some of them,
 so the output does not have it; the file that it came from has it in `left_out`. So it is with a

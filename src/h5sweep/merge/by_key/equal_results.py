@@ -1,4 +1,4 @@
-"""Whether two results are the same: names and values, in whatever order and width."""
+"""Whether two results are the same: names and values, in any order and width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results that a run folder has already."""
+"""The results that a run folder already has."""
 
 from __future__ import annotations
 

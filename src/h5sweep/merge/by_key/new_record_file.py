@@ -1,4 +1,4 @@
-"""The record file that takes in the tasks of other files."""
+"""The record file for tasks taken from other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers for the keys of tasks that a merge takes in."""
+"""Number the keys of tasks that a merge takes in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks out of files that h5sweep wrote itself: outputs, and record files of other run folders."""
+"""Tasks from files that h5sweep wrote: outputs, and record files of other run folders."""
 
 from __future__ import annotations
 

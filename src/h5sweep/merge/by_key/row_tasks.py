@@ -1,4 +1,4 @@
-"""Tasks that are rows, of columns or of compounds."""
+"""Tasks that are rows of columns or of compounds."""
 
 from __future__ import annotations
 

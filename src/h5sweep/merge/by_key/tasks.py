@@ -1,4 +1,4 @@
-"""Which tasks another program's file holds: their keys, and their values as results of ours.
+"""Which tasks another program's file holds: their keys, and their values as our results.
 
 A task is a group whose path or attributes say its key, with all that lies below it; or a row of
 columns or of compounds; or the whole file. Its datasets become result values under their names,

@@ -1,4 +1,4 @@
-"""What every kind of file says of its tasks: their keys, their results, and what else is in it."""
+"""What every kind of file provides: the keys and results of its tasks, and what else is in it."""
 
 from __future__ import annotations
 

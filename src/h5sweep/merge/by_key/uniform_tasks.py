@@ -1,4 +1,4 @@
-"""Tasks in groups that are alike, of which thousands are read at once.
+"""Tasks in uniform groups, thousands of which are read at once.
 
 They are the same tasks, with the same values, as `tasks` would find one by one.
 """

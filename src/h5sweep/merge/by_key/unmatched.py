@@ -1,4 +1,4 @@
-"""Refuse to lose what belongs to no task by its key, and say how to write the key."""
+"""Refuse to lose data that no task's key covers, and say how to write the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the results of a record file are rows of the output: both are read anew and compared.
+"""Whether the results of a record file are rows of the output: both are read again and compared.
 
 What the output gives back is what a later merge would take from it when the records are gone, so
 nothing is compared by checksums, or as it lies in the file, but value by value, in all their bits.

@@ -1,4 +1,4 @@
-"""The rows of a new output, block by block, from record files and from the old output alike."""
+"""The rows of a new output, block by block, from record files and from the old output."""
 
 from __future__ import annotations
 

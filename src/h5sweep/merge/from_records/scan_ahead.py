@@ -1,4 +1,4 @@
-"""Record files scanned by threads, ahead of whoever takes what is in them one after the other.
+"""Scan record files in threads, ahead of the caller that takes them one by one.
 
 What is scanned ahead is bounded: a few files, and so many records or stretches of each.
 """

@@ -1,4 +1,4 @@
-"""Groups of many files → the same groups in one file, with all that is in them.
+"""Groups of many files → the same groups in one file, with everything in them.
 
 Groups that are alike are moved as bytes (`write`). The HDF5 library copies the others, in a
 child process that may die of a bad file. Our own reader, which has looked at every file before,

@@ -1,4 +1,4 @@
-"""A new HDF5 file of groups that are alike, written as bytes.
+"""Write a new HDF5 file of uniform groups, as bytes.
 
 A group is moved by copying its structures and its data one behind the other and putting the new
 addresses into them, which NumPy does for thousands of groups at once. What leads to them are groups

@@ -1,4 +1,4 @@
-"""Rows that are not copied as bytes: unpacked, converted or filled, written and read back."""
+"""Rows that cannot be copied as bytes: unpacked, converted or filled, written and read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The datasets and attributes of a joined file: created, and compared with what they should be."""
+"""Create the datasets and attributes of a merged file, and check that they are as intended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether rows of different files may be one task: that is said, and without a key never decided.
+"""Report rows of different files that may be one task; without a key, decide nothing.
 
 The integer and text columns of a table, all together, stand for the key if they tell the rows of
 every file apart. They are read from the joined file, and no other column is.

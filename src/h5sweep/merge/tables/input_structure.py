@@ -1,4 +1,4 @@
-"""What may be merged of one input: its datasets, tables, attributes and axes."""
+"""What can be merged from one input: its datasets, tables, attributes and axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of many files, joined along their first axis into one file of the same shape.
+"""Tables of many files, merged along their first axis into one file of the same shape.
 
 Names, groups, types and attributes stay as they are, so that scripts which read one of the files
 read the joined one. What is on disk for each column:

@@ -1,4 +1,4 @@
-"""The attributes of the output: each as the first input has it that has it."""
+"""The attributes of the output: each as in the first input that has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a dataset, whatever its storage: unpacked, put together, filled where nothing is."""
+"""Rows of a dataset in any storage: unpacked, put together, filled where nothing is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tables and columns many files have together, of which types, and in which rows each lies.
+"""Which tables and columns many files have together, their types, and the rows of each file.
 
 Only structure is read, except where types can be united for some values and not for others.
 """

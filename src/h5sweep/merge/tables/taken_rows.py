@@ -1,4 +1,4 @@
-"""What of each input went into which rows of the output.
+"""Which rows of the output came from which input.
 
 There may be many thousands of inputs, most of them alike, so that what they share is kept once.
 """

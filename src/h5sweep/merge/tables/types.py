@@ -1,4 +1,4 @@
-"""What an element of a joined column is: HDF5's own types, kept, united and converted.
+"""The element types of merged columns: HDF5's own types, kept, united and converted.
 
 A type stands in the HDF5 library as it stood in the file, so that texts keep their padding, enums
 their names and opaque data their tags. Two types are united only if every value of both survives.
