@@ -142,7 +142,7 @@ def _cpu_s() -> float:
 def _measure_memory() -> dict[str, int]:
     """The peak of a process that checks many files and keeps the report, in MB."""
     program = (
-        "import re, sys; from pathlib import Path; from h5sweep.check import check_files;"
+        "import re, sys; from pathlib import Path; from h5sweep import check_files;"
         "report = check_files(sys.argv[1], depth=sys.argv[2]);"
         "assert report.totals['sound'] == int(sys.argv[3]), report.totals;"
         "print(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"

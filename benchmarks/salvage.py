@@ -265,7 +265,7 @@ def measure_speed(folder: Path) -> dict[str, float]:
     with path.open("r+b") as raw:
         raw.write(bytes(96))
     program = (
-        "import resource, sys, time; from h5sweep.hdf5.carve import carve;"
+        "import resource, sys, time; from h5sweep.hdf5.damage.carve import carve;"
         "from h5sweep.hdf5.source import OpenSource; from pathlib import Path;"
         "from h5sweep import salvage_files\n"
         "with OpenSource(Path(sys.argv[1])) as source:\n"

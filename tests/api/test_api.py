@@ -27,6 +27,7 @@ from h5sweep.errors import (
     UsageError,
 )
 from h5sweep.state.study import load_study
+from places import DOCS
 from running import count
 from terminal import Terminal
 
@@ -258,7 +259,7 @@ def test_a_sweep_keeps_the_signature_of_its_function(tmp_path: Path) -> None:
 
 def test_every_public_name_is_documented_and_in_an_example() -> None:
     """docs/python.md names all that may be relied on, and its examples use it."""
-    text = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
+    text = (DOCS / "python.md").read_text()
     examples = "\n".join(re.findall(r"```python\n(.*?)```", text, re.S))
     used = set(re.findall(r"\bh5sweep\.(\w+)", examples))
     assert used >= {*h5sweep.__all__} - {"Missing", "Sweep"}
