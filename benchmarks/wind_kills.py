@@ -6,7 +6,7 @@
 Runs the command that a user would, sends SIGKILL to a random worker every few seconds and to the
 coordinator now and then, and gives the same command again until nothing is missing. Then compares:
 with a second, undisturbed run (--reference), or with tasks at random that are run again here.
-Give the same command again if this one is stopped: it goes on, and its log, too.
+Run the same command again if this one is stopped: it goes on, and its log, too.
 
 Prints what happened; of all 3,000 it also writes benchmarks/results/wind_kills.json.
 """
