@@ -818,4 +818,4 @@ def test_a_folder_without_files_has_nothing_to_salvage(terminal: Terminal) -> No
     """Salvage says so, as merge does, rather than to run the tasks of no files again."""
     (terminal.folder / "none").mkdir()
     for words in (("salvage", "none"), ("merge", "none", "-o", "out.h5")):
-        assert f"there is nothing to {words[0]} in none" in terminal.run(*words, check=2).stderr
+        assert f"found no file to {words[0]} in none" in terminal.run(*words, check=2).stderr
