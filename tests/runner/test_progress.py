@@ -49,12 +49,12 @@ def seen_on_terminal(text: str) -> list[str]:
 def shown(tmp_path: Path, code: str) -> tuple[str, list[str]]:
     """What lines of code with a TerminalDisplay `d` sent, and what is to be seen in the end."""
     head = (
-        "import os, sys\nfrom h5sweep.runner import pace, progress\n"
+        "import os, sys\nfrom h5sweep.runner import progress, time_left\n"
         "progress.REDRAW_EVERY_S = 0\nd = progress.TerminalDisplay()\n"
         "def typed(): os.write(2, b'^C')\n"
         "def update(done, running):\n"
-        "    d.update(pace.Moment(done, 0, 0, None, lambda: [LONG] * running))\n"
-        "LONG = pace.RunningTask('name=' + 'long' * 30 + ', seed=3', 12, 'pid 4711')\n"
+        "    d.update(time_left.Moment(done, 0, 0, None, lambda: [LONG] * running))\n"
+        "LONG = time_left.RunningTask('name=' + 'long' * 30 + ', seed=3', 12, 'pid 4711')\n"
     )
     (tmp_path / "shows.py").write_text(head + textwrap.dedent(code))
     ours, theirs = pty.openpty()
