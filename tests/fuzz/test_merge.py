@@ -71,7 +71,7 @@ def test_columns_of_compounds_with_texts_are_merged_as_advised(
             for name in names:
                 data = rows if name == "rows" else [1.5, 2.5]
                 file.create_dataset(name, data=data, maxshape=(None,))
-    with pytest.raises(UsageError, match=r"with --key .* with --skip rows$"):
+    with pytest.raises(UsageError, match=r"give --key.*--skip rows$"):
         merge_files(tmp_path / "in", tmp_path / "out.h5")
     if "aep" in names:
         policy = Policy(skip=frozenset({"rows"}))
