@@ -21,6 +21,7 @@ import h5py
 import pytest
 
 import h5sweep
+from cases import some_of
 from foreign_samples import KEY, write_groups
 from running import until
 from terminal import Terminal
@@ -327,7 +328,9 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.arrange.__name__}: {step.site}")
+@pytest.mark.parametrize(
+    "step", some_of(STEPS, 3), ids=lambda step: f"{step.arrange.__name__}: {step.site}"
+)
 def test_the_step_that_a_message_names_works(tmp_path: Path, step: Step) -> None:
     """The command is pasted as it stands, with a name put in where it leaves one open."""
     terminal = Terminal(tmp_path / "my work")

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
+from cases import some_of
 from h5sweep.hdf5.messages import DEFLATE
 from h5sweep.hdf5.read_data import fate_of_chunk
 from running import until
@@ -115,7 +116,7 @@ def test_no_file_but_those_named_is_opened(command: str, tmp_path: Path, victim:
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
-@pytest.mark.parametrize("way_out", ["storage", "link", "group"])
+@pytest.mark.parametrize("way_out", some_of(["storage", "link", "group"], 3))
 def test_an_output_leads_to_no_other_file(
     way_out: str, tmp_path: Path, victim: Path, terminal: Terminal
 ) -> None:
@@ -173,7 +174,13 @@ CLAIMS = [_no_chunk, _no_data, _many_claims, _compounds, _long_texts]
 ROW_CLAIMS = [_rows, _fixed_rows]
 
 
-@pytest.mark.parametrize("claims", [CLAIMS, ROW_CLAIMS], ids=["values", "rows"])
+@pytest.mark.parametrize(
+    "claims",
+    [
+        pytest.param(CLAIMS, id="values"),
+        pytest.param(ROW_CLAIMS, id="rows", marks=pytest.mark.exhaustive),
+    ],
+)
 @every_command
 def test_a_claim_costs_nothing(
     command: str, claims: list[Callable[[h5py.File], None]], tmp_path: Path
@@ -230,6 +237,7 @@ def test_room_that_was_never_written_is_no_claim(tmp_path: Path, terminal: Termi
     assert not checked["files"][0]["findings"]
 
 
+@pytest.mark.exhaustive
 def test_rows_that_were_made_room_for_are_no_claim(tmp_path: Path, terminal: Terminal) -> None:
     """A table of 800 MB of which a worker has written some rows here and there can be merged."""
     with h5py.File(tmp_path / "w1.h5", "w") as file:
