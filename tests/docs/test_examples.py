@@ -143,3 +143,15 @@ def test_skips_fail_where_all_is_required(
         timeout=LONG_S,
     )
     assert done.returncode in exit_codes, done.stdout
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_pages_name_modules_that_are_there(page: str) -> None:
+    """What a page calls `room.module` or `room/module.py` is in that room."""
+    package = ROOT / "src" / "h5sweep"
+    rooms = "|".join(path.name for path in package.iterdir() if (path / "__init__.py").exists())
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = re.findall(rf"(?<![\w/])((?:{rooms})(?:[./](?!md\b)[a-z_0-9]+)+)", text)
+    paths = {package / name.removesuffix(".py").replace(".", "/") for name in named}
+    assert len(paths) > 5
+    assert not [str(p) for p in paths if not (p.is_dir() or p.with_suffix(".py").exists())]
