@@ -1,6 +1,6 @@
 """How long a merge takes beside `cat` of the same bytes, and beside the loops that people write.
 
-    python benchmarks/merge.py [W1 W2 W3 W3-gzip W4] [--folder /tmp/merge-bench] [--repetitions 5]
+    python benchmarks/merge.py [WORKLOAD...] [--folder /tmp/merge-bench] [--repetitions 5]
                                [--command] [--no-peers]
 
 Workloads are made once into the folder and kept there. Prints a table each and writes
@@ -39,6 +39,8 @@ RESULTS = Path(__file__).resolve().parent / "results" / "merge.json"
 CHUNK_ROWS = 1280
 LONG_S = 20.0
 KEY = "farm{farm_id:d}_t{farm_type:d}_s{seed:d}"
+NESTED_KEY = "farm{farm_id:d}/type{farm_type:d}/seed{seed:d}"
+COLUMNS_KEY = "farm_id,seed"
 
 
 # What is merged ----------------------------------------------------------------------------------
@@ -78,12 +80,122 @@ def make_group_files(folder: Path) -> None:
     for file_number in range(100):
         with h5py.File(folder / f"worker_{file_number:03}.h5", "w") as file:
             for number in range(300 * file_number, 300 * file_number + 300):
-                group = file.create_group(f"farm{number // 3000}_t{number % 3}_s{number}")
-                group.attrs["farm_id"] = number // 3000
-                group.attrs["farm_type"] = np.bytes_("offshore")
-                group.attrs["seed"] = number
-                group["layout"] = random.random((50, 2)) * 5000
+                _write_group(file, number, random.random((50, 2)) * 5000, random.random() * 1e9)
+
+
+def make_stamped_files(folder: Path) -> None:
+    """3,000 files of one row, with a time stamp and a number in attributes."""
+    random = np.random.default_rng(5)
+    for number in range(3_000):
+        values = _columns(random, 1, number)
+        with h5py.File(folder / f"task_{number:05}.h5", "w") as file:
+            file.attrs["created"] = f"2026-11-{number % 28 + 1:02}T{number % 24:02}:15:{number:05}"
+            file.attrs["duration_s"] = random.random() * 100
+            for name, column in values.items():
+                file[name] = column
+
+
+def make_one_group_files(folder: Path) -> None:
+    """3,000 files of one group, with a layout, a yield and three attributes."""
+    random = np.random.default_rng(6)
+    for number in range(3_000):
+        with h5py.File(folder / f"task_{number:05}.h5", "w") as file:
+            _write_group(file, number, random.random((50, 2)) * 5000, random.random() * 1e9)
+
+
+def make_one_task_files(folder: Path) -> None:
+    """3,000 files of one task, its datasets at the root."""
+    random = np.random.default_rng(7)
+    for number in range(3_000):
+        with h5py.File(folder / f"{_group_name(number)}.h5", "w") as file:
+            file["layout"] = random.random((50, 2)) * 5000
+            file["aep"] = random.random() * 1e9
+
+
+def make_growable_files(folder: Path) -> None:
+    """3,000 files of one row that may grow."""
+    random = np.random.default_rng(8)
+    for number in range(3_000):
+        _write_chunked(folder / f"task_{number:05}.h5", _columns(random, 1, number), 1)
+
+
+def make_text_files(folder: Path) -> None:
+    """100 files of 1,000 rows with a column of texts."""
+    random = np.random.default_rng(9)
+    for number in range(100):
+        values = _columns(random, 1_000, 1_000 * number)
+        kinds = [kind.decode() for kind in values.pop("farm_type").tolist()]
+        path = folder / f"worker_{number:03}.h5"
+        _write_chunked(path, values, 250)
+        with h5py.File(path, "a") as file:
+            file.create_dataset("farm_type", data=kinds, maxshape=(None,), chunks=(250,))
+
+
+def make_uneven_files(folder: Path) -> None:
+    """100 files of 1,030 rows in gzip chunks of 250, which do not line up."""
+    random = np.random.default_rng(10)
+    for number in range(100):
+        values = _columns(random, 1_030, 1_030 * number)
+        values["layout"] = np.round(values["layout"] * 64) / 64
+        path = folder / f"worker_{number:03}.h5"
+        _write_chunked(path, values, 250, compression="gzip", shuffle=True)
+
+
+def make_ragged_groups(folder: Path) -> None:
+    """100 files of 300 groups whose layouts have 66 to 100 turbines."""
+    random = np.random.default_rng(11)
+    for file_number in range(100):
+        with h5py.File(folder / f"worker_{file_number:03}.h5", "w") as file:
+            for number in range(300 * file_number, 300 * file_number + 300):
+                layout = random.random((random.integers(66, 101), 2)) * 5000
+                _write_group(file, number, layout, random.random() * 1e9)
+
+
+def make_nested_groups(folder: Path) -> None:
+    """100 files of 300 groups, /farm/type/seed, whose layouts have 66 to 100 turbines."""
+    random = np.random.default_rng(12)
+    for file_number in range(100):
+        with h5py.File(folder / f"worker_{file_number:03}.h5", "w") as file:
+            for number in range(300 * file_number, 300 * file_number + 300):
+                group = file.create_group(_nested_name(number))
+                group["layout"] = random.random((random.integers(66, 101), 2)) * 5000
                 group["aep"] = random.random() * 1e9
+
+
+def make_full_groups(folder: Path) -> None:
+    """100 files of 300 groups with six datasets, four of 66 to 100 turbines, and attributes."""
+    random = np.random.default_rng(13)
+    for file_number in range(100):
+        with h5py.File(folder / f"worker_{file_number:03}.h5", "w") as file:
+            for number in range(300 * file_number, 300 * file_number + 300):
+                turbines = random.integers(66, 101)
+                group = _write_group(
+                    file, number, random.random((turbines, 2)) * 5000, random.random() * 1e9
+                )
+                group["initial"] = random.random((turbines, 2)) * 5000
+                group["power"] = random.random(turbines)
+                group["wake_loss"] = random.random(turbines)
+                group["history"] = random.random(40)
+                group["layout"].attrs["units"] = "m"
+                group.attrs["finished"] = f"2026-11-{number % 28 + 1:02}T{number:08}"
+
+
+def _group_name(number: int) -> str:
+    return f"farm{number // 3000}_t{number % 3}_s{number}"
+
+
+def _nested_name(number: int) -> str:
+    return f"farm{number // 3000}/type{number % 3}/seed{number}"
+
+
+def _write_group(file: h5py.File, number: int, layout: np.ndarray, aep: float) -> h5py.Group:
+    group = file.create_group(_group_name(number))
+    group.attrs["farm_id"] = number // 3000
+    group.attrs["farm_type"] = np.bytes_("offshore")
+    group.attrs["seed"] = number
+    group["layout"] = layout
+    group["aep"] = aep
+    return group
 
 
 def _make_large(folder: Path, **filters: object) -> None:
@@ -123,9 +235,13 @@ def merge_with_h5sweep(paths: list[Path], output: Path) -> None:
     merge_files(paths[0].parent, output)
 
 
-def merge_into_rows(paths: list[Path], output: Path) -> None:
+def merge_into_rows(key: str) -> Callable[[list[Path], Path], None]:
     """The same with a key: every task becomes a record and then a row."""
-    merge_files(paths[0].parent, output, key=KEY)
+
+    def merge(paths: list[Path], output: Path) -> None:
+        merge_files(paths[0].parent, output, key=key)
+
+    return merge
 
 
 def assign_slices(paths: list[Path], output: Path) -> None:
@@ -185,13 +301,16 @@ def copy_groups(paths: list[Path], output: Path) -> None:
                     out.copy(file[name], name)
 
 
-def copy_groups_low_level(paths: list[Path], output: Path) -> None:
-    """The same by h5py's low-level interface."""
+def copy_nested_groups(paths: list[Path], output: Path) -> None:
+    """out.copy(in[path], path) for every group three levels down."""
     with h5py.File(output, "w") as out:
         for path in paths:
             with h5py.File(path, "r") as file:
-                for name in file:
-                    h5py.h5o.copy(file.id, name.encode(), out.id, name.encode())
+                for farm in file:
+                    for kind in file[farm]:
+                        above = out.require_group(f"{farm}/{kind}")
+                        for seed in file[farm][kind]:
+                            out.copy(file[farm][kind][seed], above, seed)
 
 
 def concatenate_with_xarray(paths: list[Path], output: Path) -> None:
@@ -302,11 +421,23 @@ def require_equal_groups(paths: list[Path], output: Path) -> None:
     with h5py.File(output, "r") as out:
         for path in paths[::10]:
             with h5py.File(path, "r") as file:
-                for name in file:
-                    assert np.array_equal(out[name]["layout"], file[name]["layout"]), name
-                    assert out[name]["aep"][()] == file[name]["aep"][()], name
-                    assert dict(out[name].attrs) == dict(file[name].attrs), name
-        assert len(out) == 300 * len(paths)
+                file.visititems(lambda name, one: _require_equal(out[name], one))
+
+
+def require_one_group_each(paths: list[Path], output: Path) -> None:
+    """Every file is a group of its name, with all that is in it."""
+    with h5py.File(output, "r") as out:
+        for path in paths[::10]:
+            with h5py.File(path, "r") as file:
+                for name, dataset in file.items():
+                    _require_equal(out[path.stem][name], dataset)
+        assert len(out) == len(paths)
+
+
+def _require_equal(found: h5py.Group | h5py.Dataset, one: h5py.Group | h5py.Dataset) -> None:
+    if isinstance(one, h5py.Dataset):
+        assert found.dtype == one.dtype and np.array_equal(found[()], one[()]), one.name
+    assert dict(found.attrs) == dict(one.attrs), one.name
 
 
 def column_peers(*, most_slow: int, most_packed: int | None = None) -> dict[str, Contender]:
@@ -322,6 +453,13 @@ def column_peers(*, most_slow: int, most_packed: int | None = None) -> dict[str,
     return peers
 
 
+def group_peers(key: str, loop: Callable[[list[Path], Path], None]) -> dict[str, Contender]:
+    return {
+        "h5sweep, with a key": Contender(merge_into_rows(key)),
+        "out.copy(in[key], key)": Contender(loop),
+    }
+
+
 WORKLOADS = {
     "W1": Workload(
         make_one_row_files,
@@ -332,7 +470,8 @@ WORKLOADS = {
     "W2": Workload(
         make_worker_files,
         merge_with_h5sweep,
-        column_peers(most_slow=10),
+        column_peers(most_slow=10)
+        | {"h5sweep, with a key": Contender(merge_into_rows(COLUMNS_KEY))},
         require_equal_columns,
     ),
     "W3": Workload(
@@ -348,13 +487,63 @@ WORKLOADS = {
         require_equal_columns,
     ),
     "W4": Workload(
-        make_group_files,
+        make_group_files, merge_with_h5sweep, group_peers(KEY, copy_groups), require_equal_groups
+    ),
+    "stamps": Workload(
+        make_stamped_files,
+        merge_with_h5sweep,
+        {"out[name][a:b] = in[name][:]": Contender(assign_slices)},
+        require_equal_columns,
+    ),
+    "group-per-file": Workload(
+        make_one_group_files,
+        merge_with_h5sweep,
+        group_peers(KEY, copy_groups),
+        require_equal_groups,
+    ),
+    "task-per-file": Workload(
+        make_one_task_files,
+        merge_with_h5sweep,
+        group_peers(KEY, copy_objects),
+        require_one_group_each,
+    ),
+    "growable": Workload(
+        make_growable_files,
+        merge_with_h5sweep,
+        {"resize and assign": Contender(resize_and_assign)},
+        require_equal_columns,
+    ),
+    "text": Workload(
+        make_text_files,
         merge_with_h5sweep,
         {
-            "h5sweep, with a key": Contender(merge_into_rows),
-            "out.copy(in[key], key)": Contender(copy_groups),
-            "h5o.copy": Contender(copy_groups_low_level),
+            "out[name][a:b] = in[name][:]": Contender(assign_slices),
+            "h5sweep, with a key": Contender(merge_into_rows(COLUMNS_KEY)),
         },
+        require_equal_columns,
+    ),
+    "gzip-uneven": Workload(
+        make_uneven_files,
+        merge_with_h5sweep,
+        {"resize and assign": Contender(resize_and_assign)},
+        require_equal_columns,
+    ),
+    "ragged": Workload(
+        make_ragged_groups,
+        merge_with_h5sweep,
+        group_peers(KEY, copy_groups),
+        require_equal_groups,
+    ),
+    "ragged-nested": Workload(
+        make_nested_groups,
+        merge_with_h5sweep,
+        group_peers(NESTED_KEY, copy_nested_groups),
+        require_equal_groups,
+    ),
+    "ragged-full": Workload(
+        make_full_groups,
+        merge_with_h5sweep,
+        group_peers(KEY, copy_groups),
         require_equal_groups,
     ),
 }
