@@ -190,7 +190,7 @@ def test_what_is_no_group_is_listed(merge: Merge, count: int) -> None:
         assert "init" not in file and len(file) == count
 
 
-def test_groups_above_tasks_are_united(merge: Merge) -> None:
+def test_groups_above_tasks_are_merged(merge: Merge) -> None:
     """Of deep paths each group is there once; where attributes differ the first are kept."""
     for name, seeds in (("a.h5", range(3)), ("b.h5", range(3, 6))):
         with h5py.File(merge.inputs / name, "w") as file:

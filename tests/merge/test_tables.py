@@ -386,7 +386,7 @@ def test_axes_that_differ_stop_a_merge_and_the_step_works(tmp_path: Path) -> Non
     assert done.taken[0].skipped == ("/x",)
 
 
-def test_compounds_with_texts_are_united(tmp_path: Path) -> None:
+def test_compounds_with_texts_are_merged(tmp_path: Path) -> None:
     """Rows of a text and an integer of two widths become one table."""
     for number, kind in enumerate(("i4", "i8")):
         dtype = np.dtype([("x", kind), ("s", "S4"), ("f", "?")])

@@ -116,12 +116,12 @@ class Prover:
         # Imported here and below, because a clean of record files needs none of them.
         if item.way == "sweep":
             return self._is_in_rows(item, one)
-        joined: set[str] = set()
+        in_columns: set[str] = set()
         if item.rows:
             from ..merge.tables.rows_in_output import datasets_in_columns
 
-            joined = datasets_in_columns(self._survey, one, self._folder.output, item.rows)
-        return self._is_in_groups(one, frozenset(joined))
+            in_columns = datasets_in_columns(self._survey, one, self._folder.output, item.rows)
+        return self._is_in_groups(one, frozenset(in_columns))
 
     def _is_in_rows(self, item: Item, one: Input) -> bool:
         from ..merge.by_key.output_rows import OutputRows
@@ -130,14 +130,14 @@ class Prover:
             self._rows = self._open.enter_context(OutputRows(self._folder.output))
         return self._rows.hold(self._survey, one, key=item.key)
 
-    def _is_in_groups(self, one: Input, joined: frozenset[str]) -> bool:
+    def _is_in_groups(self, one: Input, in_columns: frozenset[str]) -> bool:
         """The same of what is not in columns."""
         from ..merge.groups.merge_groups import is_in_groups, opened_output
 
-        if joined not in self._groups:
-            opened = opened_output(self._folder.output, joined)
-            self._groups[joined] = self._open.enter_context(opened)
-        return is_in_groups(self._survey, one, self._groups[joined], joined)
+        if in_columns not in self._groups:
+            opened = opened_output(self._folder.output, in_columns)
+            self._groups[in_columns] = self._open.enter_context(opened)
+        return is_in_groups(self._survey, one, self._groups[in_columns], in_columns)
 
 
 def _has_failures(path: Path) -> bool:

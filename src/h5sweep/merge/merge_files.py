@@ -138,7 +138,7 @@ class _FilesMerge:
             durable.require_space(self.output, needed + len(good) * AUDIT_BYTES)
             steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
             with durable.replacing(self.output, is_synced=True) as temporary:
-                taken = _united([part.write(temporary, steps.next()) for part in parts])
+                taken = _merged_by_input([part.write(temporary, steps.next()) for part in parts])
                 mark_as_merged(temporary, audit_path(self.output).name, addition.holds(taken))
                 with durable.syncing(temporary):
                     self.damage.require_none_by_library()  # or what it wrote would be blamed
@@ -286,7 +286,7 @@ class _FilesMerge:
         return report
 
 
-def _united(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
+def _merged_by_input(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
     """What was taken of each input; of one with columns and groups, by both parts."""
     if len(parts) == 1:
         return parts[0]

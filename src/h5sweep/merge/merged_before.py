@@ -205,11 +205,14 @@ class _HeldFiles:
         """Whether the output has something beside rows that no given file has as it is there."""
         with_rows = [one for one in self._given if one.style is Style.ROWS]
         columns = MergedSchema(self._survey, with_rows).columns if with_rows else []
-        joined = {column.path for column in columns}
-        with opened_output(self._old.path, joined) as output:
+        in_columns = {column.path for column in columns}
+        with opened_output(self._old.path, in_columns) as output:
             left = set(output.roots)
             for one in self._given:
-                with suppress(UnmergeableError), opened_groups(self._survey, one, joined) as tasks:
+                with (
+                    suppress(UnmergeableError),
+                    opened_groups(self._survey, one, in_columns) as tasks,
+                ):
                     both = [path for path in tasks.roots if path in left]
                     left.difference_update({*both} - {*unequal_groups(output, tasks, both)})
         return bool(left)

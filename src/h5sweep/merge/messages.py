@@ -32,7 +32,7 @@ def some_names(inputs: Iterable[Input]) -> str:
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def require_joinable(one: Input, path: str, dataset: Dataset) -> None:
+def require_mergeable(one: Input, path: str, dataset: Dataset) -> None:
     """Raise UsageError if a dataset cannot be a column of another file."""
     where = f"{path} in {one.path}"
     if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
@@ -72,17 +72,19 @@ def ragged(path: str, first: Input, dataset: Dataset, second: Input, other: Data
     )
 
 
-def not_united(path: str, first: Input, united: TypeID, second: Input, other: TypeID) -> UsageError:
+def no_common_type(
+    path: str, first: Input, common: TypeID, second: Input, other: TypeID
+) -> UsageError:
     return UsageError(
-        f"{path} is {type_text(united)} in {first.path} and {type_text(other)} in "
+        f"{path} is {type_text(common)} in {first.path} and {type_text(other)} in "
         f"{second.path}: no type holds both; merge these files separately"
     )
 
 
 def values_lost(
-    path: str, one: Input, old: TypeID, united: TypeID, first: tuple[Input, TypeID]
+    path: str, one: Input, old: TypeID, common: TypeID, first: tuple[Input, TypeID]
 ) -> UsageError:
     return UsageError(
-        f"{path} is {type_text(old)} in {one.path}, with values that {type_text(united)} cannot "
+        f"{path} is {type_text(old)} in {one.path}, with values that {type_text(common)} cannot "
         f"hold, and {type_text(first[1])} in {first[0].path}: merge these files separately"
     )

@@ -90,7 +90,7 @@ class Pool:
 
     def current(self) -> list[Current]:
         """The tasks that are running now."""
-        return [current for m in self._workers.members if (current := m.current()) is not None]
+        return [current for m in self._workers.active if (current := m.current()) is not None]
 
     @property
     def usual_s(self) -> float | None:
@@ -102,85 +102,83 @@ class Pool:
             if self._tasks.is_draining:
                 self._begin_no_more()
             self._fill()
-            if not self._workers.members and not len(self._tasks.queue):
+            if not self._workers.active and not len(self._tasks.queue):
                 return
             yield from self._wait()
             self._watch()
-            yield from self._said.slow_import(self._workers.members)
+            yield from self._said.slow_import(self._workers.active)
             yield Tick()
         if self._stopping:
             yield from self._stop_tasks()
 
     def _stop_tasks(self) -> Iterator[Stopped]:
         """End running tasks, and say where those were that ran longest: they may have hung."""
-        found = [
-            (m, current) for m in self._workers.members if (current := m.current()) is not None
-        ]
+        found = [(m, current) for m in self._workers.active if (current := m.current()) is not None]
         running = sorted(found, key=lambda pair: -pair[1].running_s)[:MOST_STOPPED]
-        for member, _ in running:
-            member.end_with_stack(self._workers.log_of(member))
-        for member, current in running:
-            member.has_ended(max(member.ends_by - time.monotonic(), 0))
-            if current.task not in member.outcomes_on_disk():
-                where = member.stack(self._workers.log_of(member))["where"]
+        for worker, _ in running:
+            worker.end_with_stack(self._workers.log_of(worker))
+        for worker, current in running:
+            worker.has_ended(max(worker.ends_by - time.monotonic(), 0))
+            if current.task not in worker.outcomes_on_disk():
+                where = worker.stack(self._workers.log_of(worker))["where"]
                 yield Stopped(current.task, current.running_s, where)
 
     def _begin_no_more(self) -> None:
         self._tasks.queue.clear()
-        for member in self._workers.members:
-            member.begin_no_more()
+        for worker in self._workers.active:
+            worker.begin_no_more()
 
     # Workers begin and end
 
     def _fill(self) -> None:
         """Give every idle worker a batch or dismiss it, and start workers for the rest."""
-        for member in [m for m in self._workers.members if m.is_idle]:
-            self._give_or_dismiss(member)
-        busy = sum(not m.is_idle for m in self._workers.members)
+        for worker in [m for m in self._workers.active if m.is_idle]:
+            self._give_or_dismiss(worker)
+        busy = sum(not m.is_idle for m in self._workers.active)
         wanted = min(self._settings.workers, busy + len(self._tasks.queue))
-        if wanted and not self._workers.members and self._workers.starts.is_hopeless:
+        if wanted and not self._workers.active and self._workers.starts.is_hopeless:
             raise self._workers.starts.error()
-        while len(self._workers.members) < wanted and self._workers.starts.is_due:
+        while len(self._workers.active) < wanted and self._workers.starts.is_due:
             self._workers.start()
 
-    def _give_or_dismiss(self, member: WorkerHandle) -> None:
+    def _give_or_dismiss(self, worker: WorkerHandle) -> None:
         limit = self._settings.tasks_per_worker
-        left = LARGEST_BATCH if limit is None else limit - member.tasks_run
+        left = LARGEST_BATCH if limit is None else limit - worker.tasks_run
         batch = self._tasks.queue.next_batch(left) if left > 0 else []
         if batch:
-            member.give(batch)
+            worker.give(batch)
         elif left <= 0 or not len(self._tasks.queue):
-            self._workers.dismiss(member)
+            self._workers.dismiss(worker)
 
     # What workers say
 
     def _wait(self) -> Iterator[Event]:
         """Take what workers say, then what became of those that ended."""
         saying, ended = self._workers.wait()
-        for member in saying:
-            yield from self._hear(member)
-        for member in ended:
-            if member.is_dismissed:
-                self._workers.reap(member)
+        for worker in saying:
+            yield from self._hear(worker)
+        for worker in ended:
+            if worker.is_dismissed:
+                self._workers.reap(worker)
             else:
-                yield from self._take_death(member)
+                yield from self._take_death(worker)
 
-    def _hear(self, member: WorkerHandle) -> Iterator[Event]:
-        message = member.hear()
+    def _hear(self, worker: WorkerHandle) -> Iterator[Event]:
+        message = worker.hear()
         if message is NOT_YET:
-            yield from self._said.other_writers(member)
+            yield from self._said.other_writers(worker)
         elif message is not None:
-            yield from self._take_message(member, message)
-        elif not member.has_ended(CLOSING_S):
+            yield from self._take_message(worker, message)
+        elif not worker.has_ended(CLOSING_S):
             # It is not about to end, so its task must have closed the channel.
             what = "the task closed file descriptors that were not its own"
-            member.kill_for(None, Outcome.failure(RecordKind.DIED, "closed", what))
+            worker.kill_for(None, Outcome.failure(RecordKind.DIED, "closed", what))
 
-    def _take_message(self, member: WorkerHandle, message: dict[str, Any]) -> Iterator[Event]:
+    def _take_message(self, worker: WorkerHandle, message: dict[str, Any]) -> Iterator[Event]:
         if "ready" in message:
-            member.record_path = Path(message["ready"])
+            worker.record_path = Path(message["ready"])
             self._has_started = True
-        elif "broken" in message and not member.is_ready and self._has_started:
+        elif "broken" in message and not worker.is_ready and self._has_started:
             # The study could be imported before: perhaps it is being edited, and is mended soon.
             self._start_error = message["broken"]["message"]
         elif "broken" in message:
@@ -188,7 +186,7 @@ class Pool:
         else:
             if message["ended"]:
                 self._workers.starts.succeed()
-            yield from self._tasks.take_answer(member, message)
+            yield from self._tasks.take_answer(worker, message)
 
     def _break(self, error: dict[str, Any]) -> None:
         """A worker cannot go on, and no other one could."""
@@ -201,25 +199,25 @@ class Pool:
 
     # What becomes of those that die
 
-    def _take_death(self, member: WorkerHandle) -> Iterator[Event]:
+    def _take_death(self, worker: WorkerHandle) -> Iterator[Event]:
         """Find out what a worker that ended unasked had finished, and what it died of."""
-        while member.channel.has_something() and (message := member.hear()) is not None:
+        while worker.channel.has_something() and (message := worker.hear()) is not None:
             # It may have answered just before it ended.
             if message is not NOT_YET:
-                yield from self._take_message(member, message)
-        current = member.current()
-        exit_code = self._workers.reap(member)
-        if member.tasks_run or current is not None or member.outcomes_on_disk():
+                yield from self._take_message(worker, message)
+        current = worker.current()
+        exit_code = self._workers.reap(worker)
+        if worker.tasks_run or current is not None or worker.outcomes_on_disk():
             self._workers.starts.succeed()
         else:
-            yield from self._take_failed_start(member, exit_code)
-        yield from self._tasks.settle_batch(member, current, exit_code, self._workers.log_of)
+            yield from self._take_failed_start(worker, exit_code)
+        yield from self._tasks.settle_batch(worker, current, exit_code, self._workers.log_of)
 
-    def _take_failed_start(self, member: WorkerHandle, exit_code: int) -> Iterator[Note]:
+    def _take_failed_start(self, worker: WorkerHandle, exit_code: int) -> Iterator[Note]:
         by_study = not is_from_outside(exit_code)
         reason = cause_of_death(exit_code, self._tasks.oom_kills).error["message"]
         note = self._workers.starts.fail(
-            member.started, reason, by_study=by_study, detail=self._start_error
+            worker.started, reason, by_study=by_study, detail=self._start_error
         )
         if note:
             yield Note(note)
@@ -228,10 +226,10 @@ class Pool:
 
     def _watch(self) -> None:
         """Enforce the limits on running tasks; take back what is stuck behind a long one."""
-        for member, current in self._workers.steady():
-            self._workers.check_limits(member, current, self._settings)
+        for worker, current in self._workers.steady():
+            self._workers.check_limits(worker, current, self._settings)
             if current.running_s >= STUCK_S:
-                self._tasks.give_back(member.take_back_behind(current.index))
+                self._tasks.give_back(worker.take_back_behind(current.index))
         self._workers.kill_overdue()
 
     def _set_trouble(self, error: StorageError) -> None:

@@ -20,24 +20,24 @@ class SaidOnce:
         self._is_slow_import_said = False
         self._is_other_said = False
 
-    def slow_import(self, members: Iterable[WorkerHandle]) -> Iterator[Note]:
+    def slow_import(self, workers: Iterable[WorkerHandle]) -> Iterator[Note]:
         """Say once in a run that the study takes long: it may wait for what never comes."""
-        for member in members:
-            waited_s = time.monotonic() - member.started
-            is_slow = not member.is_ready and waited_s >= SLOW_IMPORT_S
+        for worker in workers:
+            waited_s = time.monotonic() - worker.started
+            is_slow = not worker.is_ready and waited_s >= SLOW_IMPORT_S
             if is_slow and not self._is_slow_import_said:
                 self._is_slow_import_said = True
-                log = self._order.folder.log_pattern("worker", member.pid)
+                log = self._order.folder.log_pattern("worker", worker.pid)
                 yield Note(
-                    f"worker {member.pid} is still importing the study after {waited_s:.0f} s; "
+                    f"worker {worker.pid} is still importing the study after {waited_s:.0f} s; "
                     f"what it prints is in {log}"
                 )
 
-    def other_writers(self, member: WorkerHandle) -> Iterator[Note]:
+    def other_writers(self, worker: WorkerHandle) -> Iterator[Note]:
         """Say once in a run that a task writes where it should not: it may do harm elsewhere."""
-        if member.channel.has_met_others and not self._is_other_said:
+        if worker.channel.has_met_others and not self._is_other_said:
             self._is_other_said = True
             yield Note(
-                f"a task in process {member.pid} has written to file descriptors that it did not "
+                f"a task in process {worker.pid} has written to file descriptors that it did not "
                 "open; what came from there is left out"
             )

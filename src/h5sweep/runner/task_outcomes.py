@@ -33,15 +33,15 @@ class TaskOutcomes:
         """How long a task takes on average; None if none has ended."""
         return self._answered_s / self._answered if self._answered else None
 
-    def take_answer(self, member: WorkerHandle, answer: dict[str, Any]) -> Iterator[Event]:
+    def take_answer(self, worker: WorkerHandle, answer: dict[str, Any]) -> Iterator[Event]:
         """Say how the tasks of a batch ended; those that its worker has left go elsewhere."""
-        batch, ended, errors = member.batch, answer["ended"], answer["errors"]
-        self.give_back(member.end_batch(ended))
-        if member.killed_for:
+        batch, ended, errors = worker.batch, answer["ended"], answer["errors"]
+        self.give_back(worker.end_batch(ended))
+        if worker.killed_for:
             # Its task has ended after all; the signal may still be on its way.
-            member.kill()
+            worker.kill()
         if ended:
-            elapsed_s = time.monotonic() - member.batch_begun
+            elapsed_s = time.monotonic() - worker.batch_begun
             self.queue.learn(ended, elapsed_s)
             self._answered += ended
             self._answered_s += elapsed_s
@@ -63,23 +63,23 @@ class TaskOutcomes:
 
     def settle_batch(
         self,
-        member: WorkerHandle,
+        worker: WorkerHandle,
         current: Current | None,
         exit_code: int,
         log_of: Callable[[WorkerHandle], Path],
     ) -> Iterator[Event]:
         """Say how the tasks of a dead worker ended, blame the one that it was in, save the rest."""
-        batch = member.unanswered()
+        batch = worker.unanswered()
         if not batch:
             return
-        outcomes = member.outcomes_on_disk()
+        outcomes = worker.outcomes_on_disk()
         yield Ended(sum(outcome.kind == RecordKind.DONE for outcome in outcomes.values()))
         for task, outcome in outcomes.items():
             if outcome.kind != RecordKind.DONE:
                 yield self._failed(task, outcome)
         left = [task for task in batch if task not in outcomes]
         if current is not None and current.task in left:
-            last = member.outcome_of(current.task, exit_code, self.oom_kills, log_of(member))
+            last = worker.outcome_of(current.task, exit_code, self.oom_kills, log_of(worker))
             if last is not None:
                 left.remove(current.task)
                 seconds = current.running_s

@@ -16,7 +16,7 @@ from ..errors import WrongFolderError
 from ..runfolder.layout import Declared, RunFolder
 from ..runfolder.uniform_records import scan_stretches
 from .expected_tasks import declared_by
-from .number_tasks import adopt_output, united_attributes
+from .number_tasks import adopt_output, merged_attributes
 from .state import FolderState, read_state
 from .study import Declaration, source_of
 from .tasks_in_output import held_tasks
@@ -48,7 +48,7 @@ def declare_sweep(folder: RunFolder, declaration: Declaration, tell: Tell) -> Fo
     declared = declared_by(declaration.name, held.plan, wanted)
     state = read_state(folder, held.plan, scan=scan_stretches, declared=declared, held=held)
     sweep = folder.load_sweep()
-    attributes = _kept_attributes(sweep, united_attributes(sweep, held), declaration)
+    attributes = _kept_attributes(sweep, merged_attributes(sweep, held), declaration)
     if state.tasks_done:
         units = {**_found_units(attributes), **(sweep.get("units") or {})}
         dims = {**held.dims, **(sweep.get("dims") or {})}

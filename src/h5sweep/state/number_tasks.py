@@ -31,7 +31,7 @@ def adopt_output(folder: RunFolder, plan: Plan, held: HeldTasks | None = None) -
     if held.described is None:
         return plan
     folder.create()
-    attributes = united_attributes(folder.load_sweep(), held)
+    attributes = merged_attributes(folder.load_sweep(), held)
     if attributes != (folder.load_sweep().get("attributes") or {}):
         folder.save_sweep({**folder.load_sweep(), "attributes": attributes})
     if len(held.plan) > len(plan):
@@ -40,15 +40,15 @@ def adopt_output(folder: RunFolder, plan: Plan, held: HeldTasks | None = None) -
     return held.plan
 
 
-def united_attributes(sweep: Mapping[str, Any], held: HeldTasks) -> dict[str, dict[str, Any]]:
+def merged_attributes(sweep: Mapping[str, Any], held: HeldTasks) -> dict[str, dict[str, Any]]:
     """What the run folder knows of its columns and, where it does not, what the output says."""
     known = sweep.get("attributes") or {}
     units = sweep.get("units") or {}
     described = held.described or {}
-    united = {name: {**about, **known.get(name, {})} for name, about in described.items()}
-    for name in united.keys() & units.keys():
-        united[name].pop("units", None)
-    return {**known, **united}
+    merged = {name: {**about, **known.get(name, {})} for name, about in described.items()}
+    for name in merged.keys() & units.keys():
+        merged[name].pop("units", None)
+    return {**known, **merged}
 
 
 def note_merged(folder: RunFolder, plan: Plan, ranges: list[list[int]], **details: object) -> None:

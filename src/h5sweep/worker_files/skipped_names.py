@@ -99,7 +99,7 @@ def without_skipped(tree: Tree, names: Names = frozenset()) -> tuple[Tree, Skipp
     paths += [*(path for path, _ in tree.second_names), *tree.soft_links, *tree.external_links]
     named = [path for path in paths if is_named(path, names)]
     inside = [path for path in named if is_named(path.rpartition("/")[0], names)]
-    return _united(tree, objects, names), Skipped(marks, [p for p in named if p not in inside])
+    return _tree_of(tree, objects, names), Skipped(marks, [p for p in named if p not in inside])
 
 
 def _is_mark(one: Object, tree: Tree) -> bool:
@@ -114,7 +114,7 @@ def _is_mark(one: Object, tree: Tree) -> bool:
     return is_mark(dataset.space.dims, beside, has_groups=has_groups)
 
 
-def _united(tree: Tree, kept: list[Object], names: Names) -> Tree:
+def _tree_of(tree: Tree, kept: list[Object], names: Names) -> Tree:
     """A tree of these objects; one of which only the second name counts is known by that."""
     there = {one.address for one in kept}
     by_address = {one.address: one for one in tree.objects}

@@ -48,7 +48,7 @@ _AttributePlaces = list[
 ]  # the `left_out` of a file, and what to call it there
 
 
-class UnitedAttributes:
+class ColumnAttributes:
     """The attributes of the datasets of all files of a merge."""
 
     def __init__(
@@ -58,7 +58,7 @@ class UnitedAttributes:
 
         With `has_results` there are rows already, for which all is known.
         """
-        self.united = {column: dict(about) for column, about in known.items()}
+        self.merged = {column: dict(about) for column, about in known.items()}
         self.notes: list[str] = []
         self._units = units
         self._found: dict[
@@ -98,7 +98,7 @@ class UnitedAttributes:
                     places += [(left_out, f"{path}/{dataset}@{name}") for path in paths]
 
     def finish(self) -> None:
-        """Decide what goes with the columns: `united`; the `left_out` of files have the rest."""
+        """Decide what goes with the columns: `merged`; the `left_out` of files have the rest."""
         differing = list(self._drop_lacking())
         homeless: list[str] = []
         for (column, name), values in self._found.items():
@@ -118,7 +118,7 @@ class UnitedAttributes:
 
     def _drop_lacking(self) -> Iterable[str]:
         """Drop what was so far true of a column and is not of those that came; return what."""
-        for column, known in self.united.items():
+        for column, known in self.merged.items():
             for name, value in known.items():
                 is_new = (column, name) not in self._found and self._files_of(column) > 0
                 if is_new and value is not None and is_decoding(name, value):
@@ -130,7 +130,7 @@ class UnitedAttributes:
         """Whether some rows of a column would be decoded by what was not said of them."""
         if not any(is_decoding(name, json.loads(value)) for value in values):
             return False
-        is_new = self._has_results and name not in self.united.get(column, {})
+        is_new = self._has_results and name not in self.merged.get(column, {})
         return is_new or self._files_whose[column, name] < self._files_of(column)
 
     def _files_of(self, column: str) -> int:
@@ -145,7 +145,7 @@ class UnitedAttributes:
         if name == "units" and column in self._units:
             return self._declared_unit(column, values)
         is_lacking = self._is_lacking(column, name, values)
-        known = self.united.setdefault(column, {})
+        known = self.merged.setdefault(column, {})
         if name in known:
             values = list(dict.fromkeys([json.dumps(known[name]), *values]))
         if len(values) == 1 and not is_lacking:

@@ -28,7 +28,7 @@ from ...state.number_tasks import number_all
 from ...state.state import IN_OUTPUT
 from ...worker_files.inputs import Input, OnConflict, Taken, xxh3_of
 from ...worker_files.survey import Survey
-from .column_attributes import UnitedAttributes
+from .column_attributes import ColumnAttributes
 from .equal_results import are_equal
 from .folder_results import FolderResults, RecordedResult
 from .new_record_file import ROLE, NewRecordFile
@@ -139,7 +139,7 @@ class _Recording:
         sweep = folder.load_sweep()
         attributes, units = sweep.get("attributes") or {}, sweep.get("units") or {}
         has_results = RecordKind.DONE in known.state.kinds or IN_OUTPUT in known.state.kinds
-        self._attributes = UnitedAttributes(attributes, units, has_results=has_results)
+        self._attributes = ColumnAttributes(attributes, units, has_results=has_results)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -270,9 +270,9 @@ class _Recording:
     def _save_attributes(self) -> None:
         self._attributes.finish()
         sweep = self._folder.load_sweep()
-        united = {column: about for column, about in self._attributes.united.items() if about}
-        if united != (sweep.get("attributes") or {}):
-            self._folder.save_sweep({**sweep, "attributes": united})
+        merged = {column: about for column, about in self._attributes.merged.items() if about}
+        if merged != (sweep.get("attributes") or {}):
+            self._folder.save_sweep({**sweep, "attributes": merged})
 
     def notes(self) -> list[str]:
         found = [*self._notes, *self._attributes.notes]

@@ -27,8 +27,8 @@ class AlikeMember:
 class ListedGroups:
     """All task groups of one file, and datasets beside them, by the paths they have in an output.
 
-    `joined` are datasets that are not looked at: they are columns, which others join. If `is_one`,
-    the file is a task as a whole, and `stem` its name.
+    Datasets `in_columns` are not looked at: they are merged elsewhere. If `is_one`, the file is a
+    task as a whole, and `stem` its name.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class ListedGroups:
         stem: str = "",
         is_one: bool = False,
         alike: AlikeFile | None = None,
-        joined: Collection[str] = (),
+        in_columns: Collection[str] = (),
     ) -> None:
         self.name = name
-        tree = _without(layout.tree, joined)
+        tree = _without(layout.tree, in_columns)
         self._tree, self._values = tree, Values(tree.file)
-        self._open = {"/", *(above for path in joined for above in _above(path))}
+        self._open = {"/", *(above for path in in_columns for above in _above(path))}
         self._by_path = {o.path: o for o in tree.objects}
         self._by_address = {o.address: o for o in tree.objects}
         self._inside: dict[str, list[str]] = {}  # members that are part of a task group

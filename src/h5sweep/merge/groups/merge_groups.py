@@ -106,10 +106,10 @@ class MergedGroups:
             with self._opened(number) as tasks:
                 self._take_groups(number, tasks)
                 if is_natural:
-                    self._unite(number, tasks)
+                    self._merge_above(number, tasks)
         for number in () if is_natural else sorted(order):  # attributes are those of the first
             with self._opened(number) as tasks:
-                self._unite(number, tasks)
+                self._merge_above(number, tasks)
         _require_no_nesting(self._inputs, self._chosen, self._above)
         if self._differing:
             groups = count_text(len(self._differing), "group")
@@ -132,8 +132,8 @@ class MergedGroups:
 
     def _opened(self, number: int) -> AbstractContextManager[TaskGroups]:
         one = self._inputs[number]
-        joined = self._columns.datasets_of(one) if self._columns else ()
-        return opened_groups(self._survey, one, joined)
+        in_columns = self._columns.datasets_of(one) if self._columns else ()
+        return opened_groups(self._survey, one, in_columns)
 
     def _take_groups(self, number: int, tasks: TaskGroups) -> None:
         """Take the groups of one input that none before it has."""
@@ -158,7 +158,7 @@ class MergedGroups:
         for path in unequal:
             self._differing.setdefault(path, []).append(number)
 
-    def _unite(self, number: int, tasks: TaskGroups) -> None:
+    def _merge_above(self, number: int, tasks: TaskGroups) -> None:
         """Take over groups above others with all attributes; of those that differ the first."""
         for path, group in tasks.above().items():
             self._above.setdefault(path, number)
@@ -309,38 +309,40 @@ def _verify_groups(output: TaskGroups, tasks: TaskGroups, groups: list[str]) -> 
 
 
 def is_in_groups(
-    survey: Survey, one: Input, output: TaskGroups, joined: Collection[str] = ()
+    survey: Survey, one: Input, output: TaskGroups, in_columns: Collection[str] = ()
 ) -> bool:
-    """Whether all of a file but `joined` is in an open output, with equal content in both."""
-    with opened_groups(survey, one, joined) as tasks:
+    """Whether all of a file but `in_columns` is in an open output, with equal content in both."""
+    with opened_groups(survey, one, in_columns) as tasks:
         if not tasks.roots.keys() <= output.roots.keys():
             return False
         return next(unequal_groups(tasks, output, list(tasks.roots)), None) is None
 
 
 @contextmanager
-def opened_groups(survey: Survey, one: Input, joined: Collection[str] = ()) -> Iterator[TaskGroups]:
+def opened_groups(
+    survey: Survey, one: Input, in_columns: Collection[str] = ()
+) -> Iterator[TaskGroups]:
     """The tasks of an input; ChangedError if it is not what was looked at."""
     with ExitStack() as stack:
         alike = stack.enter_context(survey.opened_alike(one)) if one.is_alike else None
         opened = survey.layout_of(alike.tree) if alike else None
         layout = opened or stack.enter_context(survey.opened(one))
-        tasks = task_groups_of(str(one.path), layout, one.path.stem, alike, joined)
+        tasks = task_groups_of(str(one.path), layout, one.path.stem, alike, in_columns)
         refuse_narrow(tasks, layout.tree.file.widths)
         refuse_references(tasks, alike)
         yield tasks
 
 
 @contextmanager
-def opened_output(path: Path, joined: Collection[str] = ()) -> Iterator[TaskGroups]:
-    """The tasks of the file that was written, of which `joined` are columns."""
+def opened_output(path: Path, in_columns: Collection[str] = ()) -> Iterator[TaskGroups]:
+    """The tasks of the file that was written, of which `in_columns` are columns."""
     try:
         with OpenSource(path) as opened:
             is_small = opened.size <= _SMALL_BYTES
             found = open_file(Source(opened.read(0, opened.size)) if is_small else opened)
             alike = _read_alike_output(found)
             layout = FileLayout(alike.tree if alike else read_whole_tree(found))
-            yield task_groups_of(str(path), layout, "", alike, joined)
+            yield task_groups_of(str(path), layout, "", alike, in_columns)
     except (Damaged, OSError) as error:
         raise _not_read_back(path, error) from error
 

@@ -225,14 +225,16 @@ def task_groups_of(
     layout: FileLayout,
     stem: str,
     alike: AlikeFile | None = None,
-    joined: Collection[str] = (),
+    in_columns: Collection[str] = (),
 ) -> TaskGroups:
     """The task groups of an open file; without a stem it is an output, and no single task."""
     if layout.tree.is_cut:
         raise UnmergeableError(f"{name} has too many objects to list them all")
     is_flat = layout.by_group.keys() == {"/"}
-    is_one = (is_flat or layout.style is Style.ONE) and alike is None and not joined and stem != ""
-    return TaskGroups(name, layout, stem=stem, is_one=is_one, alike=alike, joined=joined)
+    is_one = (
+        (is_flat or layout.style is Style.ONE) and alike is None and not in_columns and stem != ""
+    )
+    return TaskGroups(name, layout, stem=stem, is_one=is_one, alike=alike, in_columns=in_columns)
 
 
 def refuse_narrow(tasks: TaskGroups, widths: Widths) -> None:

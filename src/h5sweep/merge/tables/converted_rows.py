@@ -18,7 +18,7 @@ from ...worker_files.layouts import FileLayout
 from .copy import (
     read_back,
 )
-from .create import JoinedOutput, as_objects
+from .create import TablesFile, as_objects
 from .input_structure import TablePart
 from .rows import RowReader, read_objects, read_raw
 from .schema import MergedColumn, Mode, sound_path
@@ -64,9 +64,7 @@ def _filled(column: MergedColumn, rows: int) -> Iterator[tuple[int, Array]]:
         yield first, np.tile(element, count) if element.dtype != object else element.repeat(count)
 
 
-def write_rows(
-    output: JoinedOutput, column: MergedColumn, first: int, data: Array
-) -> ConvertedRows:
+def write_rows(output: TablesFile, column: MergedColumn, first: int, data: Array) -> ConvertedRows:
     per_row = math.prod(column.inner)
     if holds_objects(column.type):
         count = len(data) // max(per_row, 1)
@@ -87,7 +85,7 @@ def write_rows(
 
 
 def _write_objects(
-    output: JoinedOutput, column: MergedColumn, first: int, count: int, data: Array
+    output: TablesFile, column: MergedColumn, first: int, count: int, data: Array
 ) -> None:
     dataset, shape = output.datasets[column.path].id, (count, *column.inner)
     values = as_objects(data, column.type).reshape(shape)
@@ -102,7 +100,7 @@ def _selection(dataset: object, first: int, shape: tuple[int, ...]) -> tuple[obj
     return h5py.h5s.create_simple(shape), space
 
 
-def checksum_of(output: JoinedOutput, piece: ConvertedRows) -> int:
+def checksum_of(output: TablesFile, piece: ConvertedRows) -> int:
     """The checksum of rows as they are in the output now."""
     column, rows = piece.column, range(piece.first, piece.first + piece.count)
     dataset = output.datasets[column.path]

@@ -28,7 +28,7 @@ from ...hdf5.tree import Dataset
 from ...worker_files import findings
 from ...worker_files.inputs import Input, changed, require_unchanged
 from ...worker_files.read_file import DamagedFileError, can_be_proven
-from .create import JoinedOutput, not_as_written
+from .create import TablesFile, not_as_written
 from .input_structure import InputStructure
 from .schema import MergedColumn, Mode
 from .types import type_of
@@ -224,7 +224,7 @@ Firsts = Sequence[int]  # for each column, the row of the output at which an inp
 
 
 def copy_file(
-    one: Input, route: Route, firsts: Firsts, output: JoinedOutput, tick: Callable[[int], None]
+    one: Input, route: Route, firsts: Firsts, output: TablesFile, tick: Callable[[int], None]
 ) -> tuple[int, array[int]]:
     """Copy one file; return its checksum, and that of every piece.
 
@@ -265,7 +265,7 @@ def _prove(one: Input, route: Route, column: int, stretch: CopyStretch, data: me
 
 
 def _writer(
-    output: JoinedOutput, column: MergedColumn, first: int
+    output: TablesFile, column: MergedColumn, first: int
 ) -> Callable[[memoryview, Any], None]:
     """How a piece of a column is written, in files that begin at the row `first`."""
     if column.mode is Mode.CHUNKS:
@@ -287,7 +287,7 @@ def _writer(
 
 
 def copy_alike(
-    inputs: Sequence[Input], route: Route, firsts: Firsts, output: JoinedOutput
+    inputs: Sequence[Input], route: Route, firsts: Firsts, output: TablesFile
 ) -> tuple[list[int], list[int]]:
     """Copy files of one structure whose data are known, as one.
 
@@ -345,7 +345,7 @@ def verify_file(
     route: Route,
     firsts: Firsts,
     copied: Sequence[int],
-    output: JoinedOutput,
+    output: TablesFile,
     chunks: dict[str, ChunkPlaces],
     tick: Callable[[int], None],
 ) -> None:
@@ -379,7 +379,7 @@ def _chunk_offset(
 
 
 def verify_alike(
-    count: int, route: Route, firsts: Firsts, written: Sequence[int], output: JoinedOutput
+    count: int, route: Route, firsts: Firsts, written: Sequence[int], output: TablesFile
 ) -> None:
     """The same for `count` files that were copied as one."""
     for (column, first, stretches), expected in zip(
@@ -403,7 +403,7 @@ def read_back(descriptor: int, view: memoryview, offset: int, column: MergedColu
     return view
 
 
-def list_chunks(output: JoinedOutput, column: MergedColumn) -> ChunkPlaces:
+def list_chunks(output: TablesFile, column: MergedColumn) -> ChunkPlaces:
     """Where the chunks of a column lie."""
     found: ChunkPlaces = {}
 

@@ -24,7 +24,7 @@ _h5d, _h5p, _h5s = h5py.h5d, h5py.h5p, h5py.h5s
 LARGEST_CACHE_BYTES = 256 << 20
 
 
-class JoinedOutput:
+class TablesFile:
     """The open file: its datasets by path, and where those lie that are written as bytes."""
 
     def __init__(
@@ -44,7 +44,7 @@ class JoinedOutput:
 
 
 @contextmanager
-def created(path: Path, schema: MergedSchema) -> Iterator[JoinedOutput]:
+def created(path: Path, schema: MergedSchema) -> Iterator[TablesFile]:
     """Add all datasets to the file at `path`, with room for their data, and hold it open."""
     with writing(path, libver=("earliest", "latest")) as written:
         file = written.file
@@ -62,11 +62,11 @@ def created(path: Path, schema: MergedSchema) -> Iterator[JoinedOutput]:
         written.require_written()
         # A full disk shows now, and what is allocated at once is written faster.
         os.posix_fallocate(written.descriptor, 0, max(file.id.get_filesize(), 1))
-        yield JoinedOutput(file, written.descriptor, schema, written.require_written)
+        yield TablesFile(file, written.descriptor, schema, written.require_written)
 
 
 @contextmanager
-def reopened(path: Path, schema: MergedSchema) -> Iterator[JoinedOutput]:
+def reopened(path: Path, schema: MergedSchema) -> Iterator[TablesFile]:
     """The file as it is on disk now; DamagedError if something in it is not as it should be."""
     try:
         with h5py.File(path, "r", locking=False) as file:
@@ -83,7 +83,7 @@ def reopened(path: Path, schema: MergedSchema) -> Iterator[JoinedOutput]:
                 _require_attributes(file[place], place, attributes)
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                yield JoinedOutput(file, descriptor, schema)
+                yield TablesFile(file, descriptor, schema)
             finally:
                 os.close(descriptor)
     except (KeyError, OSError, RuntimeError) as error:

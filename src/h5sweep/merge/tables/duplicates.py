@@ -1,7 +1,7 @@
 """Report rows of different files that may be one task; without a key, decide nothing.
 
 The integer and text columns of a table, all together, stand for the key if they tell the rows of
-every file apart. They are read from the joined file, and no other column is.
+every file apart. They are read from the merged file, and no other column is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from ...base.units import count_text
 from ...base.values import Array, value_text
 from ...worker_files.inputs import Input
-from .create import JoinedOutput
+from .create import TablesFile
 from .schema import MergedTable
 
 MOST_ROWS = 4_000_000  # sorting more may take longer than to copy them
@@ -41,7 +41,7 @@ class RowsLookedAt:
 
 
 def look_at_rows(
-    output: JoinedOutput, table: MergedTable, inputs: Sequence[Input], *, copied: int = 0
+    output: TablesFile, table: MergedTable, inputs: Sequence[Input], *, copied: int = 0
 ) -> RowsLookedAt | None:
     """Look for rows of several files that are alike; None if only one file has rows.
 
@@ -90,7 +90,7 @@ class _KeyPart(NamedTuple):
     values: Any  # what h5py reads it by
 
 
-def _keys(output: JoinedOutput, table: MergedTable) -> Iterator[_KeyPart]:
+def _keys(output: TablesFile, table: MergedTable) -> Iterator[_KeyPart]:
     for column in (column for column in table.columns if not column.inner):
         dataset, name = output.datasets[column.path], column.path.rpartition("/")[2]
         fields = dataset.dtype.fields or {}

@@ -104,7 +104,7 @@ class InputStructure:
 
 
 def read_structure(survey: Survey, one: Input) -> InputStructure:
-    """What may be joined of one file, and of all that share its structure."""
+    """What may be merged of one file, and of all that share its structure."""
     with survey.opened(one) as layout:
         groups = {
             group: {_path(group, name): dataset for name, dataset in datasets.items()}

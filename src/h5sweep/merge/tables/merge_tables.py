@@ -1,7 +1,7 @@
 """Tables of many files, merged along their first axis into one file of the same shape.
 
 Names, groups, types and attributes stay as they are, so that scripts which read one of the files
-read the joined one. What is on disk for each column:
+read the merged one. What is on disk for each column:
 
     no input is packed      contiguous, and of fixed size: fastest to read, and written by `pwrite`
     all are packed alike    the chunks as they are, resizable if those of the inputs are; the length
@@ -45,7 +45,7 @@ from .copy import (
     verify_alike,
     verify_file,
 )
-from .create import JoinedOutput, created, not_as_written, reopened
+from .create import TablesFile, created, not_as_written, reopened
 from .duplicates import RowsLookedAt, look_at_rows
 from .input_structure import InputStructure
 from .schema import MergedSchema, MergedTable, Mode
@@ -117,7 +117,7 @@ class MergedTables:
 
     @property
     def size_bytes(self) -> int:
-        """About what the joined tables take on disk."""
+        """About what the merged tables take on disk."""
         packed = {c.path for c in self._columns if c.mode is Mode.CHUNKS}
         plain = sum(
             table.rows * column.row_bytes
@@ -217,7 +217,7 @@ class MergedTables:
                 yield _CopiedInputs(places, route, is_alike=bool(kinds[place] >= 0))
             first = end
 
-    def _copy_all(self, output: JoinedOutput, meter: _Meter) -> list[int]:
+    def _copy_all(self, output: TablesFile, meter: _Meter) -> list[int]:
         """Copy what can be copied as bytes; return the checksum of every input."""
         checksums = [0] * len(self._inputs)
 
@@ -235,7 +235,7 @@ class MergedTables:
         _for_each(copy, self._batches)
         return checksums
 
-    def _copy_odd(self, place: int, output: JoinedOutput) -> None:
+    def _copy_odd(self, place: int, output: TablesFile) -> None:
         """Copy the columns of one input that have to be unpacked, converted or filled."""
         one, structure = self._inputs[place], self._structure(place)
         route = self._routes[self._schema.of_input[place]]

@@ -26,34 +26,34 @@ class MergedAttributes:
         self.structures, self._inputs_of = structures, inputs_of
         self.notes: list[str] = []
         self._owners: dict[tuple[str, str], InputStructure] = {}  # by object and name
-        self.of = self._unite(paths)
+        self.of = self._merge(paths)
 
-    def _unite(self, paths: Sequence[str]) -> ObjectAttributes:
+    def _merge(self, paths: Sequence[str]) -> ObjectAttributes:
         """The attributes of every object of the output: those of the first file that has them."""
-        united: ObjectAttributes = {path: {} for path in paths}
+        merged: ObjectAttributes = {path: {} for path in paths}
         owners = self._owners
         differing: dict[tuple[str, str], list[int]] = {}
         for number, structure in enumerate(self.structures):
-            for path in united:
+            for path in merged:
                 for name, value in structure.attributes.get(path, {}).items():
-                    known = united[path].setdefault(name, value)
+                    known = merged[path].setdefault(name, value)
                     owners.setdefault((path, name), structure)
                     if known is not value and not known.equals(value):
                         differing.setdefault((path, name), []).append(number)
                         structure.left_out[f"{path}@{name}"] = str(value)
-        for path, name in list(self._partly_decoded(united)):
-            self._leave_out(united, path, name)
+        for path, name in list(self._partly_decoded(merged)):
+            self._leave_out(merged, path, name)
             differing.pop((path, name), None)
         for (path, name), numbers in differing.items():
             first = owners[path, name].example
             self.notes.append(differing_text(name, path, first, self._inputs_of(numbers)))
         lost = dict.fromkeys(text for s in self.structures for text in s.lost_attributes)
         self.notes += [f"{text} is not kept: it refers to places in its file" for text in lost]
-        return united
+        return merged
 
-    def _partly_decoded(self, united: ObjectAttributes) -> Iterator[tuple[str, str]]:
+    def _partly_decoded(self, merged: ObjectAttributes) -> Iterator[tuple[str, str]]:
         """Scale factors and the like of columns that not all files have, with the same value."""
-        for path, about in united.items():
+        for path, about in merged.items():
             for name, value in about.items():
                 if is_decoding(name, str(value)):
                     having = [
@@ -62,9 +62,9 @@ class MergedAttributes:
                     if not all(name in own and own[name].equals(value) for own in having):
                         yield path, name
 
-    def _leave_out(self, united: ObjectAttributes, path: str, name: str) -> None:
+    def _leave_out(self, merged: ObjectAttributes, path: str, name: str) -> None:
         """Keep an attribute of a column in the audit trail alone."""
-        del united[path][name]
+        del merged[path][name]
         first = self._owners.pop((path, name)).example
         for structure in self.structures:
             if (value := structure.attributes.get(path, {}).get(name)) is not None:

@@ -79,13 +79,13 @@ def _are_rows_equal(
 ) -> bool:
     if path not in file:  # type: ignore[operator]  # h5py has no types
         return False
-    joined, begin = file[path], 0  # type: ignore[index]
-    if joined.shape[1:] != (dataset.space.dims or ())[1:]:
+    merged, begin = file[path], 0  # type: ignore[index]
+    if merged.shape[1:] != (dataset.space.dims or ())[1:]:
         return False
     for first, count in zip(runs[::2], runs[1::2], strict=True):
         steps = reader.steps(begin, begin + count)
-        if joined.shape[0] < first + count or not all(
-            _is_step_equal(reader, dataset, joined, step, first - begin) for step in steps
+        if merged.shape[0] < first + count or not all(
+            _is_step_equal(reader, dataset, merged, step, first - begin) for step in steps
         ):
             return False
         begin += count
@@ -93,14 +93,14 @@ def _are_rows_equal(
 
 
 def _is_step_equal(
-    reader: RowReader, dataset: Dataset, joined: Any, step: range, shift: int
+    reader: RowReader, dataset: Dataset, merged: Any, step: range, shift: int
 ) -> bool:
-    """Whether these rows are in the joined dataset, so many rows further on."""
+    """Whether these rows are in the merged dataset, so many rows further on."""
     rows, data = range(step.start + shift, step.stop + shift), reader.read(step)
-    old, new = type_of(dataset.type), joined.id.get_type()
+    old, new = type_of(dataset.type), merged.id.get_type()
     if holds_objects(new):
-        found = objects_checksum(read_objects(joined, rows))
+        found = objects_checksum(read_objects(merged, rows))
         return found == objects_checksum(convert(data, old, new))
     return survives(data, old, new) and np.array_equal(
-        convert(data, old, new), read_raw(joined, rows)
+        convert(data, old, new), read_raw(merged, rows)
     )

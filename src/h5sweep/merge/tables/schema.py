@@ -1,6 +1,6 @@
 """Which tables and columns many files have together, their types, and the rows of each file.
 
-Only structure is read, except where types can be united for some values and not for others.
+Only structure is read, except where types agree for some values and not for others.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ...worker_files.layouts import FileLayout, indexed_table
 from ...worker_files.survey import Survey
 from ..messages import (
     differing_axis,
-    not_united,
+    no_common_type,
     ragged,
-    require_joinable,
+    require_mergeable,
     some_names,
     values_lost,
 )
@@ -36,13 +36,13 @@ from .merged_attributes import MergedAttributes
 from .rows import RowReader
 from .types import (
     TypeID,
+    common_type,
     converted_fill,
     fill_text,
     holds_objects,
     survives,
     type_of,
     type_text,
-    unite,
 )
 
 MOST_SCALE_BYTES = 16 << 20
@@ -107,11 +107,11 @@ class MergedSchema:
         self.of_input = self._read_structures()  # the number of each input's structure
         self.notes += find_tables(self.structures)
         self._leave_held_rows()
-        self.tables = self._unite_tables()
+        self.tables = self._merge_tables()
         if recoded := [column.path for column in self.columns if column.mode is Mode.RECODED]:
             self.notes.append(f"{Mode.RECODED.value}: {', '.join(recoded)}")
-        self.scales = self._unite_scales()
-        self.axes = self._unite_axes()
+        self.scales = self._merge_scales()
+        self.axes = self._merge_axes()
         paths = _object_paths(self.columns, self.scales, self.structures)
         self.attributes = MergedAttributes(self.structures, paths, self._inputs_of)
         self.notes += self.attributes.notes
@@ -145,14 +145,14 @@ class MergedSchema:
 
     # Tables --------------------------------------------------------------------------------------
 
-    def _unite_tables(self) -> list[MergedTable]:
+    def _merge_tables(self) -> list[MergedTable]:
         having: dict[str, list[int]] = {}
         for number, structure in enumerate(self.structures):
             for name in structure.tables:
                 having.setdefault(name, []).append(number)
-        return [self._unite_table(name, numbers) for name, numbers in having.items()]
+        return [self._merge_table(name, numbers) for name, numbers in having.items()]
 
-    def _unite_table(self, name: str, numbers: list[int]) -> MergedTable:
+    def _merge_table(self, name: str, numbers: list[int]) -> MergedTable:
         rows = np.zeros(len(self.structures), np.int64)
         having = [self.structures[number] for number in numbers]
         rows[numbers] = [structure.tables[name].rows for structure in having]
@@ -160,64 +160,64 @@ class MergedSchema:
         table = MergedTable(name, [], np.cumsum(counts) - counts, counts)
         paths = dict.fromkeys(path for s in having for path in s.tables[name].columns)
         for path in sorted(paths):
-            table.columns.append(self._unite_column(path, table, having))
+            table.columns.append(self._merge_column(path, table, having))
         return table
 
-    def _unite_column(
+    def _merge_column(
         self, path: str, table: MergedTable, having: list[InputStructure]
     ) -> MergedColumn:
         parts = [(s, s.columns[path]) for s in having if path in s.columns]
         for structure, dataset in parts:
-            require_joinable(structure.example, path, dataset)
+            require_mergeable(structure.example, path, dataset)
         # What an empty dataset was created as says nothing, if there are others.
         filled = [part for part in parts if part[1].rows] or parts[:1]
-        column = self._unite_types(path, table, filled)
+        column = self._merge_types(path, table, filled)
         _decide_mode(column, table, filled, is_everywhere=len(parts) == len(having))
         self._note_missing(column, table, having)
         return column
 
-    def _unite_types(
+    def _merge_types(
         self, path: str, table: MergedTable, parts: list[tuple[InputStructure, Dataset]]
     ) -> MergedColumn:
         (first, dataset), *others = parts
         inner = _inner(dataset)
-        united, is_certain = type_of(dataset.type), True
-        words = {type_text(united): None}
+        common, is_certain = type_of(dataset.type), True
+        words = {type_text(common): None}
         for structure, other in others:
             if _inner(other) != inner:
                 raise ragged(path, first.example, dataset, structure.example, other)
             if other.type.encoded == dataset.type.encoded:
                 continue
             type_ = type_of(other.type)
-            found = unite(united, type_)
+            found = common_type(common, type_)
             if found is None:
-                raise not_united(path, first.example, united, structure.example, type_)
+                raise no_common_type(path, first.example, common, structure.example, type_)
             words[type_text(type_)] = None
-            united, is_certain = found.type, is_certain and found.is_certain
+            common, is_certain = found.type, is_certain and found.is_certain
         if not is_certain:
-            self._require_survival(path, united, parts)
+            self._require_survival(path, common, parts)
         if len(words) > 1:
-            self.notes.append(f"{path} is {' and '.join(words)}: merged as {type_text(united)}")
-        encoded = dataset.type.encoded if united == type_of(dataset.type) else b""
-        fill = converted_fill(dataset.fill, type_of(dataset.type), united)
-        return MergedColumn(path, table.name, united, inner, encoded, fill=fill)
+            self.notes.append(f"{path} is {' and '.join(words)}: merged as {type_text(common)}")
+        encoded = dataset.type.encoded if common == type_of(dataset.type) else b""
+        fill = converted_fill(dataset.fill, type_of(dataset.type), common)
+        return MergedColumn(path, table.name, common, inner, encoded, fill=fill)
 
     def _require_survival(
-        self, path: str, united: TypeID, parts: list[tuple[InputStructure, Dataset]]
+        self, path: str, common: TypeID, parts: list[tuple[InputStructure, Dataset]]
     ) -> None:
         """Look at every value that the new type may not hold."""
         numbers = {id(s): number for number, s in enumerate(self.structures)}
         for structure, dataset in parts:
             old = type_of(dataset.type)
-            if old == united:
+            if old == common:
                 continue
             for place in np.flatnonzero(self.of_input == numbers[id(structure)]).tolist():
                 one = self.inputs[place]
                 with self.survey.opened(one) as layout:
                     reader = RowReader(layout.tree.file, path, dataset, sound_path(one))
-                    if not all(survives(reader.read(r), old, united) for r in reader.steps()):
+                    if not all(survives(reader.read(r), old, common) for r in reader.steps()):
                         first = (parts[0][0].example, type_of(parts[0][1].type))
-                        raise values_lost(path, one, old, united, first)
+                        raise values_lost(path, one, old, common, first)
 
     def _note_missing(
         self, column: MergedColumn, table: MergedTable, having: list[InputStructure]
@@ -234,7 +234,7 @@ class MergedSchema:
 
     # Axes ----------------------------------------------------------------------------------------
 
-    def _unite_scales(self) -> dict[str, tuple[Dataset, bytes]]:
+    def _merge_scales(self) -> dict[str, tuple[Dataset, bytes]]:
         """The datasets that stand for axes; ConflictError if they differ between files."""
         found: dict[str, tuple[Dataset, bytes]] = {}
         owners: dict[str, Input] = {}
@@ -250,19 +250,19 @@ class MergedSchema:
                     owners.setdefault(path, one)
         return found
 
-    def _unite_axes(self) -> dict[str, Axes]:
+    def _merge_axes(self) -> dict[str, Axes]:
         """The axes of each column, where all files agree and the output has what they name."""
         there = {column.path for column in self.columns} | self.scales.keys()
-        united: dict[str, Axes] = {}
+        common: dict[str, Axes] = {}
         for column in self.columns:
             having = [s for s in self.structures if column.path in s.columns]
             axes = {s.axes.get(column.path, ()) for s in having}
             names = {path for one in axes for axis in one for path in axis}
             if len(axes) == 1 and names and names <= there:
-                united[column.path] = axes.pop()
+                common[column.path] = axes.pop()
             elif names:
                 self.notes.append(f"the axes of {column.path} are not kept")
-        return united
+        return common
 
     def kept_of(self, structure: InputStructure) -> tuple[str, ...]:
         """The datasets of a file that are in the output."""

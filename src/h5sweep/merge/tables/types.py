@@ -1,7 +1,8 @@
-"""The element types of merged columns: HDF5's own types, kept, united and converted.
+"""The element types of merged columns: HDF5's own types, kept or converted.
 
 A type stands in the HDF5 library as it stood in the file, so that texts keep their padding, enums
-their names and opaque data their tags. Two types are united only if every value of both survives.
+their names and opaque data their tags. Two types have a common one only if every value of both
+survives in it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _h5t = h5py.h5t
 
 
 @dataclass(frozen=True)
-class United:
+class CommonType:
     """The type of two; `is_certain` if no value can be lost, else each has to be looked at."""
 
     type: TypeID
@@ -97,49 +98,49 @@ def type_text(type_: TypeID) -> str:
 # Two types become one ----------------------------------------------------------------------------
 
 
-def unite(first: TypeID, second: TypeID) -> United | None:
+def common_type(first: TypeID, second: TypeID) -> CommonType | None:
     """The type that holds the values of both; None if there is none."""
     if first == second:
-        return United(first)
+        return CommonType(first)
     kinds = {first.get_class(), second.get_class()}
     if kinds == {_h5t.STRING}:
-        return _unite_texts(first, second)
+        return _common_text(first, second)
     try:
         dtypes = first.dtype, second.dtype
     except TypeError:
         return None
     if kinds <= {_h5t.INTEGER, _h5t.FLOAT} or {d.kind for d in dtypes} == {"c"}:
-        return _unite_numbers(*dtypes)
+        return _common_number(*dtypes)
     if kinds == {_h5t.COMPOUND}:
-        return _unite_compounds(*dtypes)
+        return _common_compound(*dtypes)
     return None
 
 
-def _unite_texts(first: TypeID, second: TypeID) -> United | None:
+def _common_text(first: TypeID, second: TypeID) -> CommonType | None:
     character_set = max(first.get_cset(), second.get_cset())
     pads = {first.get_strpad(), second.get_strpad()}
     if first.is_variable_str() or second.is_variable_str():
-        return United(_text_type(character_set, _h5t.VARIABLE, _h5t.STR_NULLTERM))
+        return CommonType(_text_type(character_set, _h5t.VARIABLE, _h5t.STR_NULLTERM))
     if len(pads) > 1 and _h5t.STR_SPACEPAD in pads:
         return None
     size = max(first.get_size(), second.get_size())
-    return United(
+    return CommonType(
         _text_type(character_set, size, min(pads) if len(pads) == 1 else _h5t.STR_NULLPAD)
     )
 
 
-def _unite_numbers(first: np.dtype[Any], second: np.dtype[Any]) -> United:
-    united = np.promote_types(first, second)
+def _common_number(first: np.dtype[Any], second: np.dtype[Any]) -> CommonType:
+    common = np.promote_types(first, second)
     integers = [dtype for dtype in (first, second) if dtype.kind in "iu"]
-    if len(integers) == 2 and united.kind == "f":
-        return United(_h5t.py_create(np.dtype("<i8")), is_certain=False)
+    if len(integers) == 2 and common.kind == "f":
+        return CommonType(_h5t.py_create(np.dtype("<i8")), is_certain=False)
     # NumPy calls the way from 64-bit integers to floats safe, which it is up to 2**53 only.
-    is_certain = united.kind in "iu" or all(dtype.itemsize <= 4 for dtype in integers)
-    return United(_h5t.py_create(united), is_certain)
+    is_certain = common.kind in "iu" or all(dtype.itemsize <= 4 for dtype in integers)
+    return CommonType(_h5t.py_create(common), is_certain)
 
 
-def _unite_compounds(first: np.dtype[Any], second: np.dtype[Any]) -> United | None:
-    """Compounds with the same fields in the same order, each of them united."""
+def _common_compound(first: np.dtype[Any], second: np.dtype[Any]) -> CommonType | None:
+    """Compounds with the same fields in the same order, each of a common type."""
     if not first.names or first.names != second.names:
         return None
     fields, is_certain = [], True
@@ -150,10 +151,10 @@ def _unite_compounds(first: np.dtype[Any], second: np.dtype[Any]) -> United | No
         if parts[0] == parts[1]:
             fields.append((name, parts[0]))
             continue
-        one = _unite_numbers(*parts)
+        one = _common_number(*parts)
         fields.append((name, one.type.dtype))
         is_certain = is_certain and one.is_certain
-    return United(_h5t.py_create(np.dtype(fields), logical=True), is_certain)
+    return CommonType(_h5t.py_create(np.dtype(fields), logical=True), is_certain)
 
 
 # Elements ----------------------------------------------------------------------------------------
