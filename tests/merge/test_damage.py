@@ -346,7 +346,7 @@ def test_a_merge_gives_the_library_time_for_many_groups(tmp_path: Path, are_alik
     count = 300
     with h5py.File(tmp_path / "w0.h5", "w") as file:
         for seed in range(count):
-            file[f"s{seed}/aep"] = np.ones(3 if are_alike else 3 + seed)
+            file[f"s{seed}/aep" if are_alike else f"s{seed}/aep{seed}"] = np.ones(3 + seed)
     survey = Survey()
     inputs = survey.look_at_all([tmp_path])
     with MetDamage() as damage:

@@ -38,16 +38,16 @@ class Merge:
         self.inputs.mkdir()
         self.survey = Survey()
 
-    def join(self, **settings: Any) -> MergedGroups:
+    def plan(self, **settings: Any) -> MergedGroups:
         return MergedGroups(self.survey, self.survey.look_at_all([self.inputs]), **settings)
 
     def run(self, **settings: Any) -> MergedGroups:
-        """Join, write and verify."""
-        joined = self.join(**settings)
+        """Plan, write and verify."""
+        groups = self.plan(**settings)
         self.output.unlink(missing_ok=True)
-        self.taken = joined.write(self.output)
-        joined.verify(self.output)
-        return joined
+        self.taken = groups.write(self.output)
+        groups.verify(self.output)
+        return groups
 
     def holds(self, one: Input) -> bool:
         """Whether the output has all groups of a file."""
@@ -117,16 +117,22 @@ def test_every_kind_of_content_is_kept(merge: Merge) -> None:
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 def test_groups_moved_as_bytes_are_as_the_library_wants_them(merge: Merge, libver: str) -> None:
-    """Very many groups with groups in them, below others: h5py reads, adds, removes and lists."""
+    """Very many groups with groups in them and arrays of many lengths, below others.
+
+    h5py reads, adds, removes and lists.
+    """
     path = merge.inputs / "a.h5"
     with h5py.File(path, "w", libver=libver) as file:
         for seed in range(700):
             group = file.create_group(f"farm{seed % 2}/seed{seed}")
             group.attrs["seed"] = seed
             group["wake/deficit"], group["aep"] = np.arange(4.0) + seed, np.float32(seed)
+            group["layout"] = np.arange(6 + seed % 35 * 2.0).reshape(-1, 2)
+            group["odd"] = np.arange(1 + seed % 5, dtype="i1")
             group["wake"].attrs["model"] = "jensen" * (seed % 3)
-            group["texts"] = ["one", "", "größer"]
+            group["texts"] = ["one", "", "größer", f"more {seed}"][: 1 + seed % 4]
     merge.run()
+    assert len(merge.survey.look_at(path).alike or ()) == 700  # not one of them by the library
     assert content_of(merge.output) == content_of(path)
     with h5py.File(merge.output, "a") as file:
         for seed in range(700, 1000):
@@ -136,7 +142,7 @@ def test_groups_moved_as_bytes_are_as_the_library_wants_them(merge: Merge, libve
         file["farm0/seed8/aep"][()] = -1
     with h5py.File(merge.output) as file:
         assert len(file["farm0"]) == 650 and len(file["farm1"]) == 50
-        assert set(file["farm0/seed8"]) == {"aep", "more", "texts", "wake"}
+        assert set(file["farm0/seed8"]) == {"aep", "layout", "more", "odd", "texts", "wake"}
         assert file["farm0/seed10/wake/deficit"][:].tolist() == [10, 11, 12, 13]
 
 
@@ -200,13 +206,13 @@ def test_groups_above_tasks_are_merged(merge: Merge) -> None:
             file["farm0"].attrs["host"] = name
             file["farm0"].attrs[f"only in {name}"] = 1
             file["farm0/type1"].attrs["rotor"] = 120.0
-    joined = merge.run()
+    groups = merge.run()
     with h5py.File(merge.output) as file:
         assert set(file["farm0/type1"]) == {f"seed{seed}" for seed in range(6)}
         assert file["farm0"].attrs["host"] == "a.h5" and file.attrs["run"] == "one"
         assert file["farm0/type1"].attrs["rotor"] == 120.0
         assert {"only in a.h5", "only in b.h5"} < set(file["farm0"].attrs)
-    (note,) = joined.notes
+    (note,) = groups.notes
     assert "attribute host of /farm0 differs" in note and "a.h5 is kept" in note and "b.h5" in note
     assert [one.left_out for one in merge.taken] == [{}, {"/farm0@host": "b.h5"}]
 
@@ -217,11 +223,11 @@ def test_the_attributes_of_the_root_are_verified(merge: Merge, value: Any) -> No
     write_groups(merge.inputs / "a.h5", range(2))
     with h5py.File(merge.inputs / "a.h5", "a") as file:
         file.attrs["worker"] = value
-    joined = merge.run()
+    groups = merge.run()
     with h5py.File(merge.output, "a") as file:
         del file.attrs["worker"]
     with pytest.raises(DamagedError, match="attribute worker of /"):
-        joined.verify(merge.output)
+        groups.verify(merge.output)
 
 
 def test_groups_that_pandas_wrote_are_kept(merge: Merge) -> None:
@@ -248,7 +254,7 @@ def test_equal_groups_are_there_once(merge: Merge, count: int) -> None:
     assert [t.tasks for t in merge.taken] == [count, count]
 
 
-@pytest.mark.parametrize("what", ["value", "attribute", "dtype", "more"])
+@pytest.mark.parametrize("what", ["value", "attribute", "dtype", "more", "shape", "length"])
 @pytest.mark.parametrize("count", [3, 40])
 def test_different_groups_of_one_path_stop(merge: Merge, count: int, what: str) -> None:
     """The error names the group and both files."""
@@ -260,13 +266,18 @@ def test_different_groups_of_one_path_stop(merge: Merge, count: int, what: str) 
             group["layout"][0, 0] = -1
         elif what == "attribute":
             group.attrs["solver"] = "other"
+        elif what in ("shape", "length"):
+            values = group["layout"][:]
+            del group["layout"]
+            group["layout"] = values.T if what == "shape" else values[:-1]
+            group["layout"].attrs["units"] = "m"
         elif what == "dtype":
             del group["aep"]
             group["aep"] = np.float32(2 / 8)
         else:
             group["more"] = 1.0
     with pytest.raises(ConflictError, match=r"/farm3_t1_s2 is in .*a\.h5 and in .*b\.h5"):
-        merge.join()
+        merge.plan()
 
 
 def write_deep(path: Path, count: int, cost: float = 0.0) -> Path:
@@ -344,8 +355,8 @@ def test_only_what_differs_from_the_taken_one_is_left_out(
             for group in file.values():
                 group["aep"][()] = 2.0 if name == "b" else 1.0
         os.utime(path, (time, time))
-    joined = merge.run(on_conflict=choice)
-    found = {(c.taken, *c.left_out) for c in joined.conflicts}
+    groups = merge.run(on_conflict=choice)
+    found = {(c.taken, *c.left_out) for c in groups.conflicts}
     assert found == {tuple(f"{merge.inputs}/{name}.h5" for name in (taken, *left_out))}
     assert [one.duplicates for one in merge.taken] == [count * n for n in duplicates]
     with h5py.File(merge.output) as file:
@@ -359,7 +370,7 @@ def test_data_in_one_file_and_groups_in_another_stop(merge: Merge) -> None:
     with h5py.File(merge.inputs / "b.h5", "w") as file:
         file["farm0/seed1/aep"] = 1.0
     with pytest.raises(ConflictError, match="/farm0"):
-        merge.join()
+        merge.plan()
 
 
 @pytest.mark.parametrize("what", ["external", "virtual", "storage", "reference"])
@@ -379,7 +390,7 @@ def test_what_leads_elsewhere_is_refused(merge: Merge, what: str) -> None:
         else:
             group["out"] = group["aep"].ref
     with pytest.raises(UnmergeableError, match=r"a\.h5: /task/out"):
-        merge.join()
+        merge.plan()
 
 
 def test_a_file_that_was_not_closed_is_copied(merge: Merge) -> None:
@@ -403,7 +414,7 @@ def test_a_child_without_memory_names_the_file(
         file.create_dataset("task/x", data=np.zeros(1 << 20), chunks=(1 << 20,))
     monkeypatch.setattr(join_groups, "MEMORY_BYTES", 1 << 20)
     with pytest.raises(DamagedError, match=r"a\.h5"):
-        merge.join().write(merge.output)
+        merge.plan().write(merge.output)
 
 
 def test_a_file_that_was_not_closed_may_be_larger_than_memory(
@@ -426,9 +437,9 @@ def test_large_groups_that_are_alike_are_compared_a_few_at_a_time(merge: Merge) 
     with h5py.File(merge.inputs / "a.h5", "w") as file:
         for seed in range(40):
             file[f"s{seed}/layout"] = np.full(125_000, float(seed))
-    joined = merge.run()
+    groups = merge.run()
     tracemalloc.start()
-    joined.verify(merge.output)
+    groups.verify(merge.output)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < (merge.inputs / "a.h5").stat().st_size + (40 << 20)
@@ -467,44 +478,44 @@ def test_a_large_file_that_is_cut_meanwhile_is_noticed(
 def test_a_wrong_byte_in_the_output_is_seen(merge: Merge, count: int) -> None:
     """Verification compares the values in the output with those in the sources."""
     write_groups(merge.inputs / "a.h5", range(count))
-    joined = merge.run()
+    groups = merge.run()
     with h5py.File(merge.output) as file:
         offset = file["farm3_t1_s1/layout"].id.get_offset()
     content = bytearray(merge.output.read_bytes())
     content[offset] ^= 0xFF
     merge.output.write_bytes(content)
     with pytest.raises(DamagedError, match="/farm3_t1_s1"):
-        joined.verify(merge.output)
+        groups.verify(merge.output)
 
 
 def test_a_missing_group_in_the_output_is_seen(merge: Merge) -> None:
     """Verification notices a group that is not there."""
     write_groups(merge.inputs / "a.h5", range(3))
-    joined = merge.run()
+    groups = merge.run()
     with h5py.File(merge.output, "a") as file:
         del file["farm3_t1_s1"]
     with pytest.raises(DamagedError, match="/farm3_t1_s1"):
-        joined.verify(merge.output)
+        groups.verify(merge.output)
 
 
 def test_a_changed_file_is_noticed(merge: Merge) -> None:
     """A file that is written after it was looked at stops the merge."""
     path = write_groups(merge.inputs / "a.h5", range(3))
-    joined = merge.join()
+    groups = merge.plan()
     os.utime(path, (1e9, 1e9))
     with pytest.raises(ChangedError, match=r"a\.h5"):
-        joined.write(merge.output)
+        groups.write(merge.output)
 
 
 @pytest.mark.parametrize("count", [3, 40])
 def test_adds_to_a_file_that_is_there(merge: Merge, count: int) -> None:
     """Columns that are in the output already stay there."""
     write_groups(merge.inputs / "a.h5", range(count))
-    joined = merge.join()
+    groups = merge.plan()
     with h5py.File(merge.output, "w") as file:
         file["seed"] = np.arange(9)
-    joined.write(merge.output)
-    joined.verify(merge.output)
+    groups.write(merge.output)
+    groups.verify(merge.output)
     with h5py.File(merge.output) as file:
         assert file["seed"][:].tolist() == list(range(9)) and len(file) == count + 1
 

@@ -1,14 +1,15 @@
 """A task group as the example for others: which of its bytes must be equal in all of them.
 
 An example is made of a group that the plain reader (`tree`) found sound: its structures as bytes,
-and where in them addresses of other structures, data and values stand. A group that has the same
-bytes everywhere else is sound too, as the plain reader would take the same steps through it."""
+and where in them addresses of other structures, data, lengths and values stand. A group that has
+the same bytes everywhere else is sound too, as the plain reader would take the same steps through
+it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +30,7 @@ MOST_OBJECTS = 64  # in one group; a larger one is rather a group of tasks
 _FREE_MESSAGES = {0x00, 0x0E, 0x12}  # nothing, and times of change in both forms
 _OBJECT_TIMES = 0x20
 _TIMES = slice(6, 22)
-_Agreement = tuple[npt.NDArray[np.bool_], dict[int, Addresses], dict[str, Addresses]]
-_Name = TypeVar("_Name", int, str)
+_DIMS_AT = {1: 8, 2: 4}  # in the message of a dataspace, by its version
 
 
 @dataclass(eq=False)
@@ -55,23 +55,29 @@ class Spot:
     size: int
 
 
+@dataclass(frozen=True)
+class ShapeSpots:
+    """Where the shape of a contiguous dataset stands: its lengths, their limits, its size."""
+
+    dims: Spot
+    limits: Spot | None  # that are equal to the lengths
+    size: Spot
+
+
 @dataclass(eq=False)
 class Example:
     """A group that was read by the plain reader; paths of its objects begin at the group."""
 
     objects: list[Object]
-    pieces: list[ExamplePiece]
-    data: dict[str, Spot]  # of a dataset: its address or, if compact, its bytes
-    values: dict[tuple[str, str], Spot]  # of an attribute, by its object and name
+    pieces: list[ExamplePiece] = field(default_factory=list)
+    data: dict[str, Spot] = field(default_factory=dict)  # of a dataset: its address, or its bytes
+    values: dict[tuple[str, str], Spot] = field(default_factory=dict)  # by object and attribute
+    shapes: dict[str, ShapeSpots] = field(default_factory=dict)  # of datasets of any length
+    uses: int = 0  # groups that were found to agree with it
 
     @property
     def group(self) -> Object:
         return self.objects[0]
-
-    @property
-    def data_bytes(self) -> int:
-        """What the data of one group take."""
-        return sum(o.dataset.size_bytes for o in self.objects if o.dataset is not None)
 
     @property
     def structure_bytes(self) -> int:
@@ -84,63 +90,115 @@ class Example:
         return found
 
 
-def compare_groups(example: Example, source: Source, addresses: Addresses) -> _Agreement:
+@dataclass
+class Agreement:
+    """Which groups agree with an example, and where in each its pieces and its data are."""
+
+    agree: npt.NDArray[np.bool_]
+    places: dict[int, Addresses]  # of each piece
+    data: dict[str, Addresses] = field(default_factory=dict)  # of each contiguous dataset
+    sizes: dict[str, Addresses] = field(default_factory=dict)  # of these
+    shapes: dict[str, Addresses] = field(default_factory=dict)  # one row a group
+
+    def chosen(self, groups: Addresses) -> Agreement:
+        """The same for some of the groups."""
+        return Agreement(
+            self.agree[groups],
+            {piece: where[groups] for piece, where in self.places.items()},
+            {path: where[groups] for path, where in self.data.items()},
+            {path: sizes[groups] for path, sizes in self.sizes.items()},
+            {path: shapes[groups] for path, shapes in self.shapes.items()},
+        )
+
+
+def compare_groups(example: Example, source: Source, addresses: Addresses) -> Agreement:
     """Which groups agree with an example; and, for each, where its pieces and its data are."""
     step = max(min(GROUPS_AT_ONCE, _AT_ONCE_BYTES // example.structure_bytes), 1)
     parts = [
-        _agree(example, source, addresses[start : start + step])
+        _compare(example, source, addresses[start : start + step])
         for start in range(0, len(addresses), step)
     ]
-    agree = np.concatenate([part[0] for part in parts])
-    # A part of which no group agrees may not have looked at all pieces.
-    sizes = [len(part[0]) for part in parts]
-    places = _joined_places([part[1] for part in parts], sizes)
-    return agree, places, _joined_places([part[2] for part in parts], sizes)
+    if len(parts) == 1:
+        return parts[0]
+    return Agreement(
+        np.concatenate([part.agree for part in parts]),
+        _concatenated([part.places for part in parts], parts),
+        _concatenated([part.data for part in parts], parts),
+        _concatenated([part.sizes for part in parts], parts),
+        _concatenated([part.shapes for part in parts], parts),
+    )
 
 
-def _joined_places(parts: list[dict[_Name, Addresses]], sizes: list[int]) -> dict[_Name, Addresses]:
-    names = dict.fromkeys(name for part in parts for name in part)
-    return {
-        name: np.concatenate(
-            [part.get(name, np.zeros(n, np.int64)) for part, n in zip(parts, sizes, strict=True)]
-        )
-        for name in names
-    }
+def _concatenated(
+    found: list[dict[Any, Addresses]], parts: list[Agreement]
+) -> dict[Any, Addresses]:
+    """One array of several; a part of which no group agrees may not have looked at everything."""
+    kinds = {name: array.shape[1:] for some in found for name, array in some.items()}
+    for some, part in zip(found, parts, strict=True):
+        for name, inner in kinds.items():
+            some.setdefault(name, np.zeros((len(part.agree), *inner), np.int64))
+    return {name: np.concatenate([some[name] for some in found]) for name in kinds}
 
 
-def _agree(example: Example, source: Source, addresses: Addresses) -> _Agreement:
+def _compare(example: Example, source: Source, addresses: Addresses) -> Agreement:
     """`compare_groups` of no more groups than fit into memory."""
-    agree = np.ones(len(addresses), bool)
-    places = {0: addresses}
+    found = Agreement(np.ones(len(addresses), bool), {0: addresses})
     waiting = [0]
     rows: dict[int, ByteArray] = {}
-    while waiting and agree.any():
+    while waiting and found.agree.any():
         number = waiting.pop()
-        piece = example.pieces[number]
+        piece, places = example.pieces[number], found.places
         size = len(piece.data)
-        agree &= (places[number] >= 0) & (places[number] <= source.size - size)
-        places[number] = np.where(agree, places[number], 0)
+        found.agree &= (places[number] >= 0) & (places[number] <= source.size - size)
+        places[number] = np.where(found.agree, places[number], 0)
         if size > source.size:
-            return np.zeros(len(addresses), bool), places, {}
-        found = rows[number] = gather(source, places[number], size)
-        agree &= _are_equal(found, piece)
+            found.agree[:] = False
+            return found
+        rows[number] = gather(source, places[number], size)
+        found.agree &= _are_equal(rows[number], piece)
         for offset, target in piece.links:
-            places[target] = _word(found, offset)
+            places[target] = _words(rows[number], Spot(number, offset, 8))[:, 0]
             waiting.append(target)
-    data: dict[str, Addresses] = {}
+    if found.agree.any():
+        _find_data(example, source.size, rows, found)
+    return found
+
+
+def _find_data(
+    example: Example, file_bytes: int, rows: dict[int, ByteArray], found: Agreement
+) -> None:
+    """Where the data of each dataset lie, and of what shape they are; both within the file."""
     for path, spot in example.data.items():
-        if example.dataset(path).layout.storage is Storage.COMPACT or spot.piece not in rows:
+        dataset = example.dataset(path)
+        if dataset.layout.storage is Storage.COMPACT:
             continue
-        where = _word(rows[spot.piece], spot.offset)
-        size = example.dataset(path).size_bytes
-        agree &= (where >= 0) & (where <= source.size - size)
-        data[path] = where
-    return agree, places, data
+        where = found.data[path] = _words(rows[spot.piece], spot)[:, 0]
+        sizes = np.full(len(where), dataset.size_bytes, np.int64)
+        if path in example.shapes:
+            spots = example.shapes[path]
+            shapes = found.shapes[path] = _words(rows[spots.dims.piece], spots.dims)
+            sizes = _words(rows[spots.size.piece], spots.size)[:, 0]
+            found.agree &= _sizes_of(shapes, dataset.type.size, file_bytes) == sizes
+            if spots.limits is not None:
+                limits = _words(rows[spots.limits.piece], spots.limits)
+                found.agree &= (limits == shapes).all(axis=1)
+        found.sizes[path] = sizes
+        found.agree &= (where >= 0) & (where <= file_bytes - sizes)
 
 
-def _word(rows: ByteArray, offset: int) -> Addresses:
-    """The addresses that stand at `offset`; none is negative, for "nothing is there"."""
-    return np.ascontiguousarray(rows[:, offset : offset + 8]).view("<i8")[:, 0].astype(np.int64)
+def _sizes_of(shapes: Addresses, element_bytes: int, most: int) -> Addresses:
+    """How many bytes data of these shapes have; -1 for none, and for more than `most`."""
+    sizes = np.full(len(shapes), element_bytes, np.int64)
+    for lengths in shapes.T:
+        fits = (lengths > 0) & (sizes > 0) & (lengths <= most // np.maximum(sizes, 1))
+        sizes = np.where(fits, sizes * np.where(fits, lengths, 1), -1)
+    return sizes
+
+
+def _words(rows: ByteArray, spot: Spot) -> Addresses:
+    """The addresses or lengths at a spot; an address is negative where nothing is there."""
+    words = np.ascontiguousarray(rows[:, spot.offset : spot.offset + spot.size])
+    return words.view("<i8").astype(np.int64, copy=False)
 
 
 def _are_equal(rows: ByteArray, piece: ExamplePiece) -> npt.NDArray[np.bool_]:
@@ -175,8 +233,8 @@ def make_example(file: Hdf5File, address: int) -> Example | None:
 
 def _places_of(source: Source, example: Example) -> set[int]:
     address = np.array([example.group.address], np.int64)
-    agree, places, _ = _agree(example, source, address)
-    return {int(where[0]) for where in places.values()} if agree.all() else set()
+    found = _compare(example, source, address)
+    return {int(where[0]) for where in found.places.values()} if found.agree.all() else set()
 
 
 def _are_supported(tree: Tree) -> bool:
@@ -201,7 +259,7 @@ class _Maker:
 
     def __init__(self, file: Hdf5File, objects: list[Object]) -> None:
         self.file = file
-        self.example = Example(objects, [], {}, {})
+        self.example = Example(objects)
         self.by_address = {found.address: found for found in objects}
         self.numbers: dict[int, int] = {}  # of each piece, by its address
 
@@ -233,9 +291,15 @@ class _Maker:
                 piece.free(len(piece.data) - 4, 4)
         if header.version == 2 and self._piece(found.address)[1].data[5] & _OBJECT_TIMES:
             self._piece(found.address)[1].must_be[_TIMES] = 0
+        spots: dict[int, tuple[Spot, bytes]] = {}  # of messages, by their types
         for message in header.messages:
             block = self._block_of(blocks, message)
-            self._take_message(found, message, block, message.address - block)
+            offset = message.address - block
+            self._take_message(found, message, block, offset)
+            spot = Spot(self.numbers[block], offset, len(message.data))
+            spots[message.type] = spot, message.data
+        if found.dataset is not None and found.dataset.layout.storage is Storage.CONTIGUOUS:
+            self._take_shape(found.path, found.dataset, spots)
 
     def _block_of(self, blocks: list[int], message: Message) -> int:
         for block in blocks:
@@ -281,6 +345,24 @@ class _Maker:
             raise Unsupported("an old layout")
         self.example.pieces[spot.piece].free(spot.offset, spot.size)
         self.example.data[found.path] = spot
+
+    def _take_shape(
+        self, path: str, dataset: Dataset, spots: dict[int, tuple[Spot, bytes]]
+    ) -> None:
+        """Let the lengths of a dataset differ that is of one size, which its layout says."""
+        dims, (space, data) = dataset.space.dims, spots[headers.DATASPACE]
+        if not dims or dataset.space.limits != dims or not dataset.size_bytes:
+            return
+        start, size = space.offset + _DIMS_AT[data[0]], 8 * len(dims)
+        layout, _ = spots[headers.LAYOUT]
+        found = ShapeSpots(
+            Spot(space.piece, start, size),
+            Spot(space.piece, start + size, size) if data[2] & 1 else None,
+            Spot(layout.piece, layout.offset + 10, 8),
+        )
+        for spot in filter(None, (found.dims, found.limits, found.size)):
+            self.example.pieces[spot.piece].free(spot.offset, spot.size)
+        self.example.shapes[path] = found
 
     def _take_symbols(self, tree: int, heap: int) -> None:
         _, node = self._piece(tree)

@@ -25,6 +25,15 @@ def gather(source: Source, places: Addresses, size: int) -> ByteArray:
     return _gather_from(np.frombuffer(source.content, np.uint8), places, size)
 
 
+def gather_ragged(source: Source, places: Addresses, sizes: Addresses) -> bytes:
+    """As many bytes at each place as it has, one behind the other."""
+    ends = (places + sizes).tolist()
+    if not isinstance(source, FileSource):
+        content = source.content
+        return b"".join([content[a:b] for a, b in zip(places.tolist(), ends, strict=True)])
+    return b"".join([source.read(a, b - a) for a, b in zip(places.tolist(), ends, strict=True)])
+
+
 def _gather_from(content: ByteArray, places: Addresses, size: int) -> ByteArray:
     windows: npt.NDArray[Any] = np.ndarray(
         (len(content) - size + 1,), f"V{size}", content, strides=(1,)

@@ -1,9 +1,9 @@
 """Groups that are alike, read many at a time with NumPy.
 
-The task groups of one program differ in their addresses, their data and the values of their
-attributes, and in nothing else. One of them is read by the plain reader (`tree`) and becomes the
-example (`example_group`) that the others are compared with. Whatever agrees with no example is
-left to the plain reader.
+The task groups of one program differ in their addresses, their data, the lengths of their arrays
+and the values of their attributes, and in nothing else. One of them is read by the plain reader
+(`tree`) and becomes the example (`example_group`) that the others are compared with. Whatever
+agrees with no example is left to the plain reader.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from . import headers
 from .btrees import GROUP_NODE, read_tree
 from .cursor import decoded
 from .errors import Damaged, Unsupported
-from .example_group import MOST_OBJECTS, Example, Spot, compare_groups, make_example
+from .example_group import MOST_OBJECTS, Agreement, Example, Spot, compare_groups, make_example
 from .file import Hdf5File
-from .gather import Addresses, ByteArray, gather
+from .gather import Addresses, ByteArray, gather, gather_ragged
 from .groups import is_group
 from .headers import Header, read_header
 from .heaps import read_local_heap
@@ -33,8 +33,8 @@ from .tree import Tree, TreeWalk, check_overlaps
 LEAST_GROUPS = 8
 MOST_FILE_BYTES = 128 << 20  # that are read at once; of larger files only what is asked for
 LARGE_BYTES = 4 << 20  # of a larger file it is worth finding out whether it has many objects
-MOST_NEW = 8  # examples made at one level of a file
-MOST_KEPT = 64
+MOST_VAIN = 8  # examples made at one level of a file that no other group agrees with
+MOST_KEPT = 256
 _NOWHERE = 2**62  # beyond the end of any file
 _LINK = np.dtype(
     {
@@ -53,30 +53,49 @@ class AlikeGroups:
 
     example: Example
     paths: list[str]
-    places: dict[int, Addresses]  # of each piece: its address in each group
+    found: Agreement  # of each group
     source: Source  # of the whole file
-    addresses: dict[str, Addresses]  # of the data of each contiguous dataset
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def data_rows(self, path: str, chosen: Addresses) -> ByteArray:
-        """The data of a dataset in some of the groups, one row a group."""
-        if path in self.addresses:
-            size = self.example.dataset(path).size_bytes
-            return gather(self.source, self.addresses[path][chosen], size)
-        return self._rows(self.example.data[path], chosen)
+    @property
+    def data_bytes(self) -> int:
+        """What the data of all groups take."""
+        datasets = [o.path for o in self.example.objects if o.dataset is not None]
+        return sum(int(self.sizes(path).sum()) for path in datasets)
+
+    @property
+    def data_places(self) -> dict[str, Addresses]:
+        """Of each contiguous dataset, where its data lie in each group."""
+        return self.found.data
+
+    def sizes(self, path: str) -> Addresses:
+        """How many bytes the data of a dataset have in each group."""
+        if path in self.found.sizes:
+            return self.found.sizes[path]
+        return np.full(len(self), self.example.dataset(path).size_bytes, np.int64)
+
+    def data(self, path: str, chosen: Addresses) -> bytes:
+        """The data of a dataset in some of the groups, one behind the other."""
+        if path not in self.found.data:
+            return self._rows(self.example.data[path], chosen).tobytes()
+        sizes, places = self.sizes(path)[chosen], self.found.data[path][chosen]
+        if len(sizes) and (sizes == sizes[0]).all():
+            return gather(self.source, places, int(sizes[0])).tobytes()
+        return gather_ragged(self.source, places, sizes)
 
     def piece_rows(self, piece: int, chosen: Addresses) -> ByteArray:
         """One structure in some of the groups, one row a group."""
-        return gather(self.source, self.places[piece][chosen], len(self.example.pieces[piece].data))
+        places = self.found.places[piece][chosen]
+        return gather(self.source, places, len(self.example.pieces[piece].data))
 
     def value_rows(self, attribute: tuple[str, str], chosen: Addresses) -> ByteArray:
         """The value of an attribute, by its object and name, in some of the groups."""
         return self._rows(self.example.values[attribute], chosen)
 
     def _rows(self, spot: Spot, chosen: Addresses) -> ByteArray:
-        return gather(self.source, self.places[spot.piece][chosen] + spot.offset, spot.size)
+        return gather(self.source, self.found.places[spot.piece][chosen] + spot.offset, spot.size)
 
 
 @dataclass(eq=False)
@@ -252,39 +271,34 @@ class _FileReading:
 
     def _take_alike(self, level: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """Take the groups that agree with an example; return the rest."""
-        for example in list(self._known):
-            level = self._match(example, level)
+        for example in sorted(self._known, key=lambda it: -it.uses):
             if not level:
                 return level
-        for _ in range(MOST_NEW):
-            if not level or len(self._known) >= MOST_KEPT:
-                break
+            level = self._match(example, level)
+        vain = 0
+        while level and vain < MOST_VAIN and len(self._known) < MOST_KEPT:
             made = make_example(self.walk.file, level[0][1])
             if made is None:
                 break
             self._known.append(made)
             level = self._match(made, level)
+            vain += made.uses < 2
         return level
 
     def _match(self, example: Example, level: list[tuple[str, int]]) -> list[tuple[str, int]]:
         addresses = np.array([min(address, _NOWHERE) for _, address in level], np.int64)
-        agree, places, data = compare_groups(example, self.walk.file.source, addresses)
+        found = compare_groups(example, self.walk.file.source, addresses)
         # A group that is there twice, by a second name, is for the plain reader.
-        if len(np.unique(addresses[agree])) < int(agree.sum()):
+        if len(np.unique(addresses[found.agree])) < int(found.agree.sum()):
             return level
-        chosen = np.flatnonzero(agree)
+        chosen = np.flatnonzero(found.agree)
         if not len(chosen):
             return level
-        self.sets.append(
-            AlikeGroups(
-                example,
-                [level[place][0] for place in chosen.tolist()],
-                {piece: where[chosen] for piece, where in places.items()},
-                self.walk.file.source,
-                {path: where[chosen] for path, where in data.items()},
-            )
-        )
-        return [level[place] for place in np.flatnonzero(~agree).tolist()]
+        example.uses += len(chosen)
+        paths = [level[place][0] for place in chosen.tolist()]
+        source = self.walk.file.source
+        self.sets.append(AlikeGroups(example, paths, found.chosen(chosen), source))
+        return [level[place] for place in np.flatnonzero(~found.agree).tolist()]
 
     def is_without_overlaps(self) -> bool:
         """Whether no structure lies in another, nor data in a structure; as the plain reader."""
@@ -293,14 +307,13 @@ class _FileReading:
         sizes = [np.fromiter(noted.values(), np.int64, len(noted))]
         data_starts, data_sizes = [], []
         for groups in self.sets:
-            for piece, where in groups.places.items():
+            for piece, where in groups.found.places.items():
                 starts.append(where)
                 size = len(groups.example.pieces[piece].data)
                 sizes.append(np.broadcast_to(np.int64(size), len(where)))
-            for path, where in groups.addresses.items():
+            for path, where in groups.data_places.items():
                 data_starts.append(where)
-                size = groups.example.dataset(path).size_bytes
-                data_sizes.append(np.broadcast_to(np.int64(size), len(where)))
+                data_sizes.append(groups.sizes(path))
         check_overlaps(self.walk.tree)
         if self.walk.tree.faults:
             return False

@@ -19,7 +19,7 @@ from ..disk.find_files import FoundFile, find_places
 from ..disk.open_files import Identity, files_being_written, identity_of
 from ..hdf5.file import Hdf5File
 from ..hdf5.source import FileSource, Source
-from ..hdf5.tree import Tree, data_extents
+from ..hdf5.tree import Tree
 from ..hdf5.uniform_groups import AlikeFile
 from . import findings
 from .findings import Finding, State, by_weight
@@ -246,7 +246,7 @@ def contents_of_alike(layout: FileLayout, alike: AlikeFile) -> Contents:
         parents = {o.path.rpartition("/")[0] for o in groups.example.objects if o.dataset}
         tasks += len(groups) * len(parents)
         datasets += len(groups) * len(inside)
-        data_bytes += len(groups) * sum(n for d in inside for _, n in data_extents(d))
+        data_bytes += groups.data_bytes
     names = [path.strip("/") for groups in alike.sets for path in groups.paths]
     return Contents(Style.GROUPS, tasks, datasets, data_bytes, min(names), max(names))
 

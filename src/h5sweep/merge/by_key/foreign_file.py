@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -115,7 +115,7 @@ class ForeignFile(KeyedFile):
         return found
 
     def take(
-        self, found: dict[str, Array], relative: str, values: dict[str, Array], path: str
+        self, found: dict[str, Any], relative: str, values: Mapping[str, Any], path: str
     ) -> list[str]:
         """Add the values of a dataset, those of a compound's members under `relative_member`.
 
@@ -140,7 +140,7 @@ class ForeignFile(KeyedFile):
 
     def take_attributes(
         self,
-        found: dict[str, Array],
+        found: dict[str, Any],
         group: Object,
         read: Callable[[Attribute], dict[str, Array]],
         leave_out: Callable[[Attribute], None],

@@ -5,7 +5,7 @@ They are the same tasks, with the same values, as `tasks` would find one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,7 @@ from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import FileLayout
 from .column_attributes import Described
 from .foreign_file import ForeignFile
-from .row_tasks import encode_rows
+from .ragged_rows import RaggedRows, encode_ragged
 from .tasks import GroupTasks
 from .tasks_of_file import Result, TasksOfFile, leave_out_groups
 from .unmatched import require_all_matched
@@ -112,18 +112,31 @@ class _SetOfTasks:
         return self._file.values.decoded(data, attribute.type, shape)
 
     def _dataset(self, path: str, dataset: Dataset, chosen: Array) -> dict[str, Array]:
-        data = self.groups.data_rows(path, chosen).tobytes()
         shape = (len(chosen), *(dataset.space.dims or ()))
-        return self._file.values.decoded(data, dataset.type, shape)
+        return self._file.values.decoded(self.groups.data(path, chosen), dataset.type, shape)
 
-    def encoded(self, chosen: Array, numbers: Array) -> tuple[bytes, list[bytes]]:
-        """The schema that all groups have, and the data of some of them, the tasks `numbers`."""
-        file, found = self._file, dict[str, Array]()
+    def _arrays(
+        self, path: str, dataset: Dataset, chosen: Array
+    ) -> Mapping[str, Array | RaggedRows]:
+        """The same of a dataset whose lengths may differ."""
+        shapes = self.groups.found.shapes.get(path)
+        if shapes is None or (shapes[chosen] == shapes[chosen[:1]]).all():
+            if shapes is not None:
+                space = replace(dataset.space, dims=tuple(shapes[chosen[0]].tolist()))
+                dataset = replace(dataset, space=space)
+            return self._dataset(path, dataset, chosen)
+        data, own = self.groups.data(path, chosen), shapes[chosen]
+        values = self._file.values.decoded(data, dataset.type, (int(own.prod(axis=1).sum()),))
+        return {name: RaggedRows(elements, own) for name, elements in values.items()}
+
+    def encoded(self, chosen: Array, numbers: Array) -> tuple[list[bytes], list[bytes]]:
+        """The schema and the data of some groups, the tasks `numbers`."""
+        file, found = self._file, dict[str, Array | RaggedRows]()
         first = self.groups.paths[0]
         for holder in sorted(self.example.objects, key=lambda it: naming_order(it.path[1:])):
             if holder.dataset is not None:
                 try:
-                    values = self._dataset(holder.path, holder.dataset, chosen)
+                    values = self._arrays(holder.path, holder.dataset, chosen)
                 except (Damaged, Unsupported) as error:
                     raise file.failure(first + holder.path, error) from error
                 columns = file.take(found, holder.path[1:], values, first + holder.path)
@@ -133,7 +146,7 @@ class _SetOfTasks:
         file.take_attributes(found, self.example.group, read, leave_out)
         if not found:
             raise file.no_values(first)
-        return encode_rows(file.encoder, found, len(chosen), str(file.one.path))
+        return encode_ragged(file.encoder, found, len(chosen), str(file.one.path))
 
     def _leave_out(self, attribute: Attribute, chosen: Array) -> None:
         values = self.groups.value_rows(("", attribute.name), chosen)
@@ -189,8 +202,8 @@ class _AlikeTasks:
     def results(self, *, backwards: bool = False) -> Iterator[Result]:
         if backwards:
             yield from self._rest.results(backwards=True)
-        largest = max((tasks.example.data_bytes for tasks in self._sets), default=0)
-        step = min(max(BLOCK_BYTES // max(largest, 1), 1), TASKS_AT_ONCE)
+        task_bytes = sum(tasks.groups.data_bytes for tasks in self._sets) // max(self._count, 1)
+        step = min(max(BLOCK_BYTES // max(task_bytes, 1), 1), TASKS_AT_ONCE)
         blocks = range(0, self._count, step)
         for first in reversed(blocks) if backwards else blocks:
             found = self._block(self._order[first : first + step], first)
@@ -207,8 +220,8 @@ class _AlikeTasks:
             end = start + len(tasks.groups)
             chosen = np.flatnonzero((wanted >= start) & (wanted < end))
             if len(chosen):
-                schema, rows = tasks.encoded(wanted[chosen] - start, first + chosen)
-                for place, data in zip(chosen.tolist(), rows, strict=True):
+                encoded = tasks.encoded(wanted[chosen] - start, first + chosen)
+                for place, schema, data in zip(chosen.tolist(), *encoded, strict=True):
                     results[place] = Result(first + place, schema, data, finished_at)
             start = end
         return [result for result in results if result is not None]

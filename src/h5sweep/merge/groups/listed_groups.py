@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import posixpath
-from bisect import bisect_right
-from collections.abc import Collection, Iterator, Set
-from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from collections.abc import Collection, Iterator, Sequence, Set
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
 
 from ...errors import UnmergeableError
+from ...hdf5.gather import Addresses
 from ...hdf5.tree import Object, ObjectKind, Tree
-from ...hdf5.uniform_groups import AlikeFile, AlikeGroups
+from ...hdf5.uniform_groups import AlikeFile
 from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import FileLayout
 from ...worker_files.read_values import Values
-
-
-@dataclass(frozen=True)
-class AlikeMember:
-    """A task group that is in a set of groups that are alike."""
-
-    groups: AlikeGroups
-    number: int
 
 
 class ListedGroups:
@@ -51,7 +45,7 @@ class ListedGroups:
         self.sets = alike.sets if alike is not None else []
         self.content = alike.content if alike is not None else None  # of the whole file
         # There may be a million: numbers through all sets, and not an object each.
-        self._firsts = [0, *accumulate(len(groups.paths) for groups in self.sets)]
+        self._firsts = np.cumsum([0, *(len(groups) for groups in self.sets)])
         self._numbers = {p: n for n, p in enumerate(chain(*(g.paths for g in self.sets)))}
         self.skipped = layout.skipped.paths
         self.marks = self._values.texts_of(layout.skipped.marks.values())
@@ -66,7 +60,7 @@ class ListedGroups:
     def _find_roots(self) -> dict[str, str]:
         """The topmost groups that hold datasets, those that hold nothing, datasets beside them."""
         parents = {posixpath.dirname(o.path) for o in self._tree.objects if o.path != "/"}
-        parents |= {posixpath.dirname(path) for path in self._numbers}
+        parents |= {path.rpartition("/")[0] or "/" for path in self._numbers}
         linked = {posixpath.dirname(path) for path, _ in self._tree.second_names}
         linked |= {posixpath.dirname(path) for path in self._tree.soft_links}
         holders = {posixpath.dirname(o.path) for o in self._tree.objects if o.dataset is not None}
@@ -84,11 +78,12 @@ class ListedGroups:
             if nearest(path, found) is None:
                 self._keep_beside(self._by_address.get(address), path, found)
         self.skipped += [path for path in self._tree.soft_links if nearest(path, found) is None]
+        others = found.copy()  # no group of a set lies in another one
         for path in self._numbers:
-            if (holder := nearest(path, found)) is None:
-                found[path] = path
-            else:
+            if others and (holder := nearest(path, others)) is not None:
                 self._inside.setdefault(holder, []).append(path)
+            else:
+                found[path] = path
         self._beside |= self._without_data(found.keys() - self._beside, holders)
         return found
 
@@ -166,17 +161,11 @@ class ListedGroups:
             datasets.update(dict.fromkeys(inside))
         return tuple(datasets), tuple(attributes)
 
-    def member(self, path: str) -> AlikeMember | None:
-        """The set that a task group is in, by its path in an output, and its place there."""
-        return self._member_at(path) if self.roots.get(path) == path else None
-
-    def _member_at(self, source: str) -> AlikeMember | None:
-        """The same by its path in the file."""
-        number = self._numbers.get(source)
-        if number is None:
-            return None
-        place = bisect_right(self._firsts, number) - 1
-        return AlikeMember(self.sets[place], number - self._firsts[place])
+    def members(self, paths: Sequence[str]) -> tuple[Addresses, Addresses]:
+        """For each task group, the number of the set that it is in, or -1, and its place there."""
+        numbers = np.array([self._numbers.get(path, -1) for path in paths], np.int64)
+        sets = np.searchsorted(self._firsts, numbers, "right") - 1
+        return sets, numbers - self._firsts[sets]
 
 
 def _without(tree: Tree, paths: Collection[str]) -> Tree:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +21,17 @@ from ...hdf5.example_group import Example
 from ...hdf5.messages import Storage
 from ...hdf5.tree import Dataset, Object, Tree, TreeWalk
 from ...hdf5.uniform_groups import AlikeFile, AlikeGroups
+from ...worker_files.decode_elements import points_simply
 from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import FileLayout, Style
 from ...worker_files.read_file import damaged_file
 from ..merged_mark import OWN_ATTRIBUTES
-from .listed_groups import AlikeMember, ListedGroups
+from .listed_groups import ListedGroups
 from .write import GroupWriter, can_be_moved
 
 _ROWS_AT_ONCE_BYTES = 8 << 20
 _MEMBERS_AT_ONCE = 4096
+_Parts = tuple[bytes, Array]  # one behind the other, and how long each is
 
 
 class TaskGroups(ListedGroups):
@@ -36,19 +39,13 @@ class TaskGroups(ListedGroups):
 
     def move(self, writer: GroupWriter, groups: Sequence[str]) -> list[str]:
         """Write those of the groups that can be moved as bytes; return the others."""
-        left, chosen = [], dict[int, list[int]]()
-        sets = {id(alike): alike for alike in self.sets}
-        movable = {
-            key for key, alike in sets.items() if can_be_moved(alike, self._tree.file.superblock)
-        }
-        for path in groups:
-            member = self.member(path)
-            if member is None or id(member.groups) not in movable:
-                left.append(path)
+        left = []
+        sets, numbers = self.members(groups)
+        for number, some in _alike(sets):
+            if number >= 0 and can_be_moved(self.sets[number], self._tree.file.superblock):
+                writer.add(self.sets[number], numbers[some], self._values)
             else:
-                chosen.setdefault(id(member.groups), []).append(member.number)
-        for key, numbers in chosen.items():
-            writer.add(sets[key], np.array(numbers, np.int64), self._values)
+                left += [groups[place] for place in some.tolist()]
         return left
 
     def attribute_digests(self, group: Object) -> dict[str, bytes]:
@@ -91,18 +88,18 @@ class TaskGroups(ListedGroups):
 
     def _objects_in(self, source: str) -> list[tuple[str, Object]]:
         """All objects of a task group, also those that are in sets."""
-        if (member := self._member_at(source)) is not None:
-            return self._walked(source, member)
+        if source in self._numbers:
+            return self._walked(source)
         found = list(self._objects.get(source, ()))
         for path in self._inside.get(source, ()):
-            if (member := self._member_at(path)) is not None:
-                found += self._walked(path, member)
+            found += self._walked(path)
         return found
 
-    def _walked(self, source: str, member: AlikeMember) -> list[tuple[str, Object]]:
+    def _walked(self, source: str) -> list[tuple[str, Object]]:
         """The objects of a group in a set, read by the plain reader."""
+        (number,), (place,) = self.members([source])
         walk = TreeWalk(Tree(self._tree.file))
-        walk.waiting = [(source, int(member.groups.places[0][member.number]))]
+        walk.waiting = [(source, int(self.sets[number].found.places[0][place]))]
         walk.visit_all()
         return [(found.path, found) for found in walk.tree.objects]
 
@@ -128,6 +125,17 @@ class TaskGroups(ListedGroups):
             data = self._values.raw_rows(dataset, first, min(first + step, rows))
             digest.update(self.plain(dataset.type, data))
 
+    def is_same(self, datatype: Datatype, data: bytes, other: TaskGroups, theirs: bytes) -> bool:
+        """Whether many values are equal one by one; False also where only `plain` can tell."""
+        if not datatype.points_elsewhere:
+            return data == theirs
+        if not points_simply(datatype) or len(data) != len(theirs):
+            return False
+        pairs = zip(
+            self._values.lists(data, datatype), other._values.lists(theirs, datatype), strict=True
+        )
+        return all(mine == other for mine, other in pairs)
+
     def plain(self, datatype: Datatype, data: bytes) -> bytes:
         """Values as bytes that mean the same in every file."""
         return self._values.resolved(data, datatype)
@@ -147,30 +155,35 @@ def _type_words(datatype: Datatype) -> str:
 def unequal_groups(first: TaskGroups, second: TaskGroups, paths: Sequence[str]) -> Iterator[str]:
     """Those of the task groups at `paths`, which both files have, that do not hold the same."""
     left = []
-    pairs: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
-    sets: dict[int, AlikeGroups] = {}
-    for path in paths:
-        one, other = first.member(path), second.member(path)
-        if one is None or other is None:
-            left.append(path)
+    sets, numbers = first.members(paths)
+    other_sets, other_numbers = second.members(paths)
+    for (one, other), places in _alike(np.stack([sets, other_sets], axis=1)):
+        pair = (first.sets[one], second.sets[other]) if min(one, other) >= 0 else None
+        if pair is None or not _are_alike(pair[0].example, pair[1].example):
+            left += [paths[place] for place in places.tolist()]
             continue
-        sets[id(one.groups)], sets[id(other.groups)] = one.groups, other.groups
-        pair = pairs.setdefault((id(one.groups), id(other.groups)), [])
-        pair.append((path, one.number, other.number))
-    for (one_id, other_id), members in pairs.items():
-        one_set, other_set = sets[one_id], sets[other_id]
-        if not _are_alike(one_set.example, other_set.example):
-            left += [path for path, _, _ in members]
-            continue
-        fitting = _ROWS_AT_ONCE_BYTES // max(one_set.example.data_bytes, 1)
-        step = min(max(fitting, 1), _MEMBERS_AT_ONCE)
-        for start in range(0, len(members), step):
-            some = members[start : start + step]
-            equal = _equal_members(first, one_set, second, other_set, some)
-            left += [some[place][0] for place in np.flatnonzero(~equal).tolist()]
+        for some in _steps(pair[0], places):
+            mine, theirs = numbers[some], other_numbers[some]
+            equal = _equal_members(first, pair[0], mine, second, pair[1], theirs)
+            left += [paths[place] for place in some[~equal].tolist()]
     for path in left:
         if first.digest(path) != second.digest(path):
             yield path
+
+
+def _alike(kinds: Array) -> Iterator[tuple[Any, Array]]:
+    """Every kind that there is, and the places where it stands."""
+    found, which = np.unique(kinds, axis=0, return_inverse=True)
+    for number, kind in enumerate(found.tolist()):
+        yield kind, np.flatnonzero(which.reshape(-1) == number)
+
+
+def _steps(groups: AlikeGroups, places: Array) -> Iterator[Array]:
+    """The places in turn, as many at once as fit into memory."""
+    fitting = _ROWS_AT_ONCE_BYTES * len(groups) // max(groups.data_bytes, 1)
+    step = min(max(fitting, 1), _MEMBERS_AT_ONCE)
+    for start in range(0, len(places), step):
+        yield places[start : start + step]
 
 
 def _are_alike(one: Example, other: Example) -> bool:
@@ -183,7 +196,9 @@ def _example_words(example: Example) -> list[object]:
     for found in sorted(example.objects, key=lambda o: o.path):
         words.append((found.path, found.kind))
         if (dataset := found.dataset) is not None:
-            words.append((_type_words(dataset.type), dataset.space.dims, dataset.space.limits))
+            words.append(_type_words(dataset.type))
+            space = dataset.space  # of which lengths that may differ are compared group by group
+            words.append(space if found.path not in example.shapes else len(space.limits))
         for name in sorted(found.attributes):
             attribute = found.attributes[name]
             words.append((name, _type_words(attribute.type), attribute.space.dims))
@@ -193,31 +208,42 @@ def _example_words(example: Example) -> list[object]:
 def _equal_members(
     first: TaskGroups,
     one: AlikeGroups,
+    mine: Array,
     second: TaskGroups,
     other: AlikeGroups,
-    members: list[tuple[str, int, int]],
+    theirs: Array,
 ) -> Array:
     """Which members of two sets have equal data and values."""
-    mine = np.array([number for _, number, _ in members])
-    theirs = np.array([number for _, _, number in members])
-    equal = np.ones(len(members), bool)
+    equal = np.ones(len(mine), bool)
 
-    def compare(datatype: Datatype, rows: Array, other_rows: Array) -> None:
-        if datatype.points_elsewhere:
-            for place, pair in enumerate(zip(rows, other_rows, strict=True)):
-                a, b = (row.tobytes() for row in pair)
-                equal[place] &= first.plain(datatype, a) == second.plain(datatype, b)
-        else:
-            equal[:] &= (rows == other_rows).all(axis=1)
+    def compare(datatype: Datatype, data: _Parts, others: _Parts) -> None:
+        # All at once; what is of another length there was told by its shape.
+        if first.is_same(datatype, data[0], second, others[0]):
+            return
+        for place, pair in enumerate(zip(_split(data), _split(others), strict=True)):
+            equal[place] &= first.plain(datatype, pair[0]) == second.plain(datatype, pair[1])
 
     for path in one.example.data:
         datatype = one.example.dataset(path).type
-        compare(datatype, one.data_rows(path, mine), other.data_rows(path, theirs))
+        if path in one.example.shapes:
+            shapes, other_shapes = one.found.shapes[path][mine], other.found.shapes[path][theirs]
+            equal &= (shapes == other_shapes).all(axis=1)
+        compare(
+            datatype,
+            (one.data(path, mine), one.sizes(path)[mine]),
+            (other.data(path, theirs), other.sizes(path)[theirs]),
+        )
     owners = {found.path: found for found in one.example.objects}
-    for place in one.example.values:
-        datatype = owners[place[0]].attributes[place[1]].type
-        compare(datatype, one.value_rows(place, mine), other.value_rows(place, theirs))
+    for place, spot in one.example.values.items():
+        datatype, sizes = owners[place[0]].attributes[place[1]].type, np.full(len(mine), spot.size)
+        rows, other_rows = one.value_rows(place, mine), other.value_rows(place, theirs)
+        compare(datatype, (rows.tobytes(), sizes), (other_rows.tobytes(), sizes))
     return equal
+
+
+def _split(parts: _Parts) -> list[bytes]:
+    ends = np.cumsum(parts[1]).tolist()
+    return [parts[0][start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def task_groups_of(

@@ -1,6 +1,6 @@
 """Write a new HDF5 file of uniform groups, as bytes.
 
-A group is moved by copying its structures and its data one behind the other and putting the new
+Groups are moved by copying their structures, and behind these their data, and putting the new
 addresses into them, which NumPy does for thousands of groups at once. What leads to them are groups
 of the oldest kind, which every reader knows: a tree, nodes with the links, a heap with the names.
 """
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import struct
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...hdf5.datatypes import Datatype
-from ...hdf5.example_group import Example
+from ...hdf5.example_group import Example, Spot
 from ...hdf5.gather import Addresses, ByteArray, lookup3_rows
 from ...hdf5.superblock import SIGNATURE, Superblock
 from ...hdf5.uniform_groups import AlikeGroups
@@ -74,14 +73,16 @@ class GroupWriter:
     def add(self, groups: AlikeGroups, chosen: Addresses, values: Values) -> None:
         """Write some of the groups, under the paths that they have; `values` are their file's."""
         moved = _Shift(groups)
-        step = max(BLOCK_BYTES // moved.size, 1)
-        for first in range(0, len(chosen), step):
-            some = chosen[first : first + step]
-            pointers = self._write_heaps(moved.lists(some, values))
+        for some in moved.batches(chosen):
+            pointers = [
+                self._write_heaps(list(values.lists(data, datatype)))
+                for data, datatype in moved.pointing(some)
+            ]
             starts = self._end + moved.size * np.arange(len(some))
-            blocks = moved.blocks(some, starts)
-            moved.put_pointers(blocks, pointers)
+            blocks, data = moved.blocks(some, starts, pointers)
             self._append(blocks.tobytes())
+            for part in data:
+                self._append(part)
             for number, start in zip(some.tolist(), starts.tolist(), strict=True):
                 parent, name = posixpath.split(groups.paths[number])
                 self._group(parent)[name.encode()] = start
@@ -212,73 +213,93 @@ def _heap_data(names: list[bytes]) -> tuple[bytes, Addresses]:
 
 
 class _Shift:
-    """Where the pieces and the data of one group go, counted from its beginning."""
+    """Where the pieces of a group go, counted from its beginning; data lie behind all groups."""
 
     def __init__(self, groups: AlikeGroups) -> None:
         self._groups = groups
-        example = groups.example
         self._pieces: list[int] = []
         end = 0
-        for piece in example.pieces:
+        for piece in groups.example.pieces:
             self._pieces.append(end)
             is_tree = piece.data[:4].tobytes() == b"TREE"
             end += _rounded(_NODE_BYTES if is_tree else len(piece.data))
-        self._data: dict[str, int] = {}
-        for path in groups.addresses:
-            self._data[path] = end
-            end += _rounded(example.dataset(path).size_bytes)
         self.size = end
 
-    def blocks(self, chosen: Addresses, starts: Addresses) -> ByteArray:
-        """The bytes of these groups, which will lie at `starts`; `put_pointers` has to follow."""
-        groups, example = self._groups, self._groups.example
+    def batches(self, chosen: Addresses) -> Iterator[Addresses]:
+        """The groups in turn, as many at once as fit into memory."""
+        sizes = np.full(len(chosen), self.size, np.int64)
+        for path in self._groups.data_places:
+            sizes += self._groups.sizes(path)[chosen]
+        numbers = np.cumsum(sizes) // BLOCK_BYTES
+        yield from np.split(chosen, np.flatnonzero(np.diff(numbers)) + 1)
+
+    def pointing(self, chosen: Addresses) -> Iterator[tuple[bytes, Datatype]]:
+        """What points into a heap: values of attributes, then data."""
+        groups = self._groups
+        for place, datatype in self._pointing_values():
+            yield groups.value_rows(place, chosen).tobytes(), datatype
+        for path, datatype in self._pointing_data():
+            yield groups.data(path, chosen), datatype
+
+    def _pointing_values(self) -> Iterator[tuple[tuple[str, str], Datatype]]:
+        for found in self._groups.example.objects:
+            for name, attribute in found.attributes.items():
+                if attribute.type.points_elsewhere:
+                    yield (found.path, name), attribute.type
+
+    def _pointing_data(self) -> Iterator[tuple[str, Datatype]]:
+        for found in self._groups.example.objects:
+            if found.dataset is not None and found.dataset.type.points_elsewhere:
+                yield found.path, found.dataset.type
+
+    def blocks(
+        self, chosen: Addresses, starts: Addresses, pointers: list[bytes]
+    ) -> tuple[ByteArray, list[bytes]]:
+        """The structures of these groups, which will lie at `starts`, and the data behind them.
+
+        `pointers`: what points into the new heaps, in the order of `pointing`.
+        """
+        example = self._groups.example
         found = np.zeros((len(chosen), self.size), np.uint8)
         for number, piece in enumerate(example.pieces):
             at = self._pieces[number]
-            found[:, at : at + len(piece.data)] = groups.piece_rows(number, chosen)
+            found[:, at : at + len(piece.data)] = self._groups.piece_rows(number, chosen)
             for offset, target in piece.links:
                 _put(found, at + offset, starts + self._pieces[target])
             _forget_cached(found, at, piece.data)
-        for path, at in self._data.items():
-            rows = groups.data_rows(path, chosen)
-            found[:, at : at + rows.shape[1]] = rows
-            spot = example.data[path]
-            _put(found, self._pieces[spot.piece] + spot.offset, starts + at)
-        return found
+        new = iter(pointers)
+        for place, _ in self._pointing_values():
+            self._put_bytes(found, example.values[place], next(new))
+        data = self._put_data(
+            found,
+            chosen,
+            int(starts[-1]) + self.size,
+            dict(zip((path for path, _ in self._pointing_data()), new, strict=True)),
+        )
+        self._put_checksums(example, found)
+        return found, data
 
-    def _pointing(self) -> Iterator[tuple[int, int, Datatype, Callable[[Addresses], ByteArray]]]:
-        """What points into a heap: where in a block, how many bytes, of what, how to read it."""
-        groups, example = self._groups, self._groups.example
-        for found in example.objects:
-            for name, attribute in found.attributes.items():
-                if attribute.type.points_elsewhere:
-                    spot = example.values[found.path, name]
-                    read = partial(groups.value_rows, (found.path, name))
-                    yield self._pieces[spot.piece] + spot.offset, spot.size, attribute.type, read
-            if (dataset := found.dataset) is not None and dataset.type.points_elsewhere:
-                at = self._data.get(found.path)
-                if at is None:
-                    spot = example.data[found.path]
-                    at = self._pieces[spot.piece] + spot.offset
-                read = partial(groups.data_rows, found.path)
-                yield at, dataset.size_bytes, dataset.type, read
+    def _put_data(
+        self, found: ByteArray, chosen: Addresses, end: int, pointers: dict[str, bytes]
+    ) -> list[bytes]:
+        """Say where the data of each dataset will lie, from `end` on; return them in that order."""
+        groups, data = self._groups, []
+        for path, spot in groups.example.data.items():
+            if path in groups.data_places:
+                sizes = groups.sizes(path)[chosen]
+                part = pointers.get(path) or groups.data(path, chosen)
+                ends = end + np.cumsum(sizes + -sizes % 8)
+                _put(found, self._pieces[spot.piece] + spot.offset, ends - (sizes + -sizes % 8))
+                data.append(_padded(part, sizes))
+                end = int(ends[-1])
+            elif path in pointers:
+                self._put_bytes(found, spot, pointers[path])
+        return data
 
-    def lists(self, chosen: Addresses, values: Values) -> list[tuple[int, bytes]]:
-        """All texts and lists that these groups point to, place by place."""
-        found: list[tuple[int, bytes]] = []
-        for _, _, datatype, read in self._pointing():
-            found += values.lists(read(chosen).tobytes(), datatype)
-        return found
-
-    def put_pointers(self, blocks: ByteArray, pointers: bytes) -> None:
-        """Let what points into a heap point into the new one; in the order of `lists`."""
-        start = 0
-        for at, size, _, _ in self._pointing():
-            end = start + size * len(blocks)
-            rows = np.frombuffer(pointers[start:end], np.uint8).reshape(len(blocks), size)
-            blocks[:, at : at + size] = rows
-            start = end
-        self._put_checksums(self._groups.example, blocks)
+    def _put_bytes(self, found: ByteArray, spot: Spot, data: bytes) -> None:
+        at = self._pieces[spot.piece] + spot.offset
+        rows = np.frombuffer(data, np.uint8).reshape(len(found), spot.size)
+        found[:, at : at + spot.size] = rows
 
     def _put_checksums(self, example: Example, found: ByteArray) -> None:
         for number, piece in enumerate(example.pieces):
@@ -286,6 +307,15 @@ class _Shift:
                 at, end = self._pieces[number], self._pieces[number] + len(piece.data) - 4
                 checksums = lookup3_rows(found[:, at:end]).astype("<u4")
                 found[:, end : end + 4] = checksums.view(np.uint8).reshape(-1, 4)
+
+
+def _padded(data: bytes, sizes: Addresses) -> bytes:
+    """Data of these sizes, each filled up to the next multiple of 8."""
+    if not (sizes % 8).any():
+        return data
+    ends = np.cumsum(sizes).tolist()
+    parts = zip([0, *ends], ends, (-sizes % 8).tolist(), strict=False)
+    return b"".join([data[start:end] + bytes(padding) for start, end, padding in parts])
 
 
 def _put(rows: ByteArray, offset: int, addresses: Addresses) -> None:
