@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from pathlib import Path
+
+import pytest
 
 import h5sweep
 
@@ -33,7 +36,7 @@ SIDEWAYS = {
 }
 WITHOUT_ROOM = {"__init__", "__main__", "api", "errors"}  # what people may rely on
 KNOWS_HDF5 = {"disk.h5py_loader", "library.inspect_child", "library.read_datasets", "output.reader"}
-KNOWS_HDF5 |= {"output.writer", "merge.tables.create"}
+KNOWS_HDF5 |= {"output.writer", "output.cf_attributes", "merge.tables.create"}
 KNOWS_HDF5 |= {"merge.tables.converted_rows", "merge.tables.rows_in_output"}
 KNOWS_HDF5 |= {"merge.tables.rows", "merge.tables.types", "merge.groups.copy_child"}
 KNOWS_HDF5 |= {"salvage.library_child", "merge.merged_mark"}
@@ -253,3 +256,13 @@ def test_no_module_and_no_class_is_long() -> None:
             if isinstance(node, ast.ClassDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 assert lines <= MOST_CLASS_LINES, f"{name}.{node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("room", ["clean", "hdf5", "output", "runfolder", "runner", "state"])
+def test_a_room_lists_its_modules(room: str) -> None:
+    """The first lines of a room name every module in it, and none that is not there."""
+    folder = PACKAGE / room.replace(".", "/")
+    listed = re.findall(r"^    (\w+) ", (folder / "__init__.py").read_text(), re.MULTILINE)
+    there = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    there |= {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert sorted(listed) == sorted(there)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from .base.plan import Plan
     from .check.check import check_files
     from .check.report import CheckReport
-    from .clean.clean import find_removable
     from .clean.clean_files import purge_quarantine, quarantine_files, restore_quarantine
+    from .clean.removable_files import find_removable
     from .clean.report import CleanReport, Purged
     from .clean.restore import Restored
     from .merge.merge_files import merge_files
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .salvage.report import SalvageReport
     from .salvage.salvage import salvage_files
     from .state.expected_tasks import read_plan
-    from .state.missing import MissingReport, read_missing
+    from .state.missing_report import MissingReport, read_missing
     from .state.state import Missing
     from .worker_files.findings import Finding
     from .worker_files.inputs import OnConflict
@@ -89,7 +89,7 @@ _PLACES = {
     "FilesReport": ("merge.report", "FilesReport"),
     "Finding": ("worker_files.findings", "Finding"),
     "Missing": ("state.state", "Missing"),
-    "MissingReport": ("state.missing", "MissingReport"),
+    "MissingReport": ("state.missing_report", "MissingReport"),
     "OnConflict": ("worker_files.inputs", "OnConflict"),
     "OnDamaged": ("merge.policy", "OnDamaged"),
     "Plan": ("base.plan", "Plan"),
@@ -103,13 +103,13 @@ _PLACES = {
     "Sweep": ("api", "Sweep"),
     "Threshold": ("merge.policy", "Threshold"),
     "check_files": ("check.check", "check_files"),
-    "find_removable": ("clean.clean", "find_removable"),
+    "find_removable": ("clean.removable_files", "find_removable"),
     "merge_files": ("merge.merge_files", "merge_files"),
     "open": ("api", "open_output"),
     "purge_quarantine": ("clean.clean_files", "purge_quarantine"),
     "quarantine_files": ("clean.clean_files", "quarantine_files"),
     "read_audit": ("runfolder.audit", "read_audit"),
-    "read_missing": ("state.missing", "read_missing"),
+    "read_missing": ("state.missing_report", "read_missing"),
     "read_plan": ("state.expected_tasks", "read_plan"),
     "read_status": ("runner.status", "read_status"),
     "restore_quarantine": ("clean.clean_files", "restore_quarantine"),

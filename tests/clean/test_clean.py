@@ -18,15 +18,21 @@ import pytest
 
 from h5sweep import Recorder
 from h5sweep.base.plan import plan_product
-from h5sweep.clean import clean, quarantine
 from h5sweep.clean import prove as clean_proof
-from h5sweep.clean.clean import find_removable, move_to_quarantine, purge, remove_merged, restore
+from h5sweep.clean import quarantine, removable_files
+from h5sweep.clean.removable_files import (
+    find_removable,
+    move_to_quarantine,
+    purge,
+    remove_merged,
+    restore,
+)
 from h5sweep.disk import move_files
 from h5sweep.errors import DamagedError, LockedError, UsageError
 from h5sweep.merge.audit_entry import entry_of_files
-from h5sweep.merge.by_key import output_rows
+from h5sweep.merge.by_key import prove_rows
 from h5sweep.merge.from_records.build import merge_run
-from h5sweep.merge.groups import merge_groups as join_groups
+from h5sweep.merge.groups import merge_groups
 from h5sweep.merge.merge_files import merge_files
 from h5sweep.merge.policy import OnDamaged, Policy
 from h5sweep.output.verify import verify_rows
@@ -80,7 +86,9 @@ def test_status_and_the_next_merge_do_without_the_records(folder: RunFolder) -> 
     plan = folder.load_plan()
     assert plan is not None
     assert read_state(folder, plan).tasks_done == 9
-    assert clean.is_up_to_date(folder, plan), "else the next run would write it anew for nothing"
+    assert removable_files.is_up_to_date(folder, plan), (
+        "else the next run would write it anew for nothing"
+    )
     record(folder, SOME % (9, 10))
     merge_run(folder)
     with h5py.File(folder.output) as file:
@@ -296,11 +304,11 @@ def test_the_output_is_read_once_for_all_files(
         with h5py.File(workers / f"worker_{number}.h5", "w") as source:
             source[f"s{number}/aep"] = number / 7
     merge_files(workers, output, key=key)
-    open_groups, open_rows = join_groups.opened_output, output_rows.OutputRows
+    open_groups, open_rows = merge_groups.opened_output, prove_rows.OutputRows
     monkeypatch.setattr(
-        join_groups, "opened_output", lambda p, rest: opened.append(p) or open_groups(p, rest)
+        merge_groups, "opened_output", lambda p, rest: opened.append(p) or open_groups(p, rest)
     )
-    monkeypatch.setattr(output_rows, "OutputRows", lambda p: opened.append(p) or open_rows(p))
+    monkeypatch.setattr(prove_rows, "OutputRows", lambda p: opened.append(p) or open_rows(p))
     found = [item.path.parent for item in find_removable(output).removable]
     assert (found.count(workers), opened) == (4, [output])
 
@@ -681,11 +689,15 @@ def test_record_files_are_removed_only_if_asked_for(folder: RunFolder) -> None:
 
 def test_a_lock_keeps_others_away_and_leaves_nothing(joined: Path, folder: RunFolder) -> None:
     """Two cleans of one output exclude each other, and so do a clean and a run."""
-    with clean.locked(joined), pytest.raises(LockedError, match=r"out\.h5"), clean.locked(joined):
+    with (
+        removable_files.locked(joined),
+        pytest.raises(LockedError, match=r"out\.h5"),
+        removable_files.locked(joined),
+    ):
         pass
     assert not quarantine.quarantine_root(joined).exists()
     folder.create()
-    with holding(folder.lock_path), pytest.raises(LockedError), clean.locked(joined):
+    with holding(folder.lock_path), pytest.raises(LockedError), removable_files.locked(joined):
         pass
 
 
@@ -745,7 +757,7 @@ def test_a_kill_between_copy_and_removal_is_mended(joined: Path, other_disk: Pat
     before = path.read_bytes()
     made = move_to_quarantine(find_removable(joined)).quarantine
     assert made is not None
-    clean.replace(made, stage=quarantine.QuarantineStage.MOVING).save()
+    removable_files.replace(made, stage=quarantine.QuarantineStage.MOVING).save()
     shutil.copy2(made.place_of(made.items[-1]), path)
     again = move_to_quarantine(find_removable(joined)).quarantine
     assert again is not None

@@ -19,7 +19,7 @@ import pytest
 from cases import some_of
 from h5sweep.base.process_id import this_process
 from h5sweep.clean import quarantine
-from h5sweep.clean.clean import find_removable, move_to_quarantine, purge, restore
+from h5sweep.clean.removable_files import find_removable, move_to_quarantine, purge, restore
 from h5sweep.cli import entry
 from h5sweep.errors import DamagedError, StorageError
 from h5sweep.merge.from_records.build import merge_run

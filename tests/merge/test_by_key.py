@@ -25,7 +25,7 @@ from h5sweep.errors import (
     UsageError,
 )
 from h5sweep.merge.by_key import row_tasks
-from h5sweep.merge.by_key.output_rows import OutputRows
+from h5sweep.merge.by_key.prove_rows import OutputRows
 from h5sweep.merge.by_key.to_records import TakenIn, record_tasks
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.runfolder.layout import RunFolder

@@ -21,7 +21,7 @@ import h5sweep
 from check_samples import set_flags
 from farm_files import KEY, contents, layout, write_columns, write_groups
 from h5sweep import merge_files
-from h5sweep.clean.clean import find_removable
+from h5sweep.clean.removable_files import find_removable
 from h5sweep.errors import ChangedError
 from h5sweep.runfolder.audit import read_entries
 from running import tmpfs

@@ -30,7 +30,7 @@ from h5sweep.output.verify import verify_rows
 from h5sweep.output.writer import OutputWriter
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import FRAME, RecordKind, RecordWriter
-from h5sweep.state.number_tasks import adopt_output
+from h5sweep.state.extend_plan import adopt_output
 from h5sweep.state.state import read_state
 from written_records import NOW, write_failure, write_records
 

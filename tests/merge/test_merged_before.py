@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from h5sweep import merge_files
-from h5sweep.clean.clean import find_removable
+from h5sweep.clean.removable_files import find_removable
 from h5sweep.errors import UsageError
 from h5sweep.runfolder.audit import audit_path
 from terminal import Terminal

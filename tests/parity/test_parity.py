@@ -14,7 +14,7 @@ import pytest
 import h5sweep
 from h5sweep import FilesReport
 from h5sweep.base.listed_plan import plan_list
-from h5sweep.clean.clean import find_removable
+from h5sweep.clean.removable_files import find_removable
 from h5sweep.errors import DamagedError, SweepError, UsageError
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runner.status import status_of

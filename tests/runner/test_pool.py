@@ -19,7 +19,7 @@ from h5sweep.errors import StartError, UsageError
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import RecordKind
 from h5sweep.runner import pool, said_once
-from h5sweep.runner import restart_policy as starts
+from h5sweep.runner import worker_restarts as starts
 from h5sweep.runner.events import Note, Tick
 from h5sweep.runner.launch import LaunchOrder
 from h5sweep.runner.queue import TaskQueue
@@ -683,7 +683,7 @@ def test_workers_that_are_always_killed_end_the_run_for_now(
             return {"x": seed}
     """)
     impatient = (
-        "import h5sweep.runner.restart_policy as s; s.FIRST_PAUSE_S = 0.001; "
+        "import h5sweep.runner.worker_restarts as s; s.FIRST_PAUSE_S = 0.001; "
         "from h5sweep.cli import main"
     )
     words = [sys.executable, "-c", f"{impatient}; main()", *RUN, "-j", "2"]

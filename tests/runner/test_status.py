@@ -24,7 +24,7 @@ from h5sweep.runner.status import (
     status_screen,
     status_text,
 )
-from h5sweep.state.missing import missing_lines
+from h5sweep.state.missing_report import missing_lines
 from h5sweep.state.state import Failure, Missing, MissingReason, read_state
 
 PLAN = plan_product({"seed": range(4)})

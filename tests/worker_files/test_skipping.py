@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from h5sweep import Policy, check_files, merge_files, salvage_files
-from h5sweep.clean.clean import find_removable
+from h5sweep.clean.removable_files import find_removable
 from h5sweep.errors import ConflictError, SweepError, UsageError
 from h5sweep.merge.report import closing_lines
 from h5sweep.runfolder.audit import read_entries

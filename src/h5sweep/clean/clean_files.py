@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..base.progress_callback import Progress
 from ..disk.find_files import PathLike
-from .clean import find_removable, locked, move_to_quarantine, purge, restore
+from .removable_files import find_removable, locked, move_to_quarantine, purge, restore
 from .report import CleanReport, Purged
 from .restore import Restored
 

@@ -13,7 +13,7 @@ from ..base.units import command_text
 from ..disk.durable import storage_error
 from ..disk.open_files import files_being_written
 from ..errors import DamagedError, SweepError, system_error
-from ..merge.from_records.compare_rows import RecordProof
+from ..merge.from_records.prove_records import RecordProof
 from ..output.reader import OutputReader
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import FAILURES, KIND, RecordFile, Scan
@@ -25,7 +25,7 @@ from ..worker_files.survey import Survey
 from .quarantine import Item, RemovalReason
 
 if TYPE_CHECKING:
-    from ..merge.by_key.output_rows import OutputRows
+    from ..merge.by_key.prove_rows import OutputRows
     from ..merge.groups.same_content import TaskGroups
 
 _PIECE_BYTES = 1 << 20
@@ -124,7 +124,7 @@ class Prover:
         return self._is_in_groups(one, frozenset(in_columns))
 
     def _is_in_rows(self, item: Item, one: Input) -> bool:
-        from ..merge.by_key.output_rows import OutputRows
+        from ..merge.by_key.prove_rows import OutputRows
 
         if self._rows is None:
             self._rows = self._open.enter_context(OutputRows(self._folder.output))

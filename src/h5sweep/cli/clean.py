@@ -72,9 +72,9 @@ def clean_command(
 
 
 def _clean(output: Path, as_json: bool, also: tuple[str, ...], yes: bool, show_all: bool) -> int:
-    from ..clean.clean import find_removable
     from ..clean.clean_files import quarantine_files
     from ..clean.quarantine import Moved
+    from ..clean.removable_files import find_removable
     from ..clean.report import clean_text, held_texts, next_text, quarantine_text, report_json
 
     with showing_progress() as display:

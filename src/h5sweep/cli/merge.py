@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..base.units import command_text, count_text, size_text
+from ..disk.find_files import RUN_SUFFIX
 from ..errors import UsageError
-from ..runfolder.layout import SUFFIX
 from .options import skipping
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
@@ -93,7 +93,7 @@ def _merge_run(output: Path, *, compress: bool, as_json: bool) -> int:
     from ..runfolder.lock import holding
     from ..state.find_folder import existing_folder
 
-    if output.is_dir() and not output.name.endswith(SUFFIX):
+    if output.is_dir() and not output.name.endswith(RUN_SUFFIX):
         raise UsageError(f"{output} is a folder: name the file to write, for example -o layouts.h5")
     folder = existing_folder(output)
     with showing_progress() as display, holding(folder.lock_path, tell=display.say):
@@ -165,7 +165,7 @@ def _merge_files(
 
 
 def _remove_merged(output: Path) -> int:
-    from ..clean.clean import locked, remove_merged
+    from ..clean.removable_files import locked, remove_merged
     from ..clean.report import held_texts
 
     with showing_progress() as display, locked(output, tell=display.say):

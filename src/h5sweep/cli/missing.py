@@ -28,7 +28,7 @@ def missing_command(
     h5sweep missing layouts.h5 --csv > todo.csv
     """
     from ..state.expected_tasks import load_expected
-    from ..state.missing import (
+    from ..state.missing_report import (
         closing_text,
         missing_csv,
         missing_json,

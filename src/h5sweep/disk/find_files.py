@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from ..errors import UsageError
 
-RUN_SUFFIX, PLAN_NAME, QUARANTINE_SUFFIX = ".run", "plan.jsonl", ".quarantine"
-RECORDS_SUFFIX = ".records"
+# Names of our own, by which a folder is told from those of other programs.
+RUN_SUFFIX, QUARANTINE_SUFFIX, RECORDS_SUFFIX = ".run", ".quarantine", ".records"
+PLAN_NAME, RECORDS_NAME, LOGS_NAME = "plan.jsonl", "records", "logs"
 HDF5_SUFFIXES = {".h5", ".hdf5", ".hdf", ".he5", ".hd5", ".h5part", ".h5ad", ".nc", ".nc4", ".cdf"}
 HDF5_SUFFIXES |= {".mat", ".nxs", ".nwb", ".jld2", ".loom", ".tmp", ".temp", ".part"}
 
@@ -115,7 +116,7 @@ def _walk(folder: str, on_link: _OnLink) -> Iterator[FoundFile]:
         if entry.is_dir(follow_symlinks=False):
             # What is in quarantine was judged already; name it to have it looked at again.
             is_apart = entry.name.endswith(QUARANTINE_SUFFIX)
-            if not is_apart and not (is_run and entry.name == "logs"):
+            if not is_apart and not (is_run and entry.name == LOGS_NAME):
                 yield from _walk_below(entry.path, on_link)
         elif is_run and entry.name != PLAN_NAME:
             continue

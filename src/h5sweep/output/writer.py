@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from ..base.attribute_json import Attributes, attribute_value
+from ..base.attribute_json import Attributes
 from ..base.plan import Plan
 from ..base.values import STR, Array
 from ..disk import durable
 from ..disk.h5py_loader import h5py, writing
 from ..hdf5.source import FileSource
 from ..hdf5.superblock import mended, read_superblock
-from .columns import NAT, TIME_WORDS, ColumnLayout, DataColumn, stored_dtype
+from .cf_attributes import attribute_values, column_attributes, set_attributes
+from .columns import ColumnLayout, DataColumn, stored_dtype
 from .dimensions import Dimensions
 from .reader import BARE_DIMENSION, BOOKKEEPING
 from .text_heap import RepeatedTexts
 
 CHUNK_BYTES = 512 << 10
-ATTRIBUTE_BYTES = 60_000
 _KEY_DTYPES = {"int": "<i8", "float": "<f8", "bool": "|b1", "str": STR}
 
 
@@ -69,7 +69,7 @@ class OutputWriter:
 
     def write_attributes(self, attributes: Mapping[str, str | int]) -> None:
         """Describe the whole output."""
-        _set_attributes(self._file, attributes)
+        set_attributes(self._file, attributes)
 
     def create_columns(self, plan: Plan, attributes: Attributes | None = None) -> None:
         """Lay out all columns: space is allocated, nothing is in it yet.
@@ -84,7 +84,7 @@ class OutputWriter:
                 self._create_dimension(dimension, size)
         for key in plan.columns:
             about = {"dtype": "bool"} if key.type == "bool" else {}
-            about = {**_values_of(given.get(key.name, {})), **about}
+            about = {**attribute_values(given.get(key.name, {})), **about}
             self._create(key.name, _KEY_DTYPES[key.type], ("task",), about)
         for column in self._columns:
             self._create_column(column, given.get(column.source_name, {}))
@@ -148,9 +148,9 @@ class OutputWriter:
             dataset = group.create_dataset(name, data=values, dtype=dtype)
             dataset.dims[0].attach_scale(scale)
             if values.dtype == np.int8:
-                _set_attributes(dataset, {"dtype": "bool"})
-        _set_attributes(group["finished_at"], BOOKKEEPING["finished_at"][1])
-        _set_attributes(group["duration_s"], BOOKKEEPING["duration_s"][1])
+                set_attributes(dataset, {"dtype": "bool"})
+        set_attributes(group["finished_at"], BOOKKEEPING["finished_at"][1])
+        set_attributes(group["duration_s"], BOOKKEEPING["duration_s"][1])
 
     def write_provenance(self, texts: Mapping[str, bytes]) -> None:
         """Write the group /provenance, one text for each thing known about the sweep."""
@@ -164,7 +164,7 @@ class OutputWriter:
         self._scales[name] = scale
 
     def _create_column(self, column: DataColumn, given: Mapping[str, Any]) -> None:
-        attributes = {**_values_of(given), **_column_attributes(column)}
+        attributes = {**attribute_values(given), **column_attributes(column)}
         if column.layout is ColumnLayout.FIXED:
             attributes["coordinates"] = self._coordinates
             dims = ("task", *column.dims)
@@ -187,7 +187,7 @@ class OutputWriter:
         shape = tuple(self._dimensions.sizes[dimension] for dimension in dims)
         dataset = _create_dataset(self._file, name, dtype, shape, compress=self.compress)
         self._datasets[name] = dataset
-        _set_attributes(dataset, attributes)
+        set_attributes(dataset, attributes)
         if name == "task":
             dataset.make_scale("task")
             self._scales[name] = dataset
@@ -257,50 +257,3 @@ def _chunks(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
         if chunks[axis] > 1:
             break
     return tuple(chunks)
-
-
-def _column_attributes(column: DataColumn) -> dict[str, Any]:
-    """What readers need, and what a later merge needs to read the column back."""
-    attributes: dict[str, Any] = {}
-    kind = "" if column.is_text else np.dtype(column.dtype).kind
-    if kind and kind in "mM":
-        attributes |= _time_attributes(np.dtype(column.dtype))
-        attributes["_FillValue"] = np.int64(NAT)
-    elif column.has_gaps and column.layout is ColumnLayout.FIXED and column.stored.kind in "iu":
-        attributes["_FillValue"] = column.stored.type(column.fill)
-    elif kind == "b":
-        attributes["dtype"] = "bool"
-    if column.source_name != column.name:
-        attributes["h5sweep_name"] = column.source_name
-    if column.stored != column.dtype and not column.is_text:
-        attributes["h5sweep_dtype"] = column.dtype
-    if column.count_name:
-        attributes["h5sweep_count"] = column.count_name
-    if column.shape_name:
-        attributes["h5sweep_shape"] = column.shape_name
-    return attributes
-
-
-def _values_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes out of JSON."""
-    return {name: attribute_value(value) for name, value in given.items()}
-
-
-def _time_attributes(dtype: np.dtype[Any]) -> dict[str, str]:
-    """How CF writes dates and durations; a unit that CF lacks stands as NumPy names it."""
-    unit, _ = np.datetime_data(dtype)
-    words = TIME_WORDS.get(unit, unit)
-    if dtype.kind == "m":
-        # xarray decodes durations for certain only if it is told the dtype.
-        return {"units": words} | ({"dtype": dtype.name} if unit in TIME_WORDS else {})
-    return {"units": f"{words} since 1970-01-01", "calendar": "proleptic_gregorian"}
-
-
-def _set_attributes(target: Any, attributes: Mapping[str, Any]) -> None:
-    """Text as fixed-length ASCII wherever it can be: netCDF-Fortran, NCO and MATLAB need that."""
-    for name, value in attributes.items():
-        if isinstance(value, str):
-            is_short = 0 < len(value) < ATTRIBUTE_BYTES
-            value = np.bytes_(value.encode()) if value.isascii() and is_short else value
-        is_texts = isinstance(value, np.ndarray) and value.dtype.kind == "U"
-        target.attrs[name] = value.astype(h5py.string_dtype()) if is_texts else value

@@ -1,5 +1,13 @@
 """The files in `layouts.h5.run/` and beside the output: records, lock, audit trail.
 
-Defines every name and every byte of these files. Writes them, and reads whatever a kill or a
-failing disk has left of them. Never touches HDF5, and never decides what is done: `state` does.
+    layout           every path in a run folder, and the files that are written whole
+    records          record files: frames, checksums, what a torn or damaged one leaves
+    uniform_records  thousands of equal records, verified and read at once
+    file_window      bytes of a file that may grow, be cut short or be unreadable in places
+    fitting_keys     which keys that the plan lacks can become tasks
+    lock             who works on an output; heartbeat and take-over
+    audit            the audit trail: what came from which file
+
+Defines every byte of these files. Writes them, and reads whatever a kill or a failing disk has left
+of them. Never touches HDF5, and never decides what is done: `state` does.
 """

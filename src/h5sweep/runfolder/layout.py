@@ -25,11 +25,10 @@ from typing import Any
 
 from ..base.plan import Plan
 from ..disk import durable
-from ..disk.find_files import RECORDS_SUFFIX
+from ..disk.find_files import LOGS_NAME, PLAN_NAME, RECORDS_NAME, RECORDS_SUFFIX, RUN_SUFFIX
 from ..disk.inside_folder import parse_json, read_file
 from ..errors import DamagedError, UsageError, naming
 
-SUFFIX = ".run"
 _README_NAME = "README.txt"
 
 README = """\
@@ -77,8 +76,8 @@ class RunFolder:
     def of(cls, path: str | os.PathLike[str]) -> RunFolder:
         """The run folder meant by `path`: an output, whether it exists or not, or the folder."""
         path = Path(path)
-        if path.name.endswith(SUFFIX) and path.is_dir():
-            return cls(path.with_name(path.name.removesuffix(SUFFIX)))
+        if path.name.endswith(RUN_SUFFIX) and path.is_dir():
+            return cls(path.with_name(path.name.removesuffix(RUN_SUFFIX)))
         if path.is_symlink():
             # The output is replaced by rename: that must not cut a link to another disk.
             path = resolved(path)
@@ -89,11 +88,11 @@ class RunFolder:
 
     @property
     def path(self) -> Path:
-        return self.output.with_name(self.output.name + SUFFIX)
+        return self.output.with_name(self.output.name + RUN_SUFFIX)
 
     @property
     def plan_path(self) -> Path:
-        return self.path / "plan.jsonl"
+        return self.path / PLAN_NAME
 
     @property
     def sweep_path(self) -> Path:
@@ -110,11 +109,11 @@ class RunFolder:
 
     @property
     def records_path(self) -> Path:
-        return self.path / "records"
+        return self.path / RECORDS_NAME
 
     @property
     def logs_path(self) -> Path:
-        return self.path / "logs"
+        return self.path / LOGS_NAME
 
     @property
     def _readme_path(self) -> Path:

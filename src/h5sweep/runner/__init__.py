@@ -1,5 +1,27 @@
 """Run tasks: the pool, its workers, their limits, and what the user sees meanwhile.
 
+    run              a whole run: what is missing, the pool, then a merge
+    try_tasks        `--try`: a few tasks in this process
+    recorder         results of somebody else's pool
+    settings         limits and numbers that a user may set
+    pool             gives tasks to workers and says what became of each
+    queue            which task is next, and how often a failed one is tried again
+    task_outcomes    how the tasks of a batch ended
+    workers          starts, syncs and ends the processes; enforces time and memory limits
+    worker_handle    what the coordinator knows of one worker
+    worker_restarts  when a worker may be started again
+    worker_position  shared memory in which a worker says where it is
+    launch           starts the process of a worker
+    worker           what runs in that process
+    channel          messages between a worker and its coordinator
+    task_log         what a task prints
+    crash_stacks     where in its code a task was when it ended
+    events           what a pool says
+    said_once        messages that a user should see once
+    progress         the line that counts; `time_left` knows the pace
+    time_left        how long it will take
+    status           `h5sweep status`
+
 Knows processes and signals. A worker writes records and nothing else; it never loads the HDF5
 library. `merge` puts the results together.
 """

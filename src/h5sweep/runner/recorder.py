@@ -17,9 +17,9 @@ from ..base.plan import Plan, Value, check_names, checked_value, key_json, key_t
 from ..base.values import ResultEncoder, result_header
 from ..disk.durable import SYNC_INTERVAL_S
 from ..errors import StorageError, UsageError
+from ..runfolder.fitting_keys import fitted_key, misfit_text, types_of_keys
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import NO_TASK, RecordKind, RecordWriter
-from ..runfolder.unplanned_keys import fitted_key, misfit_text, types_of_keys
 
 _WIDER = {"int": "float"}
 

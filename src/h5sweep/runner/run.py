@@ -24,7 +24,7 @@ from ..runfolder.lock import holding_folder
 from ..runfolder.records import Damage, RecordFile, RecordWriter
 from ..runfolder.uniform_records import scan_stretches
 from ..state.declare_sweep import declare_sweep, require_own_folder
-from ..state.number_tasks import is_up_to_date
+from ..state.extend_plan import is_up_to_date
 from ..state.state import FolderState, read_state, refusal_texts
 from ..state.study import Declaration
 from .events import Ended, Failed, Note, Stopped

@@ -11,9 +11,9 @@ from ..disk.durable import Syncer
 from ..errors import StorageError
 from ..runfolder.records import RecordKind
 from .launch import LaunchOrder
-from .restart_policy import Starts
 from .settings import PoolSettings
 from .worker_handle import Current, Outcome, WorkerHandle
+from .worker_restarts import Starts
 
 TICK_S = 0.1
 

@@ -1,5 +1,14 @@
 """Decide what is declared, done and missing: every command asks here.
 
-Knows the study that declares the tasks, and compares the plan with the records and with the rows of
-the output. Numbers the tasks that the plan lacks. Never runs a task, never writes results.
+    study            the study that declares the tasks, and how it is loaded
+    declare_sweep    compare what a study declares with what is there, and note it
+    state            the outcome of each task, and why a task is missing
+    missing_report   the missing tasks as text, JSON or CSV
+    expected_tasks   tasks that are named with --expect
+    extend_plan      numbers for tasks that the plan lacks; what the output holds
+    tasks_in_output  which tasks the rows of the output are
+    find_folder      the run folder of what a user names
+
+Compares the plan with the records and with the rows of the output. Never runs a task, never writes
+results.
 """

@@ -16,7 +16,7 @@ from ..errors import WrongFolderError
 from ..runfolder.layout import Declared, RunFolder
 from ..runfolder.uniform_records import scan_stretches
 from .expected_tasks import declared_by
-from .number_tasks import adopt_output, merged_attributes
+from .extend_plan import adopt_output, merged_attributes
 from .state import FolderState, read_state
 from .study import Declaration, source_of
 from .tasks_in_output import held_tasks

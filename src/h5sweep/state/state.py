@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from ..base.plan import Counts, Key, Plan, key_text
 from ..base.process_id import ProcessId
 from ..base.units import count_text
+from ..runfolder.fitting_keys import fitted_key, misfit_text, types_of_keys
 from ..runfolder.layout import Declared, RunFolder
 from ..runfolder.records import (
     DURATION_S,
@@ -35,7 +36,6 @@ from ..runfolder.records import (
     RecordKind,
     Scan,
 )
-from ..runfolder.unplanned_keys import fitted_key, misfit_text, types_of_keys
 from .tasks_in_output import HeldTasks, held_tasks
 
 

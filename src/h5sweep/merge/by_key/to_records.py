@@ -24,7 +24,7 @@ from ...errors import ConflictError
 from ...runfolder.audit import Conflict
 from ...runfolder.layout import RunFolder
 from ...runfolder.records import RecordKind
-from ...state.number_tasks import number_all
+from ...state.extend_plan import number_all
 from ...state.state import IN_OUTPUT
 from ...worker_files.inputs import Input, OnConflict, Taken, xxh3_of
 from ...worker_files.survey import Survey

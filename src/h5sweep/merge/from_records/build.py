@@ -27,7 +27,7 @@ from ...output.writer import OutputWriter
 from ...runfolder.audit import AuditEntry, append_entry
 from ...runfolder.layout import RunFolder
 from ...runfolder.uniform_records import scan_heads, scan_stretches
-from ...state.number_tasks import merge_details, note_merged, read_numbered_state
+from ...state.extend_plan import merge_details, note_merged, read_numbered_state
 from ...state.state import Scanner
 from .output_plan import MergeReport, OutputPlan
 from .rows import THREADS, assemble, assemble_shapes

@@ -12,10 +12,10 @@ from typing import Any
 from ..base.plan import Plan
 from ..errors import UsageError
 from ..output.row_tasks import extended_plan
+from ..runfolder.fitting_keys import plan_of_keys
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import FINISHED_AT
 from ..runfolder.uniform_records import scan_stretches
-from ..runfolder.unplanned_keys import plan_of_keys
 from .state import FolderState, Scanner, read_state
 from .tasks_in_output import HeldTasks, held_tasks, output_identity
 

@@ -19,22 +19,22 @@ from pathlib import Path
 from ..base.process_id import this_process
 from ..base.progress_callback import Progress
 from ..base.units import command_text, count_text
+from ..clean import quarantine
 from ..disk import move_files
-from ..disk.find_files import RUN_SUFFIX, PathLike
+from ..disk.find_files import RECORDS_NAME, RUN_SUFFIX, PathLike
 from ..disk.open_files import identity_of, is_locked
 from ..errors import ChangedError, DamagedError, UsageError
 from ..runfolder.audit import AuditEntry, AuditInput, Refused, append_removal, read_audit
 from ..runfolder.layout import RunFolder
 from ..runfolder.lock import holding_output, lock_owner
 from ..runfolder.records import RecordFile
-from ..state.number_tasks import is_up_to_date, merge_details
+from ..state.extend_plan import is_up_to_date, merge_details
 from ..state.state import LOCK_SILENT_S
 from ..state.tasks_in_output import output_identity
 from ..worker_files.findings import State
 from ..worker_files.inputs import Input
 from ..worker_files.layouts import Style, indexed_table
 from ..worker_files.skipped_names import Names, is_named, parse_names
-from . import quarantine
 from .prove import Prover, xxh3_or_nothing
 from .quarantine import Item, Moved, Quarantine, RemovalReason, read_quarantines
 from .report import CleanReport, Kept, Purged
@@ -427,7 +427,7 @@ def _kind_objection(path: Path, one: AuditInput, skip: Names) -> str:
     """Why a file cannot go by what it is, or by what was left out of it."""
     if one.style == Style.OUTPUT:
         return "it is an output itself: remove it by hand if it is not needed"
-    if path.parent.name == "records" and path.parent.parent.name.endswith(RUN_SUFFIX):
+    if path.parent.name == RECORDS_NAME and path.parent.parent.name.endswith(RUN_SUFFIX):
         other = path.parent.parent.with_name(path.parent.parent.name.removesuffix(RUN_SUFFIX))
         return f"it belongs to another run folder: {command_text('clean', other)}"
     left_out = [
