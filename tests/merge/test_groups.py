@@ -18,7 +18,7 @@ from foreign_samples import layout_of, write_groups, write_one
 from h5sweep.errors import ChangedError, ConflictError, DamagedError, UnmergeableError
 from h5sweep.hdf5 import uniform_groups as alike
 from h5sweep.hdf5.checksum import lookup3
-from h5sweep.merge.groups import merge_groups as join_groups
+from h5sweep.merge.groups import copier
 from h5sweep.merge.groups.merge_groups import (
     MergedGroups,
     is_in_groups,
@@ -412,7 +412,7 @@ def test_a_child_without_memory_names_the_file(
     """What the library cannot copy with the memory it was given stops the merge, by name."""
     with h5py.File(merge.inputs / "a.h5", "w") as file:
         file.create_dataset("task/x", data=np.zeros(1 << 20), chunks=(1 << 20,))
-    monkeypatch.setattr(join_groups, "MEMORY_BYTES", 1 << 20)
+    monkeypatch.setattr(copier, "MEMORY_BYTES", 1 << 20)
     with pytest.raises(DamagedError, match=r"a\.h5"):
         merge.plan().write(merge.output)
 
@@ -425,7 +425,7 @@ def test_a_file_that_was_not_closed_may_be_larger_than_memory(
     with h5py.File(path, "w", libver="latest") as file:
         file["task/layout"] = np.arange(3_000_000.0)
     set_flags(path, 1)
-    monkeypatch.setattr(join_groups, "MEMORY_BYTES", 48 << 20)
+    monkeypatch.setattr(copier, "MEMORY_BYTES", 48 << 20)
     merge.run()
     with h5py.File(merge.output) as file:
         assert file["task/layout"][-1] == 2_999_999

@@ -7,45 +7,31 @@ reads the result back and compares it with its sources.
 
 from __future__ import annotations
 
-import json
-import os
 import posixpath
-import selectors
-import signal
-import subprocess
-import sys
-import time
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    contextmanager,
-    nullcontext,
-    suppress,
-)
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xxhash import xxh3_64_intdigest
 
 from ...base.progress_callback import Progress
 from ...base.units import count_text
 from ...disk.find_files import absolute
-from ...errors import ConflictError, DamagedError, SweepError
+from ...errors import ConflictError, DamagedError
 from ...hdf5.errors import Damaged
 from ...hdf5.file import Hdf5File, open_file
 from ...hdf5.source import OpenSource, Source
 from ...hdf5.tree import Object, read_whole_tree
 from ...hdf5.uniform_groups import AlikeFile, AlikeReader
 from ...runfolder.audit import Conflict
-from ...worker_files import findings
 from ...worker_files.inputs import Input, OnConflict, Taken, xxh3_of
 from ...worker_files.layouts import FileLayout
-from ...worker_files.read_file import DamagedFileError
 from ...worker_files.survey import Survey
 from ..messages import differing_text
 from ..tables.duplicates import RowsLookedAt
+from .copier import Copier
 from .same_content import (
     TaskGroups,
     refuse_narrow,
@@ -58,10 +44,6 @@ from .write import GroupWriter
 if TYPE_CHECKING:
     from ..tables.merge_tables import MergedTables
 
-MEMORY_BYTES = 1 << 30
-START_S = 60.0
-TIMEOUT_S = 60.0
-SECONDS_PER_MB = 1.0
 MOST_NAMED = 3
 _SMALL_BYTES = 16 << 20  # of an output that is read at once; else, only what is asked for
 
@@ -221,7 +203,7 @@ class MergedGroups:
 
     def _copy(self, path: Path, left: list[tuple[int, list[str]]]) -> None:
         """Let the library copy the groups that are left, and attributes of groups above."""
-        with _Copier(path) as copier:
+        with Copier(path) as copier:
             for number, groups in left:
                 one = self._inputs[number]
                 with self._opened(number) as tasks:
@@ -356,106 +338,6 @@ def _read_alike_output(file: Hdf5File) -> AlikeFile | None:
         return AlikeReader().read_over(file.superblock, file.source)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
-
-
-class _Copier:
-    """The child that copies; the file at which it dies is named."""
-
-    def __init__(self, output: Path) -> None:
-        self._output = output
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "h5sweep.merge.groups.copy_child",
-                str(MEMORY_BYTES),
-                str(output),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-        )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._input, self._answers = self._process.stdin, self._process.stdout
-        self._buffer = b""
-
-    def __enter__(self) -> _Copier:
-        try:
-            self._read_line(START_S, "")
-        except DamagedError as error:
-            self._process.kill()  # if it has not ended
-            raise SweepError(
-                "the HDF5 library could not copy groups, because its process did not "
-                f"start ({self._how_it_ended()}): nothing was written; merge on another machine"
-            ) from error
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._input, self._answers):
-            with suppress(OSError):
-                stream.close()
-
-    def copy(
-        self, one: Input, above: list[str], copies: list[tuple[str, str]], drop: list[str]
-    ) -> None:
-        """Copy groups of one input; DamagedError if the library cannot, or dies of it.
-
-        OSError if the disk refuses the output.
-        """
-        request = {
-            "source": str(one.path),
-            "is_open": one.is_suspect,
-            "groups": above,
-            "copies": copies,
-            "drop": drop,
-        }
-        with suppress(OSError):  # if it is dead, reading will say so
-            self._input.write(json.dumps(request).encode() + b"\n")
-            self._input.flush()
-        timeout_s = TIMEOUT_S + SECONDS_PER_MB * one.size_bytes / 1e6
-        if "error" in (said := self._read_answer(timeout_s, str(one.path))):
-            found = findings.LIBRARY_REFUSES.finding(where="copying it", why=said["error"])
-            raise DamagedFileError(one.name, found)
-
-    def close(self, last: Path) -> None:
-        """Let the child close the output, and wait for its end."""
-        with suppress(OSError):  # if it is dead, reading will say so
-            self._input.close()
-        self._read_answer(TIMEOUT_S, str(last))
-        if self._process.wait(TIMEOUT_S):
-            raise self._death(str(last))
-
-    def _read_answer(self, timeout_s: float, name: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self._read_line(timeout_s, name))
-        if number := answer.get("refused"):
-            raise OSError(number, os.strerror(number), str(self._output))
-        return answer
-
-    def _read_line(self, timeout_s: float, name: str) -> bytes:
-        deadline = time.monotonic() + timeout_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._answers, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
-                if not selector.select(max(deadline - time.monotonic(), 0.0)):
-                    found = findings.LIBRARY_HANGS.finding(limit_s=timeout_s)
-                    raise DamagedFileError(name, found)
-                data = os.read(self._answers.fileno(), 1 << 16)
-                if not data:
-                    raise self._death(name)
-                self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
-
-    def _death(self, name: str) -> DamagedFileError:
-        found = findings.LIBRARY_KILLED.finding(why=self._how_it_ended())
-        return DamagedFileError(name, found)
-
-    def _how_it_ended(self) -> str:
-        code = self._process.wait()
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 __all__ = ["MergedGroups", "is_in_groups"]
