@@ -16,6 +16,7 @@ import os
 import pkgutil
 import shutil
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
@@ -239,6 +240,8 @@ class Order:
         below = folder / self.below if self.below else folder
         plan = (str(below), self.calls, self.nth, self.how, self.number, str(self.log))
         if self.where:
+            # Where another thread runs, children are new processes, which the shim is loaded into.
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
             os.environ["REFUSE_IN"] = self.where
             os.environ["REFUSE"] = "|".join(map(str, plan))
             os.environ["LD_PRELOAD"] = os.environ["REFUSE_SHIM"]

@@ -81,6 +81,46 @@ def open_files(pid: int) -> list[str]:
         return []
 
 
+FORKING = """
+import os, sys, threading
+from pathlib import Path
+from h5sweep.library import child_process
+child_process.may_fork = True
+if sys.argv[1] == "with a thread":
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+with open(sys.argv[2], "rb"):
+    with child_process.Child("h5sweep.library.inspect_child", 1 << 30) as child:
+        child.ask({"path": sys.argv[2], "what": "deep"}, 60.0)
+        errors = child.wait().said["errors"]
+        process = Path("/proc", str(child._pid))
+        ours, theirs = (Path("/proc", n, "cmdline").read_bytes() for n in ("self", process.name))
+        files = len(list((process / "fd").iterdir()))
+print(errors, "fork" if ours == theirs else "new interpreter", files)
+"""
+
+
+@pytest.mark.parametrize(
+    ("threads", "way"), [("alone", "fork"), ("with a thread", "new interpreter")]
+)
+def test_a_process_without_threads_is_forked(threads: str, way: str, tmp_path: Path) -> None:
+    """A fork has none of its parent's files; a lock that a thread held would hang it."""
+    write_groups(tmp_path / "a.h5")
+    words = [sys.executable, "-c", FORKING, threads, str(tmp_path / "a.h5")]
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=env)
+    assert done.stdout == f"[] {way} 3\n", done.stderr
+
+
+def test_children_run_no_code_of_the_current_folder(tmp_path: Path) -> None:
+    """A folder of results may hold a json.py; it is not Python's."""
+    write_groups(tmp_path / "a.h5")
+    (tmp_path / "json.py").write_text("import os; os.mkdir('was_run')")
+    words = [sys.executable, "-P", "-c", FORKING, "with a thread", "a.h5"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.stdout == "[] new interpreter 3\n", done.stderr
+    assert not (tmp_path / "was_run").exists()
+
+
 def test_memory_is_limited(tmp_path: Path) -> None:
     """A file for which the library wants more than it may have is named."""
     with h5py.File(tmp_path / "a.h5", "w") as file:

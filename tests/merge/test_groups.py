@@ -420,7 +420,7 @@ def test_a_child_without_memory_names_the_file(
 def test_a_file_that_was_not_closed_may_be_larger_than_memory(
     merge: Merge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its copy with the right flags is on disk, and gone afterwards."""
+    """The library reads it where it lies: it is neither in memory nor copied."""
     path = merge.inputs / "a.h5"
     with h5py.File(path, "w", libver="latest") as file:
         file["task/layout"] = np.arange(3_000_000.0)

@@ -8,7 +8,7 @@ from typing import Any
 from ..base.units import size_text
 from ..worker_files import findings
 from ..worker_files.findings import Finding, State
-from .child_host import Answer
+from .child_process import Answer
 
 MOST_FOR_ONE_PLACE = 3
 

@@ -6,22 +6,17 @@ file its answer, and is replaced. Children cannot write: the kernel refuses them
 
 from __future__ import annotations
 
-import json
-import os
-import selectors
-import signal
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from .child_process import Answer, Child, ready_among
+
 SECONDS_PER_MB = 0.1  # added to the limit of a file whose every byte is read
 SECONDS_PER_OBJECT = 0.001  # added for what our own reader has listed
-START_S = 60.0  # importing h5py from a slow disk
+MUCH_BYTES, MANY_FILES = 10 << 20, 30  # waiting: the library needs longer for them than to start
 
 
 @dataclass(frozen=True)
@@ -44,16 +39,6 @@ class Request:
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)  # as in `inspect_structure`
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What came back: the child's own words, how it ended, or why there is no answer at all."""
-
-    said: dict[str, Any] = field(default_factory=dict)
-    killed_by: str = ""
-    timeout_s: float | None = None
-    absent: str = ""  # a child that did not start says nothing about the file
-
-
 class Library:
     """A few children, and the files that wait for them."""
 
@@ -61,7 +46,7 @@ class Library:
         self.limits = limits or Limits()
         self._most = max(processes, 1)
         self._waiting: deque[Request] = deque()
-        self._children: list[_Child] = []
+        self._children: list[_Inspector] = []
         self._open = 0
         self._absent = ""  # why no child can be started, if so
 
@@ -70,7 +55,7 @@ class Library:
 
     def __exit__(self, *_: object) -> None:
         for child in self._children:
-            child.end()
+            child.kill()
 
     @property
     def open_requests(self) -> int:
@@ -104,15 +89,23 @@ class Library:
     def _hand_out(self) -> None:
         while self._waiting and not self._absent:
             child = next((child for child in self._children if child.request is None), None)
-            if child is None and len(self._children) < self._most:
+            if child is None and self._may_start_another():
                 child = self._start_child()
             if child is None:
                 return
             child.give(self._waiting.popleft())
 
-    def _start_child(self) -> _Child | None:
+    def _may_start_another(self) -> bool:
+        """Not for little, which those at work have done before another is ready."""
+        if not self._children:
+            return True
+        is_much = sum(request.size_bytes for request in self._waiting) > MUCH_BYTES
+        is_worth_it = is_much or len(self._waiting) > MANY_FILES
+        return is_worth_it and len(self._children) < self._most
+
+    def _start_child(self) -> _Inspector | None:
         try:
-            self._children.append(_Child(self.limits))
+            self._children.append(_Inspector(self.limits))
         except OSError as error:  # no more processes, or no more memory
             self._absent = error.strerror or str(error)
             return None
@@ -125,10 +118,7 @@ class Library:
 
     def _collect(self, timeout_s: float) -> list[tuple[Request, Answer]]:
         busy = [child for child in self._children if child.request is not None]
-        with selectors.DefaultSelector() as selector:
-            for child in busy:
-                selector.register(child.output, selectors.EVENT_READ, child)
-            ready = {key.data for key, _ in selector.select(timeout_s)}
+        ready = ready_among(busy, timeout_s)
         found = []
         for child in busy:
             answer = child.read() if child in ready else child.overdue()
@@ -142,73 +132,18 @@ class Library:
         return found
 
 
-class _Child:
-    """One process with the HDF5 library in it."""
+class _Inspector(Child):
+    """A child that looks at one file after the other."""
 
     def __init__(self, limits: Limits) -> None:
+        super().__init__("h5sweep.library.inspect_child", limits.memory_bytes)
         self._limits = limits
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "h5sweep.library.inspect_child", str(limits.memory_bytes)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-        )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._input = self._process.stdin
-        self.output = self._process.stdout
-        self._buffer = b""
-        self._has_started = False
-        self._timeout_s = 0.0
         self.request: Request | None = None
-        self.deadline = 0.0
-        self.is_alive = True
 
     def give(self, request: Request) -> None:
         self.request = request
-        self._timeout_s = self._limits.timeout_s + SECONDS_PER_OBJECT * request.objects
+        timeout_s = self._limits.timeout_s + SECONDS_PER_OBJECT * request.objects
         if request.what != "structure":
-            self._timeout_s += SECONDS_PER_MB * request.size_bytes / 1e6
-        start_s = 0.0 if self._has_started else START_S
-        self.deadline = time.monotonic() + self._timeout_s + start_s
+            timeout_s += SECONDS_PER_MB * request.size_bytes / 1e6
         about = {"path": request.path, "what": request.what}
-        line = json.dumps({**about, "only": request.only} if request.only else about) + "\n"
-        with suppress(OSError):  # if it is dead, reading will say so, and how
-            self._input.write(line.encode())
-            self._input.flush()
-
-    def read(self) -> Answer | None:
-        """An answer, if a whole one has come, or the way in which the child ended."""
-        data = os.read(self.output.fileno(), 1 << 16)
-        if not data:
-            how = self._end()
-            return Answer(killed_by=how) if self._has_started else Answer(absent=how)
-        self._buffer += data
-        while b"\n" in self._buffer:
-            line, _, self._buffer = self._buffer.partition(b"\n")
-            if line == b"ready":
-                self._has_started = True
-                self.deadline = time.monotonic() + self._timeout_s
-                continue
-            return Answer(json.loads(line))
-        return None
-
-    def overdue(self) -> Answer | None:
-        if time.monotonic() < self.deadline:
-            return None
-        self.end()
-        if not self._has_started:
-            return Answer(absent=f"no sign of life within {START_S:g} s")
-        return Answer(timeout_s=self._timeout_s)
-
-    def end(self) -> None:
-        self._process.kill()
-        self._end()
-
-    def _end(self) -> str:
-        self.is_alive = False
-        code = self._process.wait()
-        for stream in (self._input, self.output):
-            with suppress(OSError):  # something may be left that nobody will read
-                stream.close()
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        self.ask({**about, "only": request.only} if request.only else about, timeout_s)

@@ -1,8 +1,8 @@
-"""The child process: opens files with the HDF5 library and reports, one line per file.
+"""The child process: opens files with the HDF5 library and reports, one answer per file.
 
-    stdin    {"path": …, "what": "structure" | "deep" | "records…" | "plan" | "output-…"}, and of
+    asked    {"path": …, "what": "structure" | "deep" | "records…" | "plan" | "output-…"}, and of
              a structure {"only": {group: [name, …]}}
-    stdout   {"errors": [[place, message], …], "chunks": […], …}
+    says     {"errors": [[place, message], …], "chunks": […], …}
 
 The kernel refuses it any write to a file, and more memory than it was given. It dies with its
 parent. The library never runs anywhere else in a check.
@@ -10,7 +10,6 @@ parent. The library never runs anywhere else in a check.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..disk.h5py_loader import h5py
-from .limit_child import confine, sealed
+from .child_program import questions, say
+from .limit_child import sealed
 from .read_datasets import read_dataset
 
 MOST_ERRORS = 50
@@ -28,16 +28,9 @@ MOST_ATTRIBUTE_BYTES = 16 << 20
 
 def main() -> None:
     """Answer until there are no more questions."""
-    confine(int(sys.argv[1]), may_write=False)
-    h5py._errors.silence_errors()
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    for line in sys.stdin:
-        request = json.loads(line)
+    for request in questions():
         path, what = request.pop("path"), request.pop("what")
-        answer = _INSPECTORS[what](path, **request)
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+        say(_INSPECTORS[what](path, **request))
 
 
 def inspect_structure(path: str, only: Mapping[str, Sequence[str]] = {}) -> dict[str, Any]:
@@ -263,6 +256,3 @@ _INSPECTORS: dict[str, Callable[..., dict[str, Any]]] = {
     "output-structure-keys": partial(inspect_output, with_keys=True),
     "output-deep-keys": partial(inspect_output_deep, with_keys=True),
 }
-
-if __name__ == "__main__":
-    main()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..base.new_process import python_command
 from ..runfolder.layout import RunFolder
 from .channel import Channel
 from .worker import WorkerOrder
@@ -59,25 +59,12 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def signal_name(number: int) -> str:
-    """`SIGSEGV`; real-time signals have no names."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def _start(order: LaunchOrder, connection: int, slot: int) -> subprocess.Popen[bytes]:
     """Start a new interpreter that runs `main` of `worker`."""
-    # Not -m: it would put this folder first, and a signal.py of the user's before Python's own. The
-    # package is found where we found it, also if that is through our sys.path alone.
-    find_package = "import sys; sys.path.append(sys.argv.pop(1))"
-    package_parent = str(Path(__file__).parents[2])
-    code = f"{find_package}; from h5sweep.runner.worker import main; main()"
     order_text = order.worker_order(connection, slot).to_json()
     # A session of its own: Ctrl-C in the terminal reaches the coordinator alone.
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", code, package_parent, order_text],
+        python_command("h5sweep.runner.worker", order_text),
         pass_fds={connection, slot},
         stdin=subprocess.DEVNULL,
         start_new_session=True,

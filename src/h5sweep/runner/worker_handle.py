@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..base.new_process import signal_name
 from ..disk.durable import storage_error
 from ..runfolder.records import FAILURES, KIND, TASK, RecordFile, RecordKind, Scan
 from .channel import Channel, is_readable
 from .crash_stacks import asked_stack, crash_stack, end_with_stack, size_bytes
-from .launch import LaunchOrder, kill_group, signal_name, start_worker
+from .launch import LaunchOrder, kill_group, start_worker
 from .worker_position import NO_END, WorkerPosition
 
 EXIT_S = 5.0

@@ -1,7 +1,7 @@
 """The child process: shows a file as the HDF5 library reads it, one task per message.
 
-    stdin    a line of JSON: path, how to open it, which key, which groups to ask for by name
-    stdout   sizes of header and data (two uint32 and uint64), header (JSON), data
+    asked    path, how to open it, which key, which groups to ask for by name
+    says     a task or rows of tasks at a time, with the data; last {"end": …, "errors": […]}
 
 It is confined as the children of a check are: it cannot write, and dies with its parent. A file
 that needs another superblock is read through one that is laid over it, never changed.
@@ -9,12 +9,8 @@ that needs another superblock is read through one that is laid over it, never ch
 
 from __future__ import annotations
 
-import io
-import json
 import math
 import os
-import struct
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +23,9 @@ from ..disk.h5py_loader import h5py, is_elsewhere
 from ..errors import UnsupportedValueError
 from ..hdf5.errors import Unsupported
 from ..hdf5.tree import least_unbelievable, most_made_up
-from ..library.limit_child import confine, sealed
+from ..library.child_program import questions, say
+from ..library.limit_child import sealed
+from ..library.overlay import opened_as_closed
 from ..worker_files.file_view import (
     CLAIMS_MORE,
     Failures,
@@ -41,82 +39,27 @@ from ..worker_files.file_view import (
 from ..worker_files.skipped_names import is_mere_dimension
 from ..worker_files.tasks import find_tasks, leave_out, show_tasks
 
-FRAME = struct.Struct("<IQ")
 MOST_OBJECTS = 200_000
 MOST_ATTRIBUTE_BYTES = 1 << 20
 
 
 def main() -> None:
     """Answer until there are no more questions."""
-    confine(int(sys.argv[1]), may_write=False)
-    h5py._errors.silence_errors()
-    _send({"ready": True})
-    for line in sys.stdin:
-        request = json.loads(line)
+    for request in questions():
         try:
             errors = _answer(request)
         except MemoryError:
             errors = ["it needs more memory than --memory allows"]
         except Exception as error:  # whatever the library makes of it is the answer
             errors = [str(error)]
-        _send({"end": True, "errors": errors[:20]})
-
-
-def _send(header: dict[str, Any], data: bytes = b"") -> None:
-    text = json.dumps(header).encode()
-    sys.stdout.buffer.write(FRAME.pack(len(text), len(data)) + text + data)
-    sys.stdout.buffer.flush()
-
-
-class Overlaid(io.RawIOBase):
-    """A file of which some bytes are others than on disk."""
-
-    def __init__(self, path: str, start: int, new: bytes) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY)
-        self._size = os.fstat(self._descriptor).st_size
-        self._start, self._new = start, new
-        self._place = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._place = (0, self._place, self._size)[whence] + offset
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        count = os.preadv(self._descriptor, [view], self._place)
-        low = max(self._start, self._place)
-        high = min(self._start + len(self._new), self._place + count)
-        if low < high:
-            part = self._new[low - self._start : high - self._start]
-            view[low - self._place : high - self._place] = part
-        self._place += count
-        return count
-
-    def close(self) -> None:
-        if not self.closed:
-            os.close(self._descriptor)
-        super().close()
+        say({"end": True, "errors": errors[:20]})
 
 
 def _answer(request: dict[str, Any]) -> list[str]:
     """Send every task of the file; return what could not be listed."""
     pattern = KeyPattern.parse(request["pattern"]) if request["pattern"] else None
     rule = KeyRule(tuple(request["names"]), pattern)
-    source: Any = request["path"]
-    settings = {"swmr": True} if request["how"] == "swmr" else {"locking": False}
-    if request["how"] == "overlaid":
-        source = Overlaid(source, request["start"], bytes.fromhex(request["new"]))
-        settings = {}
-    with h5py.File(source, "r", **settings) as file, sealed():
+    with _opened(request["path"], request["how"]) as file, sealed():
         listing = _GroupListing(file)
         listing.walk()
         listing.ask(request["wanted"])
@@ -129,6 +72,13 @@ def _answer(request: dict[str, Any]) -> list[str]:
             else:
                 _send_found(found)
     return listing.errors
+
+
+def _opened(path: str, how: str) -> Any:
+    if how == "overlaid":
+        return opened_as_closed(path)
+    settings = {"swmr": True} if how == "swmr" else {"locking": False}
+    return h5py.File(path, "r", **settings)
 
 
 def _send_rows(found: FoundRows) -> None:
@@ -148,23 +98,23 @@ def _send_rows(found: FoundRows) -> None:
         "doubt": found.doubt,
         "sizes": [len(every[number]) for number in kept],
     }
-    _send(header, b"".join(every[number] for number in kept))
+    say(header, b"".join(every[number] for number in kept))
 
 
 def _send_found(found: FoundTask) -> None:
     header: dict[str, Any] = {"place": found.place, "key": found.key, "lost": found.lost}
     header["doubt"] = found.doubt
     if found.key is None or found.lost or not found.cells:
-        _send(header)
+        say(header)
         return
     cells = dict(sorted(found.cells.items()))
     try:
         schema, data = ResultEncoder().encode({n: cell.value for n, cell in cells.items()})
     except UnsupportedValueError as error:
-        _send({**header, "lost": {"": str(error)}})
+        say({**header, "lost": {"": str(error)}})
         return
     header |= {"schema": schema.decode(), "is_row": found.is_row}
-    _send(header, data)
+    say(header, data)
 
 
 class _GroupListing:
@@ -387,7 +337,3 @@ def _arrays(value: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str, Array]]:
 def _texts(value: Array) -> Array:
     texts = [t.decode() if isinstance(t, bytes) else t for t in value.ravel().tolist()]
     return np.array(texts, str).reshape(value.shape) if texts else np.empty(value.shape, str)
-
-
-if __name__ == "__main__":
-    main()
