@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from .cursor import bytes_for
@@ -58,8 +57,7 @@ def _read_node(
             file.pass_over(error)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
+class _Shape(NamedTuple):
     """How the nodes of a version-2 tree are laid out, by their depth."""
 
     node_bytes: int

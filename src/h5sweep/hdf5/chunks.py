@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from operator import mod
 from struct import Struct
+from typing import NamedTuple
 
 from .btrees import CHUNK_NODE, CHUNKS, FILTERED_CHUNKS, read_records, read_tree
 from .cursor import Cursor
@@ -17,8 +17,7 @@ from .messages import Dataspace, Index, StorageLayout
 _MOST_BITS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """One chunk: the element it begins with, where its bytes lie, which filters were left out."""
 
     start: tuple[int, ...]
@@ -50,8 +49,7 @@ def read_chunks(
         yield chunk
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(NamedTuple):
     """What all indexes need to know of their dataset."""
 
     file: Hdf5File
@@ -185,8 +183,7 @@ def _fixed_elements(
         start += page_count * element_bytes + 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Extensible:
+class _Extensible(NamedTuple):
     """How an extensible array is laid out."""
 
     reader: _Reader

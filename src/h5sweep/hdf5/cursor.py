@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .errors import Damaged
 
 
-@dataclass(frozen=True, slots=True)
-class Widths:
+class Widths(NamedTuple):
     """How many bytes an address and a length take in a file."""
 
     offset: int = 8

@@ -6,7 +6,7 @@ import math
 import struct
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .cursor import Cursor, decoded
 from .errors import Damaged
@@ -93,8 +93,7 @@ class Datatype:
         return any(part.points_elsewhere for part in inner)
 
 
-@dataclass(frozen=True, slots=True)
-class CompoundMember:
+class CompoundMember(NamedTuple):
     """A field of a compound, or a name of an enumeration with its number for the offset."""
 
     name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .cursor import Cursor
 from .errors import Damaged, Unsupported
@@ -20,8 +21,7 @@ _MOST_BLOCKS = 10_000
 _MOST_MESSAGES = 0xFFFF  # they are counted in two bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One message: its type, its bytes, and where these lie in the file."""
 
     type: int

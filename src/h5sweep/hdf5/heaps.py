@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .checksum import lookup3
 from .cursor import Cursor, bytes_for
@@ -16,8 +17,7 @@ _MOST_ROWS = 128
 _MANAGED, _HUGE, _TINY = 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class LocalHeap:
+class LocalHeap(NamedTuple):
     """The names of one group."""
 
     data: bytes
@@ -66,8 +66,7 @@ def _check_free_blocks(cursor: Cursor, free: int, size: int) -> None:
             raise Damaged("bad free block in a local heap")
 
 
-@dataclass(frozen=True, slots=True)
-class _HeapBlock:
+class _HeapBlock(NamedTuple):
     """A direct block of a fractal heap: which part of the heap it holds, and where it lies."""
 
     offset: int

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from .cursor import Cursor, Widths, decoded
 from .datatypes import Datatype, read_datatype
@@ -185,8 +186,7 @@ _PARAMETER_BYTES = {Index.FIXED_ARRAY: 1, Index.EXTENSIBLE_ARRAY: 5, Index.TREE_
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, NBIT, SCALE_OFFSET = 1, 2, 3, 4, 5, 6
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(NamedTuple):
     """One step between an element and its bytes on disk."""
 
     number: int
@@ -253,8 +253,7 @@ def _refuse(reference: bytes, type_number: int) -> bytes:
     raise Unsupported("a part that is kept elsewhere")
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(NamedTuple):
     """A name and a value; `value_offset` says where in the message the value begins."""
 
     name: str
@@ -297,8 +296,7 @@ def _name(data: bytes) -> str:
     return decoded(data.split(b"\0")[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """A name in a group; `address` is None for a link that leads elsewhere by name.
 
     `target` is the path that a soft link names, where that can be read.
@@ -334,8 +332,7 @@ def read_link(data: bytes, widths: Widths) -> Link:
     return Link(name, None, is_external=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Dense:
+class Dense(NamedTuple):
     """Where links or attributes are kept once they are many."""
 
     heap: int | None

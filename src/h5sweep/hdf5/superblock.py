@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .checksum import lookup3
 from .cursor import Cursor, Widths
@@ -16,8 +16,7 @@ _MOST_BYTES = 2 * 8 + 16 + 8 * 32  # no superblock is longer, whatever its width
 _WIDTHS = (2, 4, 8)
 
 
-@dataclass(frozen=True, slots=True)
-class Superblock:
+class Superblock(NamedTuple):
     """What the first bytes of a file say of the rest."""
 
     start: int  # where it lies; what is before it is the user's

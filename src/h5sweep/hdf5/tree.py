@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 from . import headers
 from .chunks import Chunk, read_chunks
@@ -49,8 +50,7 @@ class ObjectKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """Something that is wrong, or not known here, and the object where it was met."""
 
     path: str

@@ -289,10 +289,8 @@ class _FileReading:
         addresses = np.array([min(address, _NOWHERE) for _, address in level], np.int64)
         found = compare_groups(example, self.walk.file.source, addresses)
         # A group that is there twice, by a second name, is for the plain reader.
-        if len(np.unique(addresses[found.agree])) < int(found.agree.sum()):
-            return level
         chosen = np.flatnonzero(found.agree)
-        if not len(chosen):
+        if not len(chosen) or len({*addresses[chosen].tolist()}) < len(chosen):
             return level
         example.uses += len(chosen)
         paths = [level[place][0] for place in chosen.tolist()]

@@ -12,7 +12,7 @@ import struct
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from .. import headers
@@ -223,7 +223,7 @@ def carve(source: Source) -> Carving:
     _add_parents(carving, [block - start for block in blocks if block >= start], addresses)
     _add_lost_names(carving)
     if not is_read and (root := _likely_root(carving)) is not None:
-        file.superblock = replace(superblock, root=root)
+        file.superblock = superblock._replace(root=root)
     _add_paths(carving)
     _drop_data(carving)
     return carving

@@ -151,7 +151,7 @@ class _SetOfTasks:
     def _leave_out(self, attribute: Attribute, chosen: Array) -> None:
         values = self.groups.value_rows(("", attribute.name), chosen)
         for number, value in zip(chosen.tolist(), values, strict=True):
-            own = replace(attribute, value=value.tobytes())
+            own = attribute._replace(value=value.tobytes())
             self._file.leave_out_attribute(self.groups.paths[number], own)
 
     def _describe(self, columns: list[str], holder: Object, chosen: Array, numbers: Array) -> None:
@@ -161,7 +161,7 @@ class _SetOfTasks:
         for name, attribute in file.attributes_of(dataset, holder):
             raw = self.groups.value_rows((holder.path, name), chosen)
             for places in self._equal_rows(attribute, raw):
-                own = replace(attribute, value=raw[places[0]].tobytes())
+                own = attribute._replace(value=raw[places[0]].tobytes())
                 value, tasks = file.json_of(own), numbers[places].tolist()
                 for column in columns or [dataset]:
                     file.about.described.add(Described(column, dataset, name), value, tasks)
