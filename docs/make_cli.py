@@ -23,7 +23,8 @@ def page() -> str:
     group = click.Context(cli, info_name="h5sweep", terminal_width=WIDTH, max_content_width=WIDTH)
     parts = [HEAD, _section("h5sweep", cli, group)]
     for name in cli.list_commands(group):
-        command = cli.commands[name]
+        command = cli.get_command(group, name)
+        assert command is not None
         parts.append(_section(f"h5sweep {name}", command, _child(command, name, group)))
     return "\n".join(parts)
 

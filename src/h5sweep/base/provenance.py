@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import platform
 import shlex
-import subprocess
 import sys
 from contextlib import suppress
 from functools import cache
@@ -75,6 +74,8 @@ def _git(folder: Path) -> dict[str, Any]:
 
 
 def _git_says(folder: Path, *words: str) -> str | None:
+    import subprocess
+
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=5

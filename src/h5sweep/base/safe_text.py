@@ -7,7 +7,6 @@ a command prints has passed one of these. JSON and CSV lose nothing by it.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
@@ -34,6 +33,8 @@ def json_text(value: Any, **options: Any) -> str:
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> Iterator[str]:
     """Rows as CSV, a line at a time."""
+    import csv
+
     line = io.StringIO()
     writer = csv.writer(line, lineterminator="\n")
     for row in rows:

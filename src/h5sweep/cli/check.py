@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from .options import expecting, limiting_library, skipping
+from .options import expecting, keep_process_small, limiting_library, load_expected, skipping
 from .terminal import print_text, print_texts, showing_progress, terminal_size
 
 
@@ -66,12 +66,13 @@ def check_command(
     """
     if (quick and deep) or (as_json and as_csv):
         raise UsageError("use only one of --quick and --deep, and only one of --json and --csv")
+    if expect is None:
+        keep_process_small()
     from ..check.check import check_files
     from ..check.report import report_csv, report_json, report_text
-    from ..state.expected_tasks import load_expected
     from ..worker_files.skipped_names import parse_names
 
-    expected = load_expected(expect, name) if expect else None
+    expected = load_expected(expect, name)
     with showing_progress() as display:
         report = check_files(
             paths,

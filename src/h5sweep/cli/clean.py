@@ -8,7 +8,7 @@ import click
 
 from ..base.units import command_text, count_text, size_text
 from ..errors import UsageError
-from .options import reading_options
+from .options import keep_process_small, reading_options
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
 
@@ -64,6 +64,7 @@ def clean_command(
         raise UsageError("use only one of --yes (with --also), --restore and --purge")
     if to and restore is None:
         raise UsageError("--to works only with --restore: add --restore")
+    keep_process_small()
     if restore is not None:
         return _restore(output, restore or None, to, as_json)
     if purge is not None:

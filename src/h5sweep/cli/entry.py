@@ -6,20 +6,11 @@ import io
 import os
 import signal
 import sys
-import threading
-from traceback import format_exc, walk_tb
+from importlib import import_module
 
 import click
 
-from ..disk.durable import storage_error
 from ..errors import InterruptedRunError, StorageError, SweepError, system_error
-from .check import check_command
-from .clean import clean_command
-from .merge import merge_command
-from .missing import missing_command
-from .run import run_command
-from .salvage import salvage_command
-from .status import status_command
 from .terminal import give_up_stdout, open_closed_streams, refused_text, tell
 
 INTERNAL_ERROR = 70
@@ -29,10 +20,17 @@ STOPPED = (
 
 
 class Commands(click.Group):
-    """The commands in the order in which they are used."""
+    """The commands in the order in which they are used; each is imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return ["run", "status", "missing", "merge", "check", "salvage", "clean"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = import_module(f".{cmd_name}", __package__)
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,18 +45,6 @@ def cli() -> None:
     h5sweep salvage layouts.h5_temp        recover results from damaged files
     h5sweep clean layouts.h5               list the files that are safe to remove
     """
-
-
-for command in (
-    run_command,
-    status_command,
-    missing_command,
-    merge_command,
-    check_command,
-    salvage_command,
-    clean_command,
-):
-    cli.add_command(command)
 
 
 def main() -> None:
@@ -90,6 +76,8 @@ def _stop(number: int, _: object) -> None:
 def _stop_again(lost: sys.UnraisableHookArgs) -> None:
     """Send a signal again whose exception came while Python could raise none, and was lost."""
     if isinstance(lost.exc_value, KeyboardInterrupt | InterruptedRunError):
+        import threading
+
         number = getattr(lost.exc_value, "signal_number", signal.SIGINT)
         again = threading.Timer(0.01, os.kill, (os.getpid(), number))
         again.daemon = True
@@ -121,6 +109,8 @@ def _run_command() -> int:
         if refused.filename is None and _is_raised_by_click(error):
             tell(f"h5sweep: {refused_text(refused)}")
             return 1
+        from ..disk.durable import storage_error
+
         refusal = storage_error(None, refused)
         tell(f"h5sweep: {_with_next_step(refusal)}")
         return refusal.exit_code
@@ -128,6 +118,8 @@ def _run_command() -> int:
 
 def _is_raised_by_click(error: Exception) -> bool:
     """Whether it was writing a help text, which goes to standard output."""
+    from traceback import walk_tb
+
     names = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
     return str(names[-1]).startswith("click.")
 
@@ -138,5 +130,7 @@ def _with_next_step(error: SweepError) -> str:
 
 
 def _say_bug() -> int:
+    from traceback import format_exc
+
     tell(format_exc() + "h5sweep: this is a bug in h5sweep; every finished result is kept.")
     return INTERNAL_ERROR

@@ -10,7 +10,7 @@ import click
 from ..base.units import command_text, count_text, size_text
 from ..disk.find_files import RUN_SUFFIX
 from ..errors import UsageError
-from .options import skipping
+from .options import keep_process_small, skipping
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def merge_command(paths: tuple[str, ...], output: Path | None, **options: Any) -
     h5sweep merge layouts.h5_temp -o layouts.h5
     h5sweep merge layouts.h5_temp -o layouts.h5 --key farm_id,farm_type,seed
     """
+    keep_process_small()
     if output is not None:
         return _merge_files(paths, output, **options)
     ours = {"compress": options.pop("compress"), "as_json": options.pop("as_json")}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import expecting, reading_options
+from .options import expecting, load_expected, reading_options
 from .terminal import print_texts, tell
 
 
@@ -27,7 +27,6 @@ def missing_command(
     \b
     h5sweep missing layouts.h5 --csv > todo.csv
     """
-    from ..state.expected_tasks import load_expected
     from ..state.missing_report import (
         closing_text,
         missing_csv,
@@ -36,7 +35,7 @@ def missing_command(
         read_missing,
     )
 
-    report = read_missing(output, expected=load_expected(expect, name) if expect else None)
+    report = read_missing(output, expected=load_expected(expect, name))
     if as_json:
         print_texts([missing_json(report.tasks, str(report.output))])
     elif as_csv:

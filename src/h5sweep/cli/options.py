@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..base.units import parse_duration, parse_size
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..base.plan import Plan
+
+
+def keep_process_small() -> None:
+    """Do without threads for linear algebra: for commands that run no code of the user's.
+
+    Called before NumPy is imported, which starts them. Without threads, children can be forked.
+    """
+    from ..library import child_process
+
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    child_process.may_fork = True
 
 
 def parsed_by(parse: Callable[[str], Any]) -> Callable[..., Any]:
@@ -61,6 +76,15 @@ def expecting(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(path_type=Path),
         help="Study or CSV that lists the tasks there should be.",
     )(command)
+
+
+def load_expected(expect: Path | None, name: str | None) -> Plan | None:
+    """The tasks that `--expect` names."""
+    if expect is None:
+        return None
+    from ..state import expected_tasks  # which other commands need not load
+
+    return expected_tasks.load_expected(expect, name)
 
 
 def skipping(command: Callable[..., Any]) -> Callable[..., Any]:

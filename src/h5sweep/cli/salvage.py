@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from .options import expecting, limiting_library, skipping
+from .options import expecting, keep_process_small, limiting_library, load_expected, skipping
 from .terminal import print_text, print_texts, showing_progress
 
 
@@ -70,12 +70,13 @@ def salvage_command(
     \b
     h5sweep salvage layouts.h5_temp -o layouts.h5 --expect study.py
     """
+    if expect is None:
+        keep_process_small()
     from ..salvage.report import report_json, report_text
     from ..salvage.salvage import salvage_files
-    from ..state.expected_tasks import load_expected
     from ..worker_files.skipped_names import parse_names
 
-    expected = load_expected(expect, name) if expect else None
+    expected = load_expected(expect, name)
     with showing_progress() as display:
         report = salvage_files(
             paths,

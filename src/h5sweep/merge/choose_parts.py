@@ -88,3 +88,11 @@ def _tasks_that_grow(inputs: Sequence[Input], *, has_groups: bool) -> set[Input]
     if 2 * once <= len(files_of) or (len(files_of) == 1 and not has_groups):
         return set()
     return {one for one, groups in tables.items() if "/" not in groups}
+
+
+def way_of(parts: Sequence[MergedTables | MergedGroups]) -> str:
+    """What the output is made of, in one word."""
+    has_groups = any(isinstance(part, MergedGroups) and part.has_groups for part in parts)
+    if isinstance(parts[0], MergedGroups):
+        return "groups"
+    return "both" if has_groups else "columns"

@@ -32,19 +32,10 @@ from ..worker_files.layouts import Style, indexed_table
 from ..worker_files.read_file import DamagedFileError
 from ..worker_files.survey import Survey
 from .audit_entry import TakenListing, entry_of_files, list_taken
-from .by_key.to_records import record_tasks
-from .choose_parts import choose_parts
 from .damaged_inputs import MetDamage
-from .from_records.build import merge_run
-from .groups.merge_groups import MergedGroups
-from .merged_before import plan_addition
-from .merged_mark import mark_as_merged
 from .policy import OnDamaged, Policy, notes_on, separate, will_stop
 from .report import FilesReport, RefusedFile
 from .salvage_refused import OURS, folder_apart, of_original, salvage_into, with_originals
-from .tables.duplicates import notes_on_rows
-from .tables.merge_tables import MergedTables
-from .tables.taken_rows import TakenRows
 
 AUDIT_BYTES = 512  # about what the audit trail takes for each input
 ATTEMPTS = 2  # a file that changes while it is read is read once more, and then refused
@@ -127,6 +118,12 @@ class _FilesMerge:
         return self._keep_shape(good)
 
     def _keep_shape(self, good: Sequence[Input]) -> FilesReport:
+        from .choose_parts import choose_parts, way_of
+        from .merged_before import plan_addition
+        from .merged_mark import mark_as_merged
+        from .tables.duplicates import notes_on_rows
+        from .tables.taken_rows import TakenRows
+
         with holding_output(RunFolder(self.output), tell=self.tell):
             addition = plan_addition(self.survey, self.output, good, is_named=self._is_named)
             self._require_replaceable(addition.reason)
@@ -152,11 +149,14 @@ class _FilesMerge:
                 self.notes += [note for note in part.notes if note not in self.notes]
             self.notes += notes_on_rows(looked_at)
             conflicts = [one for part in parts for one in part.conflicts]
-            report = self._conclude(_way_of(parts), taken, conflicts, listing=listing)
+            report = self._conclude(way_of(parts), taken, conflicts, listing=listing)
             is_told = len(looked_at) == 1 and looked_at[0].are_unique
             return replace(report, once_by=looked_at[0].names) if is_told else report
 
     def _merge_into_sweep(self, good: Sequence[Input]) -> FilesReport:
+        from .by_key.to_records import record_tasks
+        from .from_records.build import merge_run
+
         folder = RunFolder(self.output)
         self._require_replaceable(_reason_to_keep_for_sweep(self.survey, self.output))
         self.damage.require_none_by_library()
@@ -167,7 +167,7 @@ class _FilesMerge:
         durable.require_space(self.output, 2 * sum(one.size_bytes for one in good) - recorded)
         with (
             holding_folder(folder, tell=self.tell),
-            self._without_foreign_output(),
+            _moved_away(self.output, self._keep_aside if self._is_foreign else None),
             folder_apart(folder) as apart,
         ):
             salvaged = self._salvage_refused(good, folder, apart)
@@ -230,21 +230,6 @@ class _FilesMerge:
         self.notes.append(f"the old {self.output.name} is kept as {aside}")
         return aside
 
-    @contextmanager
-    def _without_foreign_output(self) -> Iterator[None]:
-        """Have what is not ours under another name; where it was again if the body fails."""
-        if not (self._is_foreign and self.output.exists()):
-            yield
-            return
-        aside = self._keep_aside()
-        self.output.unlink()
-        try:
-            yield
-        except BaseException:
-            if not self.output.exists():
-                move_files.move_file(aside, self.output)
-            raise
-
     def _conclude(
         self,
         way: str,
@@ -286,6 +271,22 @@ class _FilesMerge:
         return report
 
 
+@contextmanager
+def _moved_away(output: Path, keep_aside: Callable[[], Path] | None) -> Iterator[None]:
+    """Have what is not ours under another name; where it was again if the body fails."""
+    if keep_aside is None or not output.exists():
+        yield
+        return
+    aside = keep_aside()
+    output.unlink()
+    try:
+        yield
+    except BaseException:
+        if not output.exists():
+            move_files.move_file(aside, output)
+        raise
+
+
 def _merged_by_input(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
     """What was taken of each input; of one with columns and groups, by both parts."""
     if len(parts) == 1:
@@ -302,13 +303,6 @@ def _merged_by_input(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
             indexes = (name for name in known.skipped if indexed_table(name))
             known.skipped = (*taken.skipped, *indexes)
     return list(found.values())
-
-
-def _way_of(parts: Sequence[MergedTables | MergedGroups]) -> str:
-    has_groups = any(isinstance(part, MergedGroups) and part.has_groups for part in parts)
-    if isinstance(parts[0], MergedGroups):
-        return "groups"
-    return "both" if has_groups else "columns"
 
 
 class _Steps:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ..base.plan import Plan
 from ..base.units import count_text
@@ -62,6 +61,8 @@ def salvage_into(
 @contextmanager
 def folder_apart(folder: RunFolder) -> Iterator[Path]:
     """A folder for what is salvaged; those that a kill left go first. The lock is held."""
+    from tempfile import TemporaryDirectory
+
     for left in folder.path.glob(f"{_APART}*"):
         shutil.rmtree(left, ignore_errors=True)
     with TemporaryDirectory(dir=folder.path, prefix=_APART) as apart:
