@@ -28,7 +28,7 @@ from h5sweep.hdf5.superblock import read_superblock
 from h5sweep.library.child_host import Limits
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.salvage.library_reader import Question, SecondReader, question_of
+from h5sweep.salvage.library_reader import Question, SecondReader, how_to_open
 from h5sweep.salvage.salvage import salvage_files
 from h5sweep.salvage.trust_labels import Label, Way
 from recorded_writes import KEY, PATTERN, key_of, write_tasks
@@ -398,8 +398,8 @@ def test_the_library_opens_files_as_they_need(
     path = worker("columns latest")
     set_flags(path, flags)
     with OpenSource(path) as source, SecondReader(Limits()) as library:
-        block = read_superblock(source, 0)
-        question = question_of(str(path), source, block, KEY.split(","), "", ())
+        how_opened = how_to_open(source, read_superblock(source, 0))
+        question = Question(str(path), how_opened, tuple(KEY.split(",")))
         found = [key for header, _ in library.ask(question) for key in header.get("keys", ())]
     assert question.how == how and len(found) == TASKS
 

@@ -25,7 +25,7 @@ os.environ["HDF5_PLUGIN_PRELOAD"] = "::"
 
 import h5py
 
-__all__ = ["WrittenFile", "h5py", "is_elsewhere", "writing"]
+__all__ = ["Overlaid", "WrittenFile", "h5py", "is_elsewhere", "writing"]
 
 _AGAIN_S = 0.01
 
@@ -67,56 +67,73 @@ def writing(path: Path, **settings: Any) -> Iterator[WrittenFile]:
         steady.close()
 
 
-class _Steady:
-    """A file that takes everything: after a refusal, which it notes, it goes on in memory."""
+class Overlaid:
+    """An open file of which some bytes are others than on disk, as h5py reads it."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *pieces: tuple[int, bytes]) -> None:
         self.descriptor = descriptor
-        self.refusal: Exception | None = None
-        self._position = self._end = 0
-        self._kept: list[tuple[int, bytes]] = []
+        self._pieces = list(pieces)
+        self._position = 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> None:
-        if whence == os.SEEK_END:
-            with self._noting():
-                self._end = max(self._end, os.fstat(self.descriptor).st_size)
-            offset += self._end
-        self._position = offset
+        self._position = offset + (self._find_end() if whence == os.SEEK_END else 0)
 
     def tell(self) -> int:
         return self._position
+
+    def readinto(self, target: Any) -> None:
+        into, start = memoryview(target), self._position
+        into[:] = bytes(len(into))  # what lies behind the end
+        self._read(into, start)
+        for offset, data in self._pieces:
+            first, last = max(offset, start), min(offset + len(data), start + len(into))
+            if first < last:
+                into[first - start : last - start] = data[first - offset : last - offset]
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def _find_end(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    def _read(self, into: memoryview, start: int) -> None:
+        while size := os.preadv(self.descriptor, [into], start):
+            into, start = into[size:], start + size
+
+
+class _Steady(Overlaid):
+    """A file that takes everything: after a refusal, which it notes, it goes on in memory."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self.refusal: Exception | None = None
+        self._end = 0
 
     def write(self, data: Any) -> None:
         if self.refusal is None:
             with self._noting():
                 durable.write_all(self.descriptor, memoryview(data), self._position)
         if self.refusal is not None:
-            self._kept.append((self._position, bytes(data)))
+            self._pieces.append((self._position, bytes(data)))
             self._end = max(self._end, self._position + len(data))
-
-    def readinto(self, target: Any) -> None:
-        into, start = memoryview(target), self._position
-        into[:] = bytes(len(into))  # what lies behind the end
-        with self._noting():
-            done = 0
-            while size := os.preadv(self.descriptor, [into[done:]], start + done):
-                done += size
-        for offset, data in self._kept:
-            first, last = max(offset, start), min(offset + len(data), start + len(into))
-            if first < last:
-                into[first - start : last - start] = data[first - offset : last - offset]
 
     def truncate(self, size: int) -> None:
         with self._noting():
             os.ftruncate(self.descriptor, size)
 
-    def flush(self) -> None:
-        """Nothing waits here."""
-
     def close(self) -> None:
         """Let go; whoever still writes, such as an object of h5py that is dropped late, may."""
         descriptor, self.descriptor = self.descriptor, -1
         os.close(descriptor)
+
+    def _find_end(self) -> int:
+        with self._noting():
+            self._end = max(self._end, super()._find_end())
+        return self._end
+
+    def _read(self, into: memoryview, start: int) -> None:
+        with self._noting():
+            super()._read(into, start)
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
@@ -126,8 +143,8 @@ class _Steady:
             self.refusal = self.refusal or error
 
 
-_CALLED_BACK = {vars(_Steady)[name].__code__ for name in ("seek", "tell", "write", "readinto")}
-_CALLED_BACK |= {vars(_Steady)[name].__code__ for name in ("truncate", "flush")}
+_CALLBACKS = ("seek", "tell", "write", "readinto", "truncate", "flush")
+_CALLED_BACK = {getattr(_Steady, name).__code__ for name in _CALLBACKS}
 
 
 @contextmanager

@@ -89,10 +89,11 @@ class Library:
     def _hand_out(self) -> None:
         while self._waiting and not self._absent:
             child = next((child for child in self._children if child.request is None), None)
-            if child is None and self._may_start_another():
-                child = self._start_child()
             if child is None:
-                return
+                if not self._may_start_another():
+                    return
+                child = _Inspector(self.limits)
+                self._children.append(child)
             child.give(self._waiting.popleft())
 
     def _may_start_another(self) -> bool:
@@ -102,14 +103,6 @@ class Library:
         is_much = sum(request.size_bytes for request in self._waiting) > MUCH_BYTES
         is_worth_it = is_much or len(self._waiting) > MANY_FILES
         return is_worth_it and len(self._children) < self._most
-
-    def _start_child(self) -> _Inspector | None:
-        try:
-            self._children.append(_Inspector(self.limits))
-        except OSError as error:  # no more processes, or no more memory
-            self._absent = error.strerror or str(error)
-            return None
-        return self._children[-1]
 
     def _patience(self) -> float:
         """How long the next limit is away."""

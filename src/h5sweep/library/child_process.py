@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ..base.new_process import python_command, signal_name
 
@@ -55,22 +55,18 @@ class Answer:
 
 
 class Child:
-    """A process that runs `main` of a program of ours, with these words as arguments.
-
-    OSError if the system starts no more processes.
-    """
+    """A process that runs `main` of a program of ours, with these words as arguments."""
 
     def __init__(self, program: str, memory_bytes: int, *words: str) -> None:
         their_input, our_input = os.pipe()
         self.output, their_output = os.pipe()
         self._input = os.fdopen(our_input, "wb")
-        self._pid: int | None = None
+        self._pid, self._end = 0, ""
         start = _fork if may_fork and _is_alone() else _spawn
         try:
             self._pid = start(program, (str(memory_bytes), *words), their_input, their_output)
-        except OSError:
-            self._close()
-            raise
+        except OSError as error:  # no more processes, or no more memory
+            self._end = error.strerror or str(error)
         finally:
             os.close(their_input)
             os.close(their_output)
@@ -80,7 +76,7 @@ class Child:
         self.has_started = False
         self.deadline = 0.0
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,7 +84,7 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        return self._pid is not None
+        return self._pid > 0
 
     def ask(self, question: Mapping[str, Any], timeout_s: float) -> None:
         """Put a question. All answers to it must come in time, which begins when it is ready."""
@@ -120,8 +116,8 @@ class Child:
         """An answer, if all of it has come, or how the child ended. Waits if nothing has come."""
         data = os.read(self.output, _READ_BYTES)
         if not data:
-            how = self._reap()
-            return Answer(killed_by=how) if self.has_started else Answer(absent=how)
+            self._reap()
+            return Answer(killed_by=self._end) if self.has_started else Answer(absent=self._end)
         self._buffer += data
         return self._take_answer()
 
@@ -145,9 +141,8 @@ class Child:
             return Answer(killed_by="an answer that makes no sense")
         if len(self._buffer) < end:
             return None
-        answer = Answer(
-            json.loads(self._buffer[FRAME.size : start]), bytes(self._buffer[start:end])
-        )
+        said = json.loads(self._buffer[FRAME.size : start])
+        answer = Answer(said, bytes(self._buffer[start:end]))
         del self._buffer[:end]
         if self.has_started:
             return answer
@@ -157,24 +152,24 @@ class Child:
 
     def kill(self) -> None:
         """End it, if it has not ended."""
-        if self._pid is not None:
-            os.kill(self._pid, signal.SIGKILL)
-            self._reap()
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+        self._reap()
 
-    def _reap(self) -> str:
-        """Wait for its end; say how it ended."""
-        assert self._pid is not None
-        code = 0
-        with suppress(ChildProcessError):  # the program around us may ask not to be told
-            code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-        self._pid = None
-        self._close()
-        return signal_name(-code) if code < 0 else f"exit code {code}"
-
-    def _close(self) -> None:
+    def _reap(self) -> None:
+        """Wait for its end, and note how it ended."""
+        if self._pid:
+            code = 0
+            with suppress(ChildProcessError):  # the program around us may ask not to be told
+                code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+            self._end = signal_name(-code) if code < 0 else f"exit code {code}"
+        self._pid = 0
         with suppress(OSError):  # something may be left that nobody will read
             self._input.close()
-        os.close(self.output)
+        if self.output >= 0:
+            os.close(self.output)
+            self.output = -1
 
 
 def ready_among(children: Iterable[Child], timeout_s: float) -> list[Child]:

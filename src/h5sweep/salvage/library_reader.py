@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,23 +25,14 @@ class Question:
     size_bytes: int = field(default=0, compare=False)
 
 
-def question_of(
-    path: str,
-    source: Source,
-    block: Superblock,
-    names: Sequence[str],
-    pattern: str,
-    wanted: Any,
-    skip: Iterable[str] = (),
-) -> Question:
-    """How the library can be brought to open a file: as it is, as SWMR, or closed in memory."""
-    asked = (tuple(names), pattern, tuple(wanted), tuple(skip), source.size)
-    is_shut = not block.is_being_written and block.end == source.size and block.checksum_is_right
-    if is_shut:
-        return Question(path, "plain", *asked)
-    if block.is_being_written_swmr and block.end <= source.size and block.checksum_is_right:
-        return Question(path, "swmr", *asked)
-    return Question(path, "overlaid", *asked)
+def how_to_open(source: Source, block: Superblock) -> str:
+    """How the library can be brought to open a file: as it is, as SWMR, or as if it were closed."""
+    is_right = block.checksum_is_right
+    if not block.is_being_written and block.end == source.size and is_right:
+        return "plain"
+    if block.is_being_written_swmr and block.end <= source.size and is_right:
+        return "swmr"
+    return "overlaid"
 
 
 class SecondReader:
@@ -50,7 +41,6 @@ class SecondReader:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._child: Child | None = None
-        self._is_absent = False  # no child can be started, whatever the file is
 
     def __enter__(self) -> SecondReader:
         return self
@@ -64,29 +54,17 @@ class SecondReader:
 
         In all it gets the time limit for one file, which begins when the child is ready.
         """
-        for answer in self._answers(question):
-            if answer.is_last:
-                self._is_absent = bool(answer.absent)
-                yield {"end": True, "errors": [_reason(answer)], "is_dead": True}, b""
-            else:
-                yield answer.said, answer.data
-            if answer.is_last or "end" in answer.said:
-                return
-
-    def _answers(self, question: Question) -> Iterator[Answer]:
-        if self._is_absent:
-            yield Answer(absent="as before")
-            return
-        try:
-            if self._child is None or not self._child.is_alive:
-                self._child = Child("h5sweep.salvage.library_child", self._limits.memory_bytes)
-        except OSError as error:  # no more processes, or no more memory
-            yield Answer(absent=str(error))
-            return
+        if self._child is None or not self._child.is_alive:
+            self._child = Child("h5sweep.salvage.library_child", self._limits.memory_bytes)
         limit_s = self._limits.timeout_s + SECONDS_PER_MB * question.size_bytes / 1e6
         self._child.ask(question.__dict__, limit_s)
-        while True:
-            yield self._child.wait()
+        said: dict[str, Any] = {}
+        while "end" not in said:
+            answer = self._child.wait()
+            said = answer.said
+            if answer.is_last:
+                said = {"end": True, "errors": [_reason(answer)], "is_dead": True}
+            yield said, answer.data
 
 
 def _reason(answer: Answer) -> str:

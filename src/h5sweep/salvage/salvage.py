@@ -49,7 +49,7 @@ from .carved_output import find_rows, is_output
 from .carved_view import view_carved
 from .file_results import FileResults
 from .gzip_chunks import settle_streams
-from .library_reader import SecondReader, question_of
+from .library_reader import Question, SecondReader, how_to_open
 from .nameless_arrays import export_arrays
 from .report import FileSalvage, Loss, SalvageReport
 from .spool import Spool, digest_of, form_of, schema_of
@@ -300,14 +300,14 @@ class _File(FileResults):
     def ask_library(self, library: SecondReader, carving: Carving) -> None:
         """Let the HDF5 library read the file too, in its child."""
         pattern = "" if self.rule.pattern is None else self.rule.pattern.text
-        question = question_of(
+        question = Question(
             self.path,
-            self.source,
-            carving.file.superblock,
-            self.rule.names,
+            how_to_open(self.source, carving.file.superblock),
+            tuple(self.rule.names),
             pattern,
-            self.wanted_paths(),
-            self.job.skip,
+            tuple(self.wanted_paths()),
+            tuple(self.job.skip),
+            self.source.size,
         )
         is_sound = carving.is_sound and question.how == "plain"
         for header, data in library.ask(question):

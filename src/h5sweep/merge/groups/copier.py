@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import SweepError
 from ...library.child_answers import findings_of
-from ...library.child_process import Answer, Child
+from ...library.child_process import Child
 from ...worker_files import findings
 from ...worker_files.inputs import Input
 from ...worker_files.read_file import DamagedFileError
@@ -18,21 +18,12 @@ TIMEOUT_S = 60.0
 SECONDS_PER_MB = 1.0
 
 
-class Copier:
+class Copier(Child):
     """The child that copies; the file at which it dies is named."""
 
     def __init__(self, output: Path) -> None:
+        super().__init__("h5sweep.merge.groups.copy_child", MEMORY_BYTES, str(output))
         self._output = output
-        try:
-            self._child = Child("h5sweep.merge.groups.copy_child", MEMORY_BYTES, str(output))
-        except OSError as error:  # no more processes, or no more memory
-            raise _not_started(error.strerror or str(error)) from error
-
-    def __enter__(self) -> Copier:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._child.kill()
 
     def copy(
         self, one: Input, above: list[str], copies: list[tuple[str, str]], drop: list[str]
@@ -48,29 +39,25 @@ class Copier:
             "copies": copies,
             "drop": drop,
         }
-        self._child.ask(request, TIMEOUT_S + SECONDS_PER_MB * one.size_bytes / 1e6)
+        self.ask(request, TIMEOUT_S + SECONDS_PER_MB * one.size_bytes / 1e6)
         if "error" in (said := self._said(one.path)):
             found = findings.LIBRARY_REFUSES.finding(where="copying it", why=said["error"])
             raise DamagedFileError(one.name, found)
 
     def close(self, last: Path) -> None:
         """Let the child close the output, and wait until it has."""
-        self._child.ask_no_more(TIMEOUT_S)
+        self.ask_no_more(TIMEOUT_S)
         self._said(last)
 
     def _said(self, name: Path) -> dict[str, Any]:
-        answer: Answer = self._child.wait()
+        answer = self.wait()
         if answer.absent:
-            raise _not_started(answer.absent)
+            raise SweepError(
+                "the HDF5 library could not copy groups, because its process did not start "
+                f"({answer.absent}): nothing was written; merge on another machine"
+            )
         if answer.is_last:
             raise DamagedFileError(str(name), findings_of(answer)[0])
         if number := answer.said.get("refused"):
             raise OSError(number, os.strerror(number), str(self._output))
         return answer.said
-
-
-def _not_started(why: str) -> SweepError:
-    return SweepError(
-        f"the HDF5 library could not copy groups, because its process did not start ({why}): "
-        "nothing was written; merge on another machine"
-    )
