@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
@@ -356,13 +355,15 @@ def report_html(report: CheckReport) -> str:
     more = f"<p>… and {left:,} more</p>" if left > 0 else ""
     head = "".join(f"<th>{name}</th>" for name in ("file", "state", "tasks", "why", "next"))
     return (
-        f"<p><b>{count_text(totals['files'], 'file')}</b>: {html.escape(states)}; "
+        f"<p><b>{count_text(totals['files'], 'file')}</b>: {states}; "
         f"{count_text(totals['tasks'], 'task')}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
     )
 
 
 def _html_row(file: FileReport) -> str:
+    import html
+
     why = "; ".join(f"{f.code} {f.message}" for f in file.findings)
     next_ = file.findings[0].next if file.findings else ""
     tasks = "" if file.tasks is None else f"{file.tasks:,}"

@@ -16,7 +16,7 @@ from .child_process import Answer, Child, ready_among
 
 SECONDS_PER_MB = 0.1  # added to the limit of a file whose every byte is read
 SECONDS_PER_OBJECT = 0.001  # added for what our own reader has listed
-MUCH_BYTES, MANY_FILES = 10 << 20, 30  # waiting: the library needs longer for them than to start
+SLOW_S, MANY = 0.3, 30  # a file that takes longer, or more that wait, are worth another child
 
 
 @dataclass(frozen=True)
@@ -98,16 +98,18 @@ class Library:
 
     def _may_start_another(self) -> bool:
         """Not for little, which those at work have done before another is ready."""
-        if not self._children:
-            return True
-        is_much = sum(request.size_bytes for request in self._waiting) > MUCH_BYTES
-        is_worth_it = is_much or len(self._waiting) > MANY_FILES
-        return is_worth_it and len(self._children) < self._most
+        if len(self._children) == self._most:
+            return False
+        before = time.monotonic() - SLOW_S
+        return len(self._waiting) > MANY or all(one.asked_at < before for one in self._children)
 
     def _patience(self) -> float:
-        """How long the next limit is away."""
-        deadlines = [child.deadline for child in self._children if child.request is not None]
-        return max(min(deadlines, default=0.0) - time.monotonic(), 0.0)
+        """How long the next limit is away, or the time for another child."""
+        now = time.monotonic()
+        times = [child.deadline for child in self._children if child.request is not None]
+        if self._waiting and len(self._children) < self._most:
+            times.append(now + SLOW_S)
+        return max(min(times, default=0.0) - now, 0.0)
 
     def _collect(self, timeout_s: float) -> list[tuple[Request, Answer]]:
         busy = [child for child in self._children if child.request is not None]
@@ -132,9 +134,10 @@ class _Inspector(Child):
         super().__init__("h5sweep.library.inspect_child", limits.memory_bytes)
         self._limits = limits
         self.request: Request | None = None
+        self.asked_at = 0.0
 
     def give(self, request: Request) -> None:
-        self.request = request
+        self.request, self.asked_at = request, time.monotonic()
         timeout_s = self._limits.timeout_s + SECONDS_PER_OBJECT * request.objects
         if request.what != "structure":
             timeout_s += SECONDS_PER_MB * request.size_bytes / 1e6

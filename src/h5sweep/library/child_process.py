@@ -215,7 +215,9 @@ def _fork(program: str, words: tuple[str, ...], their_input: int, their_output: 
         os.dup2(their_input, _STDIN)
         os.dup2(their_output, _STDOUT)
         os.dup2(os.open(os.devnull, os.O_RDONLY), _STDERR)
-        os.closerange(_STDERR + 1, os.sysconf("SC_OPEN_MAX"))
+        for path in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):  # that of this listing is closed
+                os.close(int(path.name)) if int(path.name) > _STDERR else None
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.environ.update(_ONE_THREAD)

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ..worker_files.inputs import Input, OnConflict
 from ..worker_files.layouts import Contents, Style
 from ..worker_files.same_structure import Family
 from ..worker_files.survey import Survey
-from .groups.merge_groups import MergedGroups
 from .merged_before import Addition
-from .tables.merge_tables import MergedTables
+
+if TYPE_CHECKING:
+    from .groups.merge_groups import MergedGroups
+    from .tables.merge_tables import MergedTables
 
 
 def choose_parts(
     survey: Survey, good: Sequence[Input], addition: Addition, on_conflict: OnConflict
-) -> tuple[list[MergedTables | MergedGroups], list[str]]:
-    """What goes into the output: columns, groups, or both; and what people should know of that."""
+) -> tuple[list[MergedTables | MergedGroups], str, list[str]]:
+    """What goes into the output: columns, groups, or both, and which of these in one word.
+
+    And what people should know of that.
+    """
     notes: list[str] = []
     with_rows, with_groups, inside = list(good), list[Input](), _contents_of(good)
     if any(contents.style is not Style.ROWS for contents in inside):
@@ -35,8 +41,11 @@ def choose_parts(
         )
         with_groups, with_rows = [o for o in good if o in {*with_groups, *with_rows}], []
     parts: list[MergedTables | MergedGroups] = []
-    columns = MergedTables(survey, with_rows, addition.held_rows) if with_rows else None
-    if columns is not None:
+    columns, way = None, "groups"
+    if with_rows:
+        from .tables.merge_tables import MergedTables  # which groups do not need
+
+        columns, way = MergedTables(survey, with_rows, addition.held_rows), "columns"
         notes += [
             f"{one.path} became a group with its name: its datasets have different lengths"
             for one in with_groups
@@ -46,14 +55,12 @@ def choose_parts(
         if more := columns.have_more():
             with_groups = [o for o in good if o in {*with_groups, *more}]
     if with_groups:
-        groups = MergedGroups(
-            survey,
-            with_groups,
-            on_conflict=on_conflict,
-            columns=columns,
-        )
+        from .groups.merge_groups import MergedGroups  # which columns do not need
+
+        groups = MergedGroups(survey, with_groups, on_conflict=on_conflict, columns=columns)
         parts.append(groups)
-    return parts, notes
+        way = "both" if columns and groups.has_groups else way
+    return parts, way, notes
 
 
 def _have_common_column(survey: Survey, inputs: Sequence[Input]) -> bool:
@@ -88,11 +95,3 @@ def _tasks_that_grow(inputs: Sequence[Input], *, has_groups: bool) -> set[Input]
     if 2 * once <= len(files_of) or (len(files_of) == 1 and not has_groups):
         return set()
     return {one for one, groups in tables.items() if "/" not in groups}
-
-
-def way_of(parts: Sequence[MergedTables | MergedGroups]) -> str:
-    """What the output is made of, in one word."""
-    has_groups = any(isinstance(part, MergedGroups) and part.has_groups for part in parts)
-    if isinstance(parts[0], MergedGroups):
-        return "groups"
-    return "both" if has_groups else "columns"

@@ -33,6 +33,7 @@ from ..worker_files.read_file import DamagedFileError
 from ..worker_files.survey import Survey
 from .audit_entry import TakenListing, entry_of_files, list_taken
 from .damaged_inputs import MetDamage
+from .merged_mark import mark_as_merged
 from .policy import OnDamaged, Policy, notes_on, separate, will_stop
 from .report import FilesReport, RefusedFile
 from .salvage_refused import OURS, folder_apart, of_original, salvage_into, with_originals
@@ -118,9 +119,8 @@ class _FilesMerge:
         return self._keep_shape(good)
 
     def _keep_shape(self, good: Sequence[Input]) -> FilesReport:
-        from .choose_parts import choose_parts, way_of
+        from .choose_parts import choose_parts
         from .merged_before import plan_addition
-        from .merged_mark import mark_as_merged
         from .tables.duplicates import notes_on_rows
         from .tables.taken_rows import TakenRows
 
@@ -129,7 +129,7 @@ class _FilesMerge:
             self._require_replaceable(addition.reason)
             self.notes += addition.notes
             good = addition.inputs
-            parts, notes = choose_parts(self.survey, good, addition, self.policy.on_conflict)
+            parts, way, notes = choose_parts(self.survey, good, addition, self.policy.on_conflict)
             self.notes += notes
             needed = sum(part.size_bytes for part in parts)
             durable.require_space(self.output, needed + len(good) * AUDIT_BYTES)
@@ -149,7 +149,7 @@ class _FilesMerge:
                 self.notes += [note for note in part.notes if note not in self.notes]
             self.notes += notes_on_rows(looked_at)
             conflicts = [one for part in parts for one in part.conflicts]
-            report = self._conclude(way_of(parts), taken, conflicts, listing=listing)
+            report = self._conclude(way, taken, conflicts, listing=listing)
             is_told = len(looked_at) == 1 and looked_at[0].are_unique
             return replace(report, once_by=looked_at[0].names) if is_told else report
 

@@ -20,11 +20,7 @@ from ..worker_files.inputs import Input, Taken, xxh3_of
 from ..worker_files.layouts import Style
 from ..worker_files.survey import Survey
 from .audit_entry import absolute_paths
-from .groups.merge_groups import opened_groups, opened_output
-from .groups.same_content import unequal_groups
 from .merged_mark import FileId, digest_of, inputs_of
-from .tables.rows_in_output import begins_with
-from .tables.schema import MergedSchema
 from .tables.taken_rows import TakenRows
 
 HeldRows = Mapping[Input, Mapping[str, Sequence[int]]]  # of a file's tables: as in `AuditInput`
@@ -195,6 +191,8 @@ class _HeldFiles:
         return [there] if there else self._by_name.get(file.path.rpartition("/")[2], [])
 
     def _begins_with(self, one: Input, file: AuditInput) -> bool:
+        from .tables.rows_in_output import begins_with
+
         with self._survey.opened(one) as layout:
             columns = {path for path in file.datasets if path.startswith("/")}  # not in groups
             if not columns <= {path for path, _ in layout.tree.datasets}:
@@ -203,6 +201,10 @@ class _HeldFiles:
 
     def _lack_groups(self) -> bool:
         """Whether the output has something beside rows that no given file has as it is there."""
+        from .groups.merge_groups import opened_groups, opened_output
+        from .groups.same_content import unequal_groups
+        from .tables.schema import MergedSchema
+
         with_rows = [one for one in self._given if one.style is Style.ROWS]
         columns = MergedSchema(self._survey, with_rows).columns if with_rows else []
         in_columns = {column.path for column in columns}

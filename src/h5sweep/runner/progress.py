@@ -11,12 +11,13 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from ..base.safe_text import printable
 from ..base.units import cut_middle, size_text
-from .time_left import Moment, Pace
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
     from rich.progress import Progress
+
+    from .time_left import Moment, Pace
 
 LINE_EVERY_S = 60.0
 REDRAW_EVERY_S = 0.25
@@ -35,6 +36,8 @@ class Count:
         self._begun = time.monotonic()
 
     def pace(self, moment: Moment) -> Pace:
+        from .time_left import Pace  # which only runs need
+
         ended = moment.done + moment.failed
         elapsed_s = time.monotonic() - self._begun
         left = max(self.total - self.kept - ended, 0)
