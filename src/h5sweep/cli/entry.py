@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -65,6 +66,7 @@ def main() -> None:
         if not isinstance(error, BrokenPipeError):
             tell(f"h5sweep: {refused_text(error)}")
             code = code or 1
+    gc.freeze()  # or Python would go through all modules again, to find what it may free
     sys.exit(code)
 
 
