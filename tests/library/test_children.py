@@ -18,7 +18,7 @@ import pytest
 from check_samples import write_columns, write_groups
 from h5sweep.check.check import check_files
 from h5sweep.hdf5 import tree
-from h5sweep.library.child_host import Library, Request
+from h5sweep.library.child_host import MANY, Library, Request
 from h5sweep.worker_files.findings import State
 from places import SAMPLES
 
@@ -177,6 +177,19 @@ def test_a_hundred_bad_files_use_few_children(tmp_path: Path) -> None:
             answered += len(library.answers(wait=True))
             pids |= children()
     assert answered == 40 and len(pids) == 1
+
+
+def test_many_files_are_shared_by_children(tmp_path: Path) -> None:
+    """As many children as were allowed are at work if more files wait than one has soon read."""
+    write_groups(tmp_path / "a.h5")
+    with Library(2) as library:
+        for number in range(MANY + 2):
+            library.ask(Request(number, str(tmp_path / "a.h5"), "structure"))
+        assert len(children()) == 2
+        found: list[int] = []
+        while library.open_requests:
+            found += [request.tag for request, _ in library.answers(wait=True)]
+    assert sorted(found) == list(range(MANY + 2))
 
 
 def test_many_objects_are_given_more_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,10 +98,8 @@ class Library:
 
     def _may_start_another(self) -> bool:
         """Not for little, which those at work have done before another is ready."""
-        if len(self._children) == self._most:
-            return False
-        before = time.monotonic() - SLOW_S
-        return len(self._waiting) > MANY or all(one.asked_at < before for one in self._children)
+        has_much_to_do = len(self._waiting) > MANY or all(one.is_slow for one in self._children)
+        return has_much_to_do and len(self._children) < self._most
 
     def _patience(self) -> float:
         """How long the next limit is away, or the time for another child."""
@@ -134,10 +132,15 @@ class _Inspector(Child):
         super().__init__("h5sweep.library.inspect_child", limits.memory_bytes)
         self._limits = limits
         self.request: Request | None = None
-        self.asked_at = 0.0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it has been at a file for longer than another child needs to start."""
+        begun = self.deadline - self._timeout_s
+        return self.has_started and time.monotonic() - begun > SLOW_S
 
     def give(self, request: Request) -> None:
-        self.request, self.asked_at = request, time.monotonic()
+        self.request = request
         timeout_s = self._limits.timeout_s + SECONDS_PER_OBJECT * request.objects
         if request.what != "structure":
             timeout_s += SECONDS_PER_MB * request.size_bytes / 1e6
