@@ -23,9 +23,8 @@ from ..disk.h5py_loader import h5py, is_elsewhere
 from ..errors import UnsupportedValueError
 from ..hdf5.errors import Unsupported
 from ..hdf5.tree import least_unbelievable, most_made_up
-from ..library.child_program import questions, say
+from ..library.child_program import opened_as_closed, questions, say
 from ..library.limit_child import sealed
-from ..library.overlay import opened_as_closed
 from ..worker_files.file_view import (
     CLAIMS_MORE,
     Failures,

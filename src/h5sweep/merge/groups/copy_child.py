@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from ...disk.h5py_loader import WrittenFile, h5py, writing
-from ...library.child_program import questions, say
+from ...library.child_program import opened_as_closed, questions, say
 from ...library.limit_child import sealed
-from ...library.overlay import opened_as_closed
 
 
 def main() -> None:
