@@ -3,7 +3,7 @@
     python benchmarks/startup.py
 
 User and system time of the process and its children, up to the first line that it prints and in
-all; medians of 20 runs that take turns. The run folder that `status` and `missing` read is of 3,000
+all; medians of 9 runs that take turns. The run folder that `status` and `missing` read is of 3,000
 tasks, all done. `merge` and `check` have three files, of four groups or four rows each.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "startup.json"
-REPETITIONS = 20
+REPETITIONS = 9
 TASKS = 3_000
 H5SWEEP = [sys.executable, "-m", "h5sweep"]
 
@@ -40,15 +40,18 @@ def main() -> None:
         }
         for shape in ("groups", "columns"):
             _write_files(Path(folder, shape))
-            merged = str(Path(folder, f"{shape}.h5"))
-            commands[f"h5sweep check ({shape})"] = [*H5SWEEP, "check", str(Path(folder, shape))]
-            merge = [*H5SWEEP, "merge", str(Path(folder, shape)), "-o", merged]
-            commands[f"h5sweep merge ({shape})"] = merge
+            files = str(Path(folder, shape))
+            commands[f"h5sweep check ({shape})"] = [*H5SWEEP, "check", files]
+            merge = ["merge", files, "-o", str(Path(folder, "merged.h5"))]
+            commands[f"h5sweep merge ({shape})"] = [*H5SWEEP, *merge]
         times_ms: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         for _ in range(REPETITIONS):
             for name, words in commands.items():
-                times_ms[name].append(_cpu_ms(words))
-                Path(words[-1]).unlink(missing_ok=True) if "-o" in words else None
+                pair = []
+                for to_first_line in (True, False):
+                    Path(folder, "merged.h5").unlink(missing_ok=True)
+                    pair.append(_cpu_ms(words, to_first_line=to_first_line))
+                times_ms[name].append((pair[0], pair[1]))
     medians = {
         name: [*map(statistics.median, zip(*t, strict=True))] for name, t in times_ms.items()
     }
@@ -79,22 +82,15 @@ def _make_run_folder(output: Path) -> None:
     subprocess.run(words, env=environment, check=True, stderr=subprocess.DEVNULL)
 
 
-def _cpu_ms(words: list[str]) -> tuple[float, float]:
+def _cpu_ms(words: list[str], *, to_first_line: bool) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdout is not None
-        os.read(process.stdout.fileno(), 1)
-        first_ms = _cpu_ms_now(process.pid)
+        if process.stdout.readline() and to_first_line:
+            process.kill()
         process.stdout.read()
-    assert process.returncode == 0, words
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return first_ms, 1e3 * (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-
-
-def _cpu_ms_now(pid: int) -> float:
-    """Of a process and its children that have ended, in steps of 10 ms."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return 1e3 * sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 1e3 * (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
 
 
 if __name__ == "__main__":
