@@ -18,6 +18,7 @@ from xxhash import xxh3_64_intdigest
 from check_samples import flip, set_flags
 from h5sweep.errors import ChangedError, ConflictError, DamagedError, UsageError
 from h5sweep.merge.audit_entry import list_taken
+from h5sweep.merge.tables import pack_chunks
 from h5sweep.merge.tables.merge_tables import MergedTables
 from h5sweep.merge.tables.rows_in_output import datasets_in_columns
 from h5sweep.worker_files.inputs import Input, Taken
@@ -606,6 +607,38 @@ def test_what_is_packed_otherwise_is_packed_anew(second: str, tmp_path: Path) ->
     assert notes == ["unpacked and packed again: /aep, /layout, /seed"]
 
 
+PACKED_AGAIN: dict[str, dict[str, Any]] = {
+    "gzip": {"compression": "gzip", "compression_opts": 9},
+    "gzip, shuffle": {"compression": "gzip", "compression_opts": 1, "shuffle": True},
+    "all": {"compression": "gzip", "shuffle": True, "fletcher32": True},
+    "fletcher32": {"fletcher32": True},
+    "shuffle": {"shuffle": True},
+}
+
+
+@pytest.mark.parametrize("filters", PACKED_AGAIN)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_filters_are_kept_by_what_is_packed_again(
+    filters: str, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The output has the filters and levels of the inputs, and may grow as they may."""
+    monkeypatch.setattr(pack_chunks, "THREADS", threads)
+    values = np.random.default_rng(1).random((2, 7, 5)).round(2)
+    for number in range(2):
+        with h5py.File(tmp_path / f"w{number}.h5", "w") as file:
+            settings = {"maxshape": (None, 5), "chunks": (4, 2), "fillvalue": -1.0}
+            file.create_dataset("x", data=values[number], **settings, **PACKED_AGAIN[filters])
+    done = join(tmp_path)
+    with h5py.File(done.output, "r+") as file, h5py.File(tmp_path / "w0.h5") as old:
+        plans = [each["x"].id.get_create_plist() for each in (file, old)]
+        assert plans[0].get_nfilters() == plans[1].get_nfilters()
+        steps = [[plan.get_filter(n) for n in range(plan.get_nfilters())] for plan in plans]
+        assert steps[0] == steps[1] and file["x"].chunks == (4, 2)
+        file["x"].resize(20, axis=0)
+        assert (file["x"][:14] == values.reshape(14, 5)).all()
+        assert (file["x"][14:] == -1.0).all()
+
+
 @pytest.mark.parametrize("filters", [{}, {"compression": "gzip"}])
 def test_chunks_that_cut_rows_are_put_together(filters: dict[str, Any], tmp_path: Path) -> None:
     """A chunk may hold a part of a row, reach beyond the data, or not be there at all."""
@@ -643,6 +676,11 @@ def make_packed(folder: Path) -> None:
         write_rows(folder / f"w{number}.h5", 8 * number + 1, 8, compression="gzip")
 
 
+def make_packed_again(folder: Path) -> None:
+    for number in range(3):
+        write_rows(folder / f"w{number}.h5", 7 * number + 1, 7, compression="gzip", chunks=4)
+
+
 def make_converted(folder: Path) -> None:
     write_table(folder / "w0.h5", {"seed": np.arange(1, 9, dtype="i4"), "aep": np.ones(8)}, **GROWS)
     write_table(folder / "w1.h5", {"seed": np.arange(1, 9), "aep": np.ones(8)}, **GROWS)
@@ -652,6 +690,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "small files": make_plain,
     "large files": make_large,
     "packed": make_packed,
+    "packed again": make_packed_again,
     "converted": make_converted,
 }
 

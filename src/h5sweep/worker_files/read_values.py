@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from ..base.values import Array, value_text
+from ..hdf5.chunks import Chunk
 from ..hdf5.datatypes import Datatype
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.file import Hdf5File
@@ -110,25 +111,37 @@ class Values:
         size = (last - first) * row_bytes
         if size > MOST_VALUE_BYTES:
             raise Unsupported(f"{size:,} bytes at once")
-        if dataset.layout.storage is Storage.CHUNKED:
-            return self._read_chunked(dataset, first, last)
-        if (start := start_of(dataset)) is None:
-            return fill_bytes(dataset, size)
-        offset = self._file.superblock.start + start + first * row_bytes
-        return self._file.source.read(offset, size)
+        return read_rows(self._file, dataset, range(first, last)).tobytes()
 
-    def _read_chunked(self, dataset: Dataset, first: int, last: int) -> bytes:
-        dims = dataset.space.dims or ()
-        element = np.dtype(f"V{dataset.type.size}")
-        shape = (last - first, *dims[1:])
-        fill = np.frombuffer(fill_bytes(dataset, dataset.type.size), element)
-        found: Array = np.empty(shape, element)
-        found[...] = fill[0]
-        side = dataset.layout.chunk
-        for chunk in dataset.chunks:
-            if chunk.start[0] >= last or chunk.start[0] + side[0] <= first:
-                continue
-            data = read_chunk(self._file, dataset, chunk)
-            place, part = overlap(chunk.start, side, dims, range(first, last))
-            found[place] = np.frombuffer(data, element).reshape(side)[part]
-        return found.tobytes()
+
+def read_rows(
+    file: Hdf5File, dataset: Dataset, rows: range, chunks: Iterable[Chunk] | None = None
+) -> Array:
+    """The bytes of some rows; `chunks` are all that may have any of them, unless all may."""
+    inner = (dataset.space.dims or ())[1:]
+    row_bytes = math.prod(inner) * dataset.type.size
+    if dataset.layout.storage is Storage.CHUNKED:
+        return _read_chunked(file, dataset, rows, dataset.chunks if chunks is None else chunks)
+    if (start := start_of(dataset)) is None:
+        return np.frombuffer(fill_bytes(dataset, len(rows) * row_bytes), np.uint8)
+    data = file.read(start + rows.start * row_bytes, len(rows) * row_bytes)
+    return np.frombuffer(data, np.uint8)
+
+
+def _read_chunked(file: Hdf5File, dataset: Dataset, rows: range, chunks: Iterable[Chunk]) -> Array:
+    dims, sides, size = dataset.space.dims or (), dataset.layout.chunk, dataset.type.size
+    there = [c for c in chunks if c.start[0] < rows.stop and c.start[0] + sides[0] > rows.start]
+    found: Array = np.empty((len(rows), *dims[1:], size), np.uint8)
+    if len({chunk.start for chunk in there}) < _chunks_of(rows, dims, sides):
+        found[...] = np.frombuffer(fill_bytes(dataset, size), np.uint8)
+    for chunk in there:
+        block = np.frombuffer(read_chunk(file, dataset, chunk), np.uint8).reshape(*sides, size)
+        place, part = overlap(chunk.start, sides, dims, rows)
+        found[place] = block[part]
+    return found.reshape(-1)
+
+
+def _chunks_of(rows: range, dims: tuple[int, ...], sides: tuple[int, ...]) -> int:
+    """How many chunks some rows are in."""
+    bands = -(-rows.stop // sides[0]) - rows.start // sides[0]
+    return bands * math.prod(-(-dim // side) for dim, side in zip(dims[1:], sides[1:], strict=True))

@@ -36,6 +36,20 @@ class ConvertedRows:
     count: int
     checksum: int
 
+    def holds(self, output: TablesFile) -> bool:
+        """Whether the rows are in the output as they were written."""
+        column, rows = self.column, range(self.first, self.first + self.count)
+        dataset = output.datasets[column.path]
+        if column.mode is Mode.BYTES:
+            buffer = memoryview(bytearray(self.count * column.row_bytes))
+            offset = output.offsets[column.path] + self.first * column.row_bytes
+            found = xxh3_64_intdigest(read_back(output.descriptor, buffer, offset, column))
+        elif holds_objects(column.type):
+            found = objects_checksum(read_objects(dataset, rows))
+        else:
+            found = xxh3_64_intdigest(read_raw(dataset, rows).data)
+        return found == self.checksum
+
 
 def convert_rows(
     one: Input, layout: FileLayout, part: TablePart, column: MergedColumn
@@ -98,19 +112,6 @@ def _selection(dataset: object, first: int, shape: tuple[int, ...]) -> tuple[obj
     space = dataset.get_space()  # type: ignore[attr-defined]  # h5py has no types
     space.select_hyperslab((first, *(0 for _ in shape[1:])), shape)
     return h5py.h5s.create_simple(shape), space
-
-
-def checksum_of(output: TablesFile, piece: ConvertedRows) -> int:
-    """The checksum of rows as they are in the output now."""
-    column, rows = piece.column, range(piece.first, piece.first + piece.count)
-    dataset = output.datasets[column.path]
-    if column.mode is Mode.BYTES:
-        buffer = memoryview(bytearray(piece.count * column.row_bytes))
-        offset = output.offsets[column.path] + piece.first * column.row_bytes
-        return xxh3_64_intdigest(read_back(output.descriptor, buffer, offset, column))
-    if holds_objects(column.type):
-        return objects_checksum(read_objects(dataset, rows))
-    return xxh3_64_intdigest(read_raw(dataset, rows).data)
 
 
 def objects_checksum(data: Array) -> int:

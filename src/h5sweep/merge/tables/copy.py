@@ -28,7 +28,7 @@ from ...hdf5.tree import Dataset
 from ...worker_files import findings
 from ...worker_files.inputs import Input, changed, require_unchanged
 from ...worker_files.read_file import DamagedFileError, can_be_proven
-from .create import TablesFile, not_as_written
+from .create import ChunkPlaces, TablesFile, not_as_written
 from .input_structure import InputStructure
 from .schema import MergedColumn, Mode
 from .types import type_of
@@ -338,15 +338,12 @@ def _read_into(descriptor: int, view: memoryview, offset: int, one: Input) -> No
 
 # Reading back ------------------------------------------------------------------------------------
 
-ChunkPlaces = dict[tuple[int, ...], tuple[int, int, int]]  # a chunk's address, size and filter mask
-
 
 def verify_file(
     route: Route,
     firsts: Firsts,
     copied: Sequence[int],
     output: TablesFile,
-    chunks: dict[str, ChunkPlaces],
     tick: Callable[[int], None],
 ) -> None:
     """Read back every piece of one file; DamagedError if one is not what was copied."""
@@ -358,7 +355,7 @@ def verify_file(
                 continue
             what, size = route.columns[column], end - begin
             if isinstance(place, CopyStretch):
-                offset = _chunk_offset(chunks[what.path], what, place, firsts[column])
+                offset = _chunk_offset(output.chunks_of(what.path), what, place, firsts[column])
             else:
                 offset = output.offsets[what.path] + firsts[column] * what.row_bytes + place
             data = read_back(output.descriptor, buffer[:size], offset, what)
@@ -401,14 +398,3 @@ def read_back(descriptor: int, view: memoryview, offset: int, column: MergedColu
             raise not_as_written(column.path)
         rest, offset = rest[count:], offset + count
     return view
-
-
-def list_chunks(output: TablesFile, column: MergedColumn) -> ChunkPlaces:
-    """Where the chunks of a column lie."""
-    found: ChunkPlaces = {}
-
-    def take(chunk: Any) -> None:
-        found[chunk.chunk_offset] = (chunk.byte_offset, chunk.size, chunk.filter_mask)
-
-    output.datasets[column.path].id.chunk_iter(take)
-    return found

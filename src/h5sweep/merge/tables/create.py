@@ -22,6 +22,7 @@ from .types import holds_objects, type_of
 
 _h5d, _h5p, _h5s = h5py.h5d, h5py.h5p, h5py.h5s
 LARGEST_CACHE_BYTES = 256 << 20
+ChunkPlaces = dict[tuple[int, ...], tuple[int, int, int]]  # a chunk's address, size and filter mask
 
 
 class TablesFile:
@@ -41,6 +42,18 @@ class TablesFile:
             if column.mode is Mode.BYTES:
                 offset = self.datasets[column.path].id.get_offset()
                 self.offsets[column.path] = -1 if offset is None else offset
+        self._chunks: dict[str, ChunkPlaces] = {}
+
+    def chunks_of(self, path: str) -> ChunkPlaces:
+        """Where the chunks of a column lie; asked for the first time while no thread runs."""
+        if path not in self._chunks:
+            found = self._chunks[path] = {}
+
+            def take(chunk: Any) -> None:
+                found[chunk.chunk_offset] = (chunk.byte_offset, chunk.size, chunk.filter_mask)
+
+            self.datasets[path].id.chunk_iter(take)
+        return self._chunks[path]
 
 
 @contextmanager

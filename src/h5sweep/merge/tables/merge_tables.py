@@ -21,7 +21,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -32,7 +34,6 @@ from ...worker_files.read_values import Values
 from ...worker_files.survey import Survey
 from .converted_rows import (
     ConvertedRows,
-    checksum_of,
     convert_rows,
     write_rows,
 )
@@ -40,7 +41,6 @@ from .copy import (
     Route,
     copy_alike,
     copy_file,
-    list_chunks,
     plan_route,
     verify_alike,
     verify_file,
@@ -48,10 +48,12 @@ from .copy import (
 from .create import TablesFile, created, not_as_written, reopened
 from .duplicates import RowsLookedAt, look_at_rows
 from .input_structure import InputStructure
-from .schema import MergedSchema, MergedTable, Mode
+from .pack_chunks import ChunkPacker, PackedChunk, can_be_packed, chunk_packers
+from .schema import MergedColumn, MergedSchema, MergedTable, Mode
 from .taken_rows import TakenRows
 
 THREADS = 2
+T = TypeVar("T")
 # What is copied at once of small files that are alike; more would be fresh memory.
 ALIKE_BYTES = 1 << 17
 
@@ -86,7 +88,7 @@ class MergedTables:
         self.looked_at: list[RowsLookedAt] = []  # for rows that may be there twice, by `verify`
         self._copied_rows = 0
         self._batches: list[_CopiedInputs] = []
-        self._odd: list[ConvertedRows] = []
+        self._odd: list[ConvertedRows | PackedChunk] = []
         self._columns = self._schema.columns
         self._tables = {table.name: table for table in self._schema.tables}
         self._places = {one: place for place, one in enumerate(inputs)}
@@ -137,9 +139,7 @@ class MergedTables:
         self._batches, self._odd = list(self._make_batches()), []
         with created(path, self._schema) as output:
             checksums = self._copy_all(output, meter)
-            has_odd = np.array([bool(route.odd) for route in self._routes])[self._schema.of_input]
-            for place in np.flatnonzero(has_odd).tolist():
-                self._copy_odd(place, output)
+            self._copy_odd(output)
         self._note_copies(checksums)
         return TakenRows(self._inputs, checksums, self._schema, dict(self._read_marks()))
 
@@ -160,11 +160,6 @@ class MergedTables:
         """
         meter = _Meter(progress, self.size_bytes)
         with reopened(path, self._schema) as output:
-            chunks = {
-                column.path: list_chunks(output, column)
-                for column in self._columns
-                if column.mode is Mode.CHUNKS
-            }
 
             def verify_batch(batch: _CopiedInputs) -> None:
                 route, count = batch.route, len(batch.places)
@@ -172,14 +167,12 @@ class MergedTables:
                 if batch.is_alike:
                     verify_alike(count, route, firsts, batch.checksums, output)
                 else:
-                    verify_file(route, firsts, batch.checksums, output, chunks, meter.tick)
+                    verify_file(route, firsts, batch.checksums, output, meter.tick)
 
             for table in self._schema.tables:
-                _require_covered(table, chunks)
+                _require_covered(table, output)
             _for_each(verify_batch, self._batches)
-            for piece in self._odd:
-                if checksum_of(output, piece) != piece.checksum:
-                    raise not_as_written(piece.column.path)
+            _in_threads(partial(_require_holding, output), self._odd)
             looked_at = [
                 look_at_rows(output, table, self._inputs, copied=self._copied_rows)
                 for table in self._schema.tables
@@ -235,8 +228,18 @@ class MergedTables:
         _for_each(copy, self._batches)
         return checksums
 
-    def _copy_odd(self, place: int, output: TablesFile) -> None:
-        """Copy the columns of one input that have to be unpacked, converted or filled."""
+    def _copy_odd(self, output: TablesFile) -> None:
+        """Copy the columns that have to be unpacked, converted or filled."""
+        has_odd = np.array([bool(route.odd) for route in self._routes])[self._schema.of_input]
+        with chunk_packers(output, self._columns) as packers:
+            for place in np.flatnonzero(has_odd).tolist():
+                self._copy_odd_of(place, output, packers)
+            for packer in packers.values():
+                self._odd += packer.finish()
+
+    def _copy_odd_of(
+        self, place: int, output: TablesFile, packers: Mapping[MergedColumn, ChunkPacker]
+    ) -> None:
         one, structure = self._inputs[place], self._structure(place)
         route = self._routes[self._schema.of_input[place]]
         firsts = self._firsts(route, place)
@@ -245,7 +248,10 @@ class MergedTables:
                 if column in route.odd:
                     part = structure.tables[column.table]
                     for at, data in convert_rows(one, layout, part, column):
-                        self._odd.append(write_rows(output, column, first + at, data))
+                        if column in packers:
+                            packers[column].add(data)
+                        else:
+                            self._odd.append(write_rows(output, column, first + at, data))
 
     # What came of it -----------------------------------------------------------------------------
 
@@ -283,15 +289,20 @@ def _equal_files(inputs: Sequence[Input], checksums: Sequence[int]) -> list[tupl
     return pairs
 
 
-def _require_covered(
-    table: MergedTable, chunks: Mapping[str, Mapping[tuple[int, ...], object]]
-) -> None:
-    """No chunk more and none less than the inputs have."""
+def _require_covered(table: MergedTable, output: TablesFile) -> None:
+    """No chunk more and none less than the rows take."""
     for column in table.columns:
-        if column.mode is Mode.CHUNKS:
+        if column.mode is Mode.CHUNKS or can_be_packed(column):
             sides = zip((table.rows, *column.inner), column.chunk, strict=True)
-            if len(chunks[column.path]) != math.prod(-(-dim // side) for dim, side in sides):
+            if len(output.chunks_of(column.path)) != math.prod(
+                -(-dim // side) for dim, side in sides
+            ):
                 raise not_as_written(column.path)
+
+
+def _require_holding(output: TablesFile, piece: ConvertedRows | PackedChunk) -> None:
+    if not piece.holds(output):
+        raise not_as_written(piece.column.path)
 
 
 class _Meter:
@@ -312,15 +323,18 @@ class _Meter:
 
 def _for_each(deal_with: Callable[[_CopiedInputs], None], batches: Sequence[_CopiedInputs]) -> None:
     """Small files here, one after the other; large ones in threads, which only move bytes."""
-    large = [batch for batch in batches if not batch.is_alike]
     for batch in batches:
         if batch.is_alike:
             deal_with(batch)
-    if not large:
+    _in_threads(deal_with, [batch for batch in batches if not batch.is_alike])
+
+
+def _in_threads(deal_with: Callable[[T], None], items: Sequence[T]) -> None:
+    if not items:
         return
     with ThreadPoolExecutor(THREADS) as executor:
         try:
-            for _ in executor.map(deal_with, large):
+            for _ in executor.map(deal_with, items):
                 pass
         except BaseException:
             executor.shutdown(cancel_futures=True)

@@ -14,10 +14,10 @@ from ...disk.h5py_loader import h5py
 from ...hdf5.chunks import Chunk
 from ...hdf5.errors import Damaged, Unsupported
 from ...hdf5.file import Hdf5File
-from ...hdf5.messages import Storage
-from ...hdf5.read_data import MOST_CHUNK_BYTES, fill_bytes, read_chunk
+from ...hdf5.read_data import MOST_CHUNK_BYTES
 from ...hdf5.tree import Dataset
 from ...worker_files.read_file import can_be_proven
+from ...worker_files.read_values import read_rows
 from .types import is_kept_elsewhere, read_elsewhere
 
 STEP_BYTES = 4 << 20
@@ -34,8 +34,7 @@ class RowReader:
         self, file: Hdf5File, path: str, dataset: Dataset, sound: Path | None = None
     ) -> None:
         self._file, self._path, self._dataset = file, path, dataset
-        self._inner = (dataset.space.dims or ())[1:]
-        self.row_bytes = math.prod(self._inner) * dataset.type.size
+        self.row_bytes = math.prod((dataset.space.dims or ())[1:]) * dataset.type.size
         self._chunks: dict[int, list[Chunk]] = {}
         for chunk in dataset.chunks:
             self._chunks.setdefault(chunk.start[0], []).append(chunk)
@@ -63,38 +62,10 @@ class RowReader:
         return data
 
     def _read(self, rows: range) -> Array:
-        dataset = self._dataset
-        if dataset.layout.storage is Storage.CHUNKED:
-            return self._put_together(rows)
-        is_compact = dataset.layout.storage is Storage.COMPACT
-        start = dataset.compact_at if is_compact else dataset.layout.address
-        size = len(rows) * self.row_bytes
-        if start is None:
-            return np.frombuffer(fill_bytes(dataset, size), np.uint8)
-        return np.frombuffer(self._file.read(start + rows.start * self.row_bytes, size), np.uint8)
-
-    def _put_together(self, rows: range) -> Array:
-        dataset, sides = self._dataset, self._dataset.layout.chunk
-        element = np.dtype(f"V{dataset.type.size}")
-        found = np.empty((len(rows), *self._inner), element)
-        found[...] = np.frombuffer(fill_bytes(dataset, dataset.type.size), element)[0]
-        for first in range(rows.start // sides[0] * sides[0], rows.stop, sides[0]):
-            for chunk in self._chunks.get(first, ()):
-                block = np.frombuffer(read_chunk(self._file, dataset, chunk), element)
-                self._place(found, rows, block.reshape(sides), chunk.start)
-        return found.reshape(-1).view(np.uint8)
-
-    def _place(self, found: Array, rows: range, block: Array, start: tuple[int, ...]) -> None:
-        """Put the part of a chunk that lies in these rows where it belongs."""
-        begin, end = max(rows.start, start[0]), min(rows.stop, start[0] + len(block))
-        inner = tuple(
-            slice(at, min(at + side, dim))
-            for at, side, dim in zip(start[1:], block.shape[1:], self._inner, strict=True)
-        )
-        cut = tuple(slice(0, part.stop - part.start) for part in inner)
-        if all(part.stop > part.start for part in inner):
-            place = (slice(begin - rows.start, end - rows.start), *inner)
-            found[place] = block[(slice(begin - start[0], end - start[0]), *cut)]
+        side = self._dataset.layout.chunk[0] if self._dataset.layout.chunk else 1
+        firsts = range(rows.start // side * side, rows.stop, side) if self._chunks else ()
+        chunks = (chunk for first in firsts for chunk in self._chunks.get(first, ()))
+        return read_rows(self._file, self._dataset, rows, chunks)
 
     def _ask_library(self, rows: range) -> Array:
         names = ", ".join(step.name or str(step.number) for step in self._dataset.filters)
