@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from .errors import Damaged
 
+UINT_CODES = {2: "H", 4: "I", 8: "Q"}  # how `struct` calls integers of so many bytes
+
 
 class Widths(NamedTuple):
     """How many bytes an address and a length take in a file."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import NamedTuple
 
 from .checksum import lookup3
-from .cursor import Cursor, bytes_for
+from .cursor import UINT_CODES, Cursor, bytes_for
 from .errors import Damaged, DamageKind, Unsupported
 from .file import Hdf5File
 
@@ -220,19 +221,20 @@ def read_global_heap(file: Hdf5File, address: int) -> dict[int, bytes]:
 
 
 def _global_objects(file: Hdf5File, address: int) -> Iterator[tuple[int, bytes]]:
-    widths = file.widths
     cursor = file.cursor(address, 16, b"GCOL")
     if (version := cursor.uint(1)) != 1:
         raise Damaged(f"global heap of version {version} at {address:,}")
     cursor.skip(3)
-    size = cursor.length()
-    cursor = Cursor(file.read(address, size), widths, 16)
-    while cursor.left >= 16:
-        found = cursor.uint(2)
-        cursor.skip(6)
-        object_bytes = cursor.length()
-        cursor.skip(8 - widths.length)  # whatever a length takes, the next begins at an eighth byte
-        if not found:
+    data = file.read(address, cursor.length())
+    # Whatever a length takes, the object begins behind 16 bytes and the next at an eighth byte.
+    unpack = Struct(f"<H6x{UINT_CODES[file.widths.length]}").unpack_from
+    place, last = 16, len(data) - 16
+    while place <= last:
+        number, object_bytes = unpack(data, place)
+        if not number:
             break
-        yield found, cursor.take(object_bytes)
-        cursor.skip(min(-object_bytes % 8, cursor.left))
+        start, place = place + 16, place + 16 + object_bytes
+        if place > len(data):
+            raise Damaged(f"an object that ends behind the global heap at {address:,}")
+        yield number, data[start:place]
+        place += -object_bytes % 8

@@ -8,6 +8,7 @@ damage is `Damaged`.
 from __future__ import annotations
 
 import math
+import struct
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import lru_cache
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..base.values import Array
+from ..hdf5.cursor import UINT_CODES
 from ..hdf5.datatypes import Class, CompoundMember, Datatype
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.file import Hdf5File
@@ -63,11 +65,15 @@ class Elements:
         """The length and the bytes of each text or list that `data` points to."""
         assert datatype.base is not None
         element_bytes = 1 if datatype.is_text else datatype.base.size
+        nowhere = 0, (1 << 8 * self._file.widths.offset) - 1
+        last, heap = 0, dict[int, bytes]()
         for length, address, number in self._pointers(datatype, data):
-            if not length or not address:
+            if not length or address in nowhere:
                 yield 0, b""
                 continue
-            found = self._heap(address).get(number)
+            if address != last:
+                last, heap = address, self._heap(address)
+            found = heap.get(number)
             if found is None:
                 raise Damaged(f"no object {number} in the global heap at {address:,}")
             if length * element_bytes > len(found):
@@ -135,22 +141,12 @@ class Elements:
                 yield found.partition(b"\0")[0]
 
     def _pointers(self, datatype: Datatype, data: bytes) -> Iterator[tuple[int, int, int]]:
-        """The length, the heap's address and the number there of each text or list; or no address.
-
-        Undefined addresses have all bits set.
-        """
+        """The length, the heap's address and the number there of each text or list."""
         width = self._file.widths.offset
-        if datatype.size < 8 + width:
-            raise Damaged(f"a list of any length in {datatype.size} bytes")
-        for start in range(0, len(data), datatype.size):
-            middle, end = start + 4, start + 4 + width
-            address = int.from_bytes(data[middle:end], "little")
-            is_defined = address != (1 << 8 * width) - 1
-            yield (
-                int.from_bytes(data[start:middle], "little"),
-                address if is_defined else 0,
-                int.from_bytes(data[end : end + 4], "little"),
-            )
+        if datatype.size < 8 + width or len(data) % datatype.size:
+            raise Damaged(f"lists of any length, of {datatype.size} bytes, in {len(data):,} bytes")
+        form = f"<I{UINT_CODES[width]}I{datatype.size - 8 - width}x"
+        return struct.iter_unpack(form, data)
 
     def _heap(self, address: int) -> dict[int, bytes]:
         heap = self._heaps.get(address)

@@ -116,9 +116,7 @@ def _selection(dataset: object, first: int, shape: tuple[int, ...]) -> tuple[obj
 
 def objects_checksum(data: Array) -> int:
     """Of texts and sequences, with their lengths."""
-    found = xxh3_64()
-    for value in data:
-        raw = value if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes()
-        found.update(len(raw).to_bytes(8, "little"))
-        found.update(raw)
+    parts = [one if isinstance(one, bytes) else np.asarray(one).tobytes() for one in data.tolist()]
+    found = xxh3_64(np.fromiter(map(len, parts), "<u8", len(parts)).tobytes())
+    found.update(b"".join(parts))
     return found.intdigest()

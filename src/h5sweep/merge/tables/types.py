@@ -7,7 +7,6 @@ survives in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +14,10 @@ import numpy as np
 
 from ...base.values import Array, value_text
 from ...disk.h5py_loader import h5py
-from ...hdf5.cursor import Cursor
 from ...hdf5.datatypes import Class, Datatype
-from ...hdf5.errors import Damaged, Unsupported
+from ...hdf5.errors import Unsupported
 from ...hdf5.file import Hdf5File
-from ...hdf5.heaps import read_global_heap
+from ...worker_files.decode_elements import Elements
 
 TypeID = Any  # h5py has no types of its own for type checkers
 _MESSAGE = b"\x03\x00"  # what the library writes before the bytes of a type that it encodes
@@ -291,30 +289,8 @@ def read_elsewhere(file: Hdf5File, datatype: Datatype, data: bytes) -> Array:
 
 def read_heap_parts(file: Hdf5File, datatype: Datatype, data: bytes) -> list[bytes]:
     """The bytes of every text or sequence; Damaged if the heaps do not have them."""
-    assert datatype.base is not None
-    element_bytes = 1 if datatype.is_text else datatype.base.size
-    heaps: dict[int, dict[int, bytes]] = {}
-    found = []
-    for length, address, number in _references(file, data):
-        if not length or not address:
-            found.append(b"")
-            continue
-        if address not in heaps:
-            heaps[address] = read_global_heap(file, address)
-        part = heaps[address].get(number)
-        if part is None:
-            raise Damaged(f"no object {number} in the global heap at {address:,}")
-        if len(part) < length * element_bytes:
-            raise Damaged(f"an object of {len(part):,} bytes in the heap at {address:,}: too few")
-        found.append(part[: length * element_bytes])
-    return found
+    return [part for _, part in Elements(file).lists(datatype, data)]
 
 
 def type_of_base(datatype: Datatype) -> TypeID:
     return type_of(datatype).get_super()
-
-
-def _references(file: Hdf5File, data: bytes) -> Iterator[tuple[int, int | None, int]]:
-    cursor = Cursor(data, file.widths)
-    while cursor.left:
-        yield cursor.uint(4), cursor.address(), cursor.uint(4)
