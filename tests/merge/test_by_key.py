@@ -29,6 +29,8 @@ from h5sweep.merge.by_key.prove_rows import OutputRows
 from h5sweep.merge.by_key.to_records import TakenIn, record_tasks
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.runfolder.layout import RunFolder
+from h5sweep.runfolder.records import RecordFile, Scan
+from h5sweep.runfolder.uniform_records import RecordRun, scan_stretches
 from h5sweep.worker_files.inputs import Input, OnConflict
 from h5sweep.worker_files.survey import Survey
 from terminal import Terminal
@@ -449,6 +451,33 @@ def test_a_single_row_is_a_row(merge: Merge) -> None:
         file["init"] = 0
     write_rows(merge.inputs / "b.h5", [2, 3])
     assert_whole(merge.run(NAMES), [1, 2, 3])
+
+
+def test_records_of_one_size_lie_together(merge: Merge) -> None:
+    """Texts of two lengths by turns do not keep a reader from taking records many at a time."""
+    with h5py.File(merge.inputs / "w.h5", "w") as file:
+        file["seed"] = np.arange(200)
+        file["word"] = ["calm" if seed % 2 else "stormy" for seed in range(200)]
+        file["x"] = np.arange(200.0)
+    found = merge.run("seed")
+    assert found["x"].tolist() == list(range(200))
+    assert found["word"].tolist() == [b"stormy", b"calm"] * 100
+    (path,) = merge.folder.record_paths()
+    with RecordFile(path) as file:
+        runs = [len(run) for run in scan_stretches(file, Scan()) if isinstance(run, RecordRun)]
+    assert runs == [100, 100]
+
+
+def test_nothing_counts_that_is_refused_at_the_end(merge: Merge) -> None:
+    """What raises once all is read leaves no record."""
+
+    def refuse() -> None:
+        raise UsageError("no")
+
+    write_rows(merge.inputs / "w.h5", [1, 2, 3])
+    with pytest.raises(UsageError, match="no"):
+        merge.take(NAMES, before_it_counts=refuse)
+    assert merge.folder.record_paths() == []
 
 
 def test_rows_with_nothing_but_a_key_are_named(merge: Merge) -> None:

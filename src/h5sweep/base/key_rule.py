@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import UsageError
@@ -80,11 +80,16 @@ class KeyRule:
         return self.checked_row([key[name] for name in self.names])
 
     def checked_row(self, values: Iterable[object]) -> KeyRow:
-        """The same for values that are in that order already; for very many of them."""
-        return tuple(
-            value if type(value) is int and -_MOST <= value < _MOST else self._value(name, value)
-            for name, value in zip(self.names, values, strict=True)
-        )
+        """The same for values that are in that order already."""
+        return next(self.checked_rows([value] for value in values))
+
+    def checked_rows(self, columns: Iterable[Iterable[object]]) -> Iterator[KeyRow]:
+        """The same for many keys: a column of values for each name."""
+        checked = [
+            [v if type(v) is int and -_MOST <= v < _MOST else self._value(name, v) for v in column]
+            for name, column in zip(self.names, columns, strict=True)
+        ]
+        return zip(*checked, strict=True)
 
     def _value(self, name: str, value: object) -> Value:
         if not isinstance(value, Hashable):

@@ -8,9 +8,11 @@ merge begins again, with the policy that was given for damaged files.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from ..errors import SweepError
 from ..hdf5.tree import Tree
 from ..library.child_answers import findings_of
 from ..library.child_host import Library, Request
@@ -82,6 +84,15 @@ class MetDamage:
             name, found = refused[0]
             self._known[name].remove(found)  # whoever catches this takes it
             raise DamagedFileError(str(name), found)
+
+    @contextmanager
+    def blamed_first(self) -> Iterator[Callable[[], None]]:
+        """Yield `require_none_by_library`; what the library refuses is said before other errors."""
+        try:
+            yield self.require_none_by_library
+        except SweepError:
+            self.require_none_by_library()
+            raise
 
     def _take_answers(self) -> list[tuple[Path, Finding]]:
         """Wait for all answers, and remember what the library refuses."""

@@ -159,7 +159,6 @@ class _FilesMerge:
 
         folder = RunFolder(self.output)
         self._require_replaceable(_reason_to_keep_for_sweep(self.survey, self.output))
-        self.damage.require_none_by_library()
         if self._is_named:  # its rows stay anyway
             good = [one for one in good if _resolved(one.path) != self.output]
         # Records and rows; what an earlier try has recorded is not recorded again.
@@ -173,14 +172,16 @@ class _FilesMerge:
             salvaged = self._salvage_refused(good, folder, apart)
             if not self._is_named:
                 _require_results([*good, *salvaged], self.paths)
-            found = record_tasks(
-                self.survey,
-                [*good, *salvaged],
-                folder,
-                key=self.key,
-                on_conflict=self.policy.on_conflict,
-                progress=self.progress,
-            )
+            with self.damage.blamed_first() as blame:
+                found = record_tasks(
+                    self.survey,
+                    [*good, *salvaged],
+                    folder,
+                    key=self.key,
+                    on_conflict=self.policy.on_conflict,
+                    progress=self.progress,
+                    before_it_counts=blame,
+                )
             taken = [of_original(one, salvaged) for one in found.taken]
             made = {str(path.absolute()) for path in found.records}
             reports = []

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -200,12 +201,17 @@ class RecordSource:
 
     def hold(self, rows: Rows, block: slice) -> bool:
         """Whether the data of all rows of a block that come from records have their checksums."""
-        fields = (rows.source, rows.position, rows.size_bytes, rows.crc32)
-        columns = (field[block].tolist() for field in fields)
-        for file, start, size_bytes, checksum in zip(*columns, strict=True):
-            if file == OLD_OUTPUT:
-                continue
-            if self._file(file).checksum(start, size_bytes) != checksum:
+        source = rows.source[block]
+        for number in _distinct(source[source != OLD_OUTPUT]):
+            chosen, file = np.flatnonzero(source == number), self._file(number)
+            fields = (rows.position, rows.size_bytes, rows.crc32)
+            starts, sizes, checksums = (field[block][chosen] for field in fields)
+            if sizes[0] > BLOCK_BYTES:  # and then the only row of the block
+                return file.checksum(int(starts[0]), int(sizes[0])) == int(checksums[0])
+            buffer, places = _read(file, starts, sizes)
+            view, ends = buffer.data, (places + sizes).tolist()
+            found = [crc32(view[at:end]) for at, end in zip(places.tolist(), ends, strict=True)]
+            if found != checksums.tolist():
                 return False
         return True
 

@@ -167,8 +167,8 @@ class KeyedFile:
         step = ROWS_AT_ONCE if "" in where.columns else max(rows, 1)
         for first in range(0, rows, step):
             last = min(first + step, rows)
-            lists = [values.tolist() for values in self._key_columns(where, first, last)]
-            yield from map(self.rule.checked_row, zip(*lists, strict=True))
+            columns = self._key_columns(where, first, last)
+            yield from self.rule.checked_rows(values.tolist() for values in columns)
 
     def _key_columns(self, where: Where, first: int, last: int) -> Iterator[Array]:
         names, columns = self.rule.names, where.columns

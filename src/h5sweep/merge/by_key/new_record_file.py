@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from array import array
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +21,7 @@ from .own_files import read_result
 from .tasks_of_file import Result
 
 ROLE = "foreign"
-WRITE_BYTES = 1 << 20
+WRITE_BYTES = 2 << 20
 
 
 class NewRecordFile:
@@ -36,31 +37,50 @@ class NewRecordFile:
         self._mark = os.urandom(4)
         self._file: IO[bytes] | None = None
         self._end = 0
+        self._offsets = array("q")  # of all records, by their numbers
+        self._waiting: dict[tuple[bytes, int, int], list[tuple[int, bytes]]] = {}
+        self._waiting_bytes = 0
         self._key_texts = _KeyTexts(names)
 
     def append(self, task: int, row: KeyRow, result: Result, finished_at: float) -> int:
-        """Write one record; return where it lies."""
-        if self._file is None:
-            self._file = self._begin()
+        """Add one record; return its number."""
         header = result_header(result.schema, self._key_texts(row))
         record = pack_record(
             self._mark, RecordKind.DONE, task, header, result.data, finished_at, result.duration_s
         )
-        offset = self._end
-        self._file.write(record)
-        self._end += len(record)
-        return offset
+        number = len(self._offsets)
+        self._offsets.append(-1)
+        sizes = len(record), len(result.data)
+        self._waiting.setdefault((result.schema, *sizes), []).append((number, record))
+        self._waiting_bytes += len(record)
+        if self._waiting_bytes > WRITE_BYTES:
+            self._write_waiting()
+        return number
 
-    def read(self, offset: int) -> tuple[bytes, bytes]:
-        """Schema and data of the record at `offset`."""
+    def _write_waiting(self) -> None:
+        """Write records of one size together: readers take many of these at a time."""
+        if self._waiting and self._file is None:
+            self._file = self._begin()
+        for records in self._waiting.values():
+            assert self._file is not None
+            self._file.write(b"".join([record for _, record in records]))
+            for number, record in records:
+                self._offsets[number] = self._end
+                self._end += len(record)
+        self._waiting, self._waiting_bytes = {}, 0
+
+    def read(self, number: int) -> tuple[bytes, bytes]:
+        """Schema and data of the record with this number."""
+        self._write_waiting()
         assert self._file is not None
         self._file.flush()
         with RecordFile(Path(self._file.name)) as file:
-            schema, data, _, _ = read_result(file, offset)
+            schema, data, _, _ = read_result(file, self._offsets[number])
         return schema, data
 
     def finish(self, plan_id: str) -> None:
         """Hand over all records to the system; `plan_id` says which plan their tasks are of."""
+        self._write_waiting()
         if self._file is not None:
             if plan_id != self.plan_id:
                 # No new task: the numbers are those of the plan that there was.
@@ -71,7 +91,7 @@ class NewRecordFile:
     def _begin(self) -> IO[bytes]:
         self.path = self._folder.new_record_path(ROLE)
         temporary = self._stack.enter_context(durable.replacing(self.path))
-        file = self._stack.enter_context(temporary.open("wb", WRITE_BYTES))
+        file = self._stack.enter_context(temporary.open("wb"))
         head = self._head(self.plan_id)
         file.write(head)
         self._end = len(head)

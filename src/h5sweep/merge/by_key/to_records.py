@@ -7,7 +7,7 @@ their keys, in one new record file. Whoever calls holds the run folder's lock.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -59,12 +59,14 @@ def record_tasks(
     on_conflict: OnConflict = OnConflict.STOP,
     progress: Progress = lambda done, total: None,
     skip_unmatched: bool = False,
+    before_it_counts: Callable[[], None] = lambda: None,
 ) -> TakenIn:
     """Record every task of `inputs` that the run folder does not have, in one new record file.
 
     That file appears whole or not at all; after a kill the same call does the rest. A task that is
     there already with equal values is not recorded again. ConflictError, and nothing is recorded,
     if two places have different values for one task, unless `on_conflict` says which to take.
+    `before_it_counts` is called when all is read, and may raise as well.
     """
     folder.create()
     _remove_unfinished(folder)
@@ -92,6 +94,7 @@ def record_tasks(
                 checksum = aside.submit(_note_xxh3, taken, content)
             done += one.size_bytes
             progress(done, total)
+        before_it_counts()
         plan = recording.finish()
         conflicts = recording.conflicts()
     if plan is not state.plan:
@@ -130,9 +133,9 @@ class _Recording:
         self._on_conflict = on_conflict
         self._keys = PlanKeys(known.state.plan, rule.names)
         self._records = NewRecordFile(folder, rule.names, stack)
-        # Of each task met: which input it is from, which of its tasks, where its record is.
+        # Of each task met: which input it is from, which of its tasks, the number of its record.
         self._seen: dict[int, int] = {}
-        self._input_of, self._number_of, self._offset_of = array("l"), array("q"), array("q")
+        self._input_of, self._number_of, self._record_of = array("l"), array("q"), array("q")
         self._already = 0
         self._conflicts: dict[KeyRow, tuple[_RowPlace, list[_RowPlace]]] = {}  # taken, left out
         self._notes: dict[str, None] = {}
@@ -190,19 +193,19 @@ class _Recording:
             mine = len(self.taken) - 1, result.number
             pair = (mine, earlier.where) if is_preferred else (earlier.where, mine)
             self._resolve(row, *pair)
-            offset = -1
+            record = -1
             if is_preferred:
                 later = max(result.finished_at, earlier.finished_at + 1e-6)
-                offset = self._records.append(task, row, result, later)
+                record = self._records.append(task, row, result, later)
             else:
                 taken.tasks -= 1
-            self._see(task, result, offset)
+            self._see(task, result, record)
 
-    def _see(self, task: int, result: Result, offset: int) -> None:
-        self._seen[task] = len(self._offset_of)
+    def _see(self, task: int, result: Result, record: int) -> None:
+        self._seen[task] = len(self._record_of)
         self._input_of.append(len(self.taken) - 1)
         self._number_of.append(result.number)
-        self._offset_of.append(offset)
+        self._record_of.append(record)
 
     def _is_preferred(self, result: Result, earlier: RecordedResult) -> bool:
         if self._on_conflict is OnConflict.NEWEST:
@@ -253,11 +256,11 @@ class _Recording:
         return found
 
     def _is_equal_to_seen(self, place: int, task: int, result: Result) -> bool:
-        offset = self._offset_of[place]
-        if offset < 0:
+        record = self._record_of[place]
+        if record < 0:
             earlier = self._known.find(task)
             return earlier is not None and earlier.is_equal(result)
-        schema, data = self._records.read(offset)
+        schema, data = self._records.read(record)
         return are_equal(schema, data, result.schema, result.data)
 
     def finish(self) -> Plan:
