@@ -122,10 +122,8 @@ class Elements:
         return found
 
     def _texts(self, datatype: Datatype, data: bytes, shape: tuple[int, ...]) -> Array:
-        texts = np.empty(math.prod(shape), object)
-        for place, found in enumerate(self._stored_texts(datatype, data, len(texts))):
-            texts[place] = self.text(found)
-        return texts.astype(str).reshape(shape)
+        stored = self._stored_texts(datatype, data, math.prod(shape))
+        return np.array([self.text(found) for found in stored], str).reshape(shape)
 
     def _stored_texts(self, datatype: Datatype, data: bytes, count: int) -> Iterator[bytes]:
         """The bytes of each text, without what ends it or fills its room."""
