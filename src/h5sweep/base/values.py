@@ -320,15 +320,6 @@ _INT = struct.Struct("<q")
 _KNOWN_DTYPES: dict[np.dtype[Any], tuple[str, bool]] = {}
 
 
-def cast(values: Array, dtype: npt.DTypeLike) -> Array:
-    """The values in another dtype; of complex ones as real ones, without a warning, these parts.
-
-    Whoever asks compares what comes back from there.
-    """
-    is_halved = values.dtype.kind == "c" and np.dtype(dtype).kind != "c"
-    return (values.real if is_halved else values).astype(dtype)
-
-
 def value_text(values: Array | None) -> str:
     """A value of any kind for people, with all its digits."""
     if values is None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from functools import lru_cache
 
 import numpy as np
 
-from ...base.values import STR, ResultSchema, cast, decode_result, schema_from_header
+from ...base.compare import are_same
+from ...base.values import STR, ResultSchema, decode_result, schema_from_header
 from .own_files import EncodedCells
 from .tasks_of_file import Result
 
@@ -47,30 +47,15 @@ def _parsed_schema(schema: bytes) -> ResultSchema:
 
 
 def _is_equal_cell(mine: EncodedCell, theirs: EncodedCell) -> bool:
+    """Whether two values are the same, in whatever dtypes."""
     if mine[:2] == theirs[:2]:
         return mine[2] == theirs[2]
     if mine[1] != theirs[1] or STR in (mine[0], theirs[0]):
         return False
-    return _survives(mine, theirs) and _survives(theirs, mine)
-
-
-def _survives(one: EncodedCell, other: EncodedCell) -> bool:
-    """Whether a value is `other` when it is turned into its dtype."""
-    values = np.frombuffer(one[2], one[0])
-    with np.errstate(all="ignore"), suppress(TypeError, ValueError, OverflowError):
-        return bool(cast(values, other[0]).tobytes() == other[2])
-    return False
+    values, others = (np.frombuffer(raw, dtype) for dtype, _, raw in (mine, theirs))
+    return bool(are_same(values, others).all())
 
 
 def are_in_cells(result: Result, cells: EncodedCells) -> bool:
     mine = cells_of(result.schema, result.data)
-    return all(n in cells and _is_equal_as_stored(mine[n], cells[n]) for n in mine)
-
-
-def _is_equal_as_stored(mine: EncodedCell, stored: EncodedCell) -> bool:
-    """An output may hold a value in a wider dtype: it must come back from there as it was."""
-    if mine[1] != stored[1]:
-        return False
-    if STR in (mine[0], stored[0]):
-        return mine[0] == stored[0] and mine[2] == stored[2]
-    return mine[2] == stored[2] if mine[0] == stored[0] else _survives(stored, mine)
+    return all(n in cells and _is_equal_cell(mine[n], cells[n]) for n in mine)

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ...base.compare import are_same
 from ...base.plan import Plan, key_text
-from ...base.values import Array, cast
+from ...base.values import Array
 from ...errors import UnreadableError
 from ...output.reader import OutputReader, OutputSource
 from ...output.record_rows import BlockCells, RecordSource, Rows, spans
@@ -171,17 +172,4 @@ def _equal_elements(recorded: Array, stored: Array) -> Array:
     if recorded.dtype == object or stored.dtype == object:
         both = recorded.dtype == stored.dtype
         return np.asarray(recorded == stored) if both else np.zeros(len(recorded), bool)
-    with np.errstate(invalid="ignore", over="ignore"):
-        try:
-            converted = cast(recorded, stored.dtype)
-            back = cast(converted, recorded.dtype)
-        except (TypeError, OverflowError):
-            return np.zeros(len(recorded), bool)
-    return np.asarray(_same_bits(converted, stored) & _same_bits(back, recorded))
-
-
-def _same_bits(first: Array, second: Array) -> Array:
-    size = first.dtype.itemsize
-    bits = (np.ascontiguousarray(a).view(np.uint8).reshape(-1, size) for a in (first, second))
-    one, other = bits
-    return np.asarray((one == other).all(axis=1))
+    return are_same(recorded, stored)

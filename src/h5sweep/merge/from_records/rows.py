@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ...base.values import Array, cast
+from ...base.compare import cast_and_back
+from ...base.values import Array
 from ...output.columns import ColumnLayout, DataColumn, Variant
 from ...output.reader import OutputReader, OutputSource
 from ...output.record_rows import OLD_OUTPUT, BlockCells, ColumnCells, RecordSource, Rows, spans
@@ -127,7 +128,7 @@ class Sources:
 
     def survives(self, variant: Variant, dtype: str) -> bool:
         """Whether every value of a variant is the same after a conversion to `dtype` and back."""
-        return all(_survives(values, dtype) for values in self._values([variant]))
+        return all(cast_and_back(values, dtype)[1].all() for values in self._values([variant]))
 
     def values_among(self, variants: Sequence[Variant], candidates: Array) -> set[int]:
         """Those of the candidates that occur as values."""
@@ -224,12 +225,3 @@ def _assemble_ragged(column: DataColumn, parts: Sequence[BlockCells], counts: Ar
 def _parts_of(column: DataColumn, parts: Sequence[BlockCells]) -> list[BlockCells]:
     name, dtypes = column.source_name, column.source_dtypes
     return [part for part in parts if part.name == name and part.dtype in dtypes]
-
-
-def _survives(values: Array, dtype: str) -> bool:
-    with np.errstate(invalid="ignore", over="ignore"):
-        try:
-            back = cast(cast(values, dtype), values.dtype)
-        except OverflowError:
-            return False
-    return back.tobytes() == values.tobytes()

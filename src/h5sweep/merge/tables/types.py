@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.compare import cast_and_back
 from ...base.values import Array, value_text
 from ...disk.h5py_loader import h5py
 from ...hdf5.datatypes import Class, Datatype
@@ -194,33 +195,13 @@ def survives(data: Array, old: TypeID, new: TypeID) -> bool:
     """Whether elements mean the same after they were converted."""
     if old == new or _h5t.STRING in (old.get_class(), new.get_class()):
         return True  # texts are only ever given more room
-    values = data.view(old.dtype)
-    with np.errstate(all="ignore"):
-        return _are_kept(values, values.astype(new.dtype))
+    return _survives(data.view(old.dtype), new.dtype)
 
 
-def _are_kept(values: Array, converted: Array) -> bool:
-    if values.dtype.names:
-        return all(_are_kept(values[name], converted[name]) for name in values.dtype.names)
-    if values.dtype == converted.dtype:
-        return True
-    if values.dtype.kind in "iu" and converted.dtype.kind in "iu":
-        is_sign_kept = np.array_equal(values < 0, converted < 0)
-        return is_sign_kept and np.array_equal(converted.astype(values.dtype), values)
-    if values.dtype.kind in "iu":
-        # What a float beyond the integers becomes when it is cast depends on the processor.
-        least, most = (float(bound) for bound in (_least(values.dtype), _most(values.dtype)))
-        is_within = bool(((converted >= least) & (converted < most)).all())
-        return is_within and np.array_equal(converted.astype(values.dtype), values)
-    return np.array_equal(converted.astype(values.dtype), values, equal_nan=True)
-
-
-def _least(dtype: np.dtype[Any]) -> int:
-    return int(np.iinfo(dtype).min)
-
-
-def _most(dtype: np.dtype[Any]) -> int:
-    return int(np.iinfo(dtype).max) + 1
+def _survives(values: Array, dtype: np.dtype[Any]) -> bool:
+    if names := values.dtype.names:
+        return all(_survives(values[name], dtype[name].base) for name in names)
+    return values.dtype == dtype or bool(cast_and_back(values, dtype)[1].all())
 
 
 def fill_element(type_: TypeID, fill: bytes | None) -> Array:
