@@ -7,7 +7,7 @@ survives in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -282,18 +282,29 @@ def objects(parts: list[Any]) -> Array:
 
 def read_elsewhere(file: Hdf5File, datatype: Datatype, data: bytes) -> Array:
     """The texts, as bytes, or sequences behind references to heaps."""
-    parts = read_heap_parts(file, datatype, data)
+    return objects_of(datatype, read_heap_parts(file, datatype, data, {}))
+
+
+def objects_of(datatype: Datatype, parts: Iterable[bytes]) -> Array:
+    """Texts, as bytes, or sequences, out of what heaps have of them."""
     if datatype.is_text:
         return objects([part.split(b"\0", 1)[0] for part in parts])
     dtype = type_of_base(datatype).dtype
     return objects([np.frombuffer(part, dtype) for part in parts])
 
 
-def read_heap_parts(file: Hdf5File, datatype: Datatype, data: bytes) -> list[bytes]:
-    """The bytes of every text or sequence; Damaged if the heaps do not have them."""
+GlobalHeaps = dict[int, dict[int, bytes]]  # their objects, by address and number
+
+
+def read_heap_parts(
+    file: Hdf5File, datatype: Datatype, data: bytes, heaps: GlobalHeaps
+) -> list[bytes]:
+    """The bytes of every text or sequence; Damaged if the heaps do not have them.
+
+    `heaps`: those that were read already, to which others are added.
+    """
     assert datatype.base is not None
     element_bytes = 1 if datatype.is_text else datatype.base.size
-    heaps: dict[int, dict[int, bytes]] = {}
     found = []
     for length, address, number in _references(file, data):
         if not length or not address:
