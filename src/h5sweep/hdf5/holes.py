@@ -25,6 +25,7 @@ from .source import Source
 from .tree import Tree, data_extents
 
 Span = tuple[int, int]  # where it begins and ends, from the first byte of the file
+MOST_OBJECTS = 256  # a file of more is rather one of many tasks, and hardly equals another
 LEAST_ROWS = 8  # whose checksums are rather computed at once
 _REFERENCE = Struct("<IQI")  # to a text: its length, its heap, its number there
 _LENGTH_BYTES = 4
@@ -101,7 +102,7 @@ def find_holes(tree: Tree, fixed_names: Collection[str]) -> Holes:
     """The holes of a file; attributes of these names must be equal in others."""
     finder = _Finder(tree, fixed_names)
     finder.take_data()
-    if not tree.faults and not tree.is_cut:
+    if not tree.faults and len(tree.objects) <= MOST_OBJECTS:
         finder.take_headers()
     return finder.finish()
 

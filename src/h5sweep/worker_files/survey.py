@@ -181,7 +181,9 @@ class Survey(InputOpener):
             if family is None:
                 tree = own_tree(file)
                 family = self._siblings.add(tree, structure_findings(tree))
-            layout = self.layout_of(family.tree_of(source))
+            else:
+                tree = family.tree_of(source)
+            layout = self.layout_of(tree)
             found += family.structure_findings
             found += judge_contents(layout)
             one.contents = layout.contents(with_keys=False)
