@@ -822,7 +822,7 @@ def test_an_input_that_changed_is_noticed(kind: str, tmp_path: Path) -> None:
     before = path.read_bytes()
     flip(path, path.stat().st_size - 1)
     os.utime(path, ns=(1, looked.inputs[1].modified_ns + 1))
-    if looked.inputs[1].kept is not None:
+    if looked.inputs[1].is_kept:
         taken = looked.write().taken[1]
         assert taken.xxh3 == xxh3_64_intdigest(before)
         return

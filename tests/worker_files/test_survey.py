@@ -159,7 +159,7 @@ def test_one_among_many_that_is_unlike_them_is_judged_by_itself(
 
 
 def _facts(one: Input) -> tuple[object, ...]:
-    kept = None if one.kept is None else one.kept.files([one.kept_as]).tobytes()
+    kept = one.family.kept_rows([one.kept_as]).tobytes() if one.family and one.is_kept else None
     return one.name, one.size_bytes, one.modified_ns, one.findings, one.contents, kept, one.xxh3
 
 
@@ -173,9 +173,10 @@ def test_what_is_kept_of_a_file_is_its_own(tmp_path: Path, way: str) -> None:
                 file["aep"][-1] = 0.0  # a row that might never have been written
     for number, one in enumerate(Survey().look_at_all([tmp_path])):
         content = one.path.read_bytes()
-        assert one.kept is not None and one.family is not None
-        own = b"".join(content[a:b] for a, b in one.family.gaps(len(content)))
-        assert one.kept.files([one.kept_as]).tobytes() == own, number
+        assert one.is_kept and one.family is not None
+        own = b"".join(content[a:b] for a, b in one.family.holes.spans)
+        assert one.family.kept_rows([one.kept_as]).tobytes() == own, number
+        assert one.family.kept_source(one.kept_as).content == content
         assert one.xxh3 == xxh3_64_intdigest(content)
 
 
@@ -219,8 +220,8 @@ def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Beyond the bound files are read again when they are wanted."""
     for number in range(10):
         write_columns(tmp_path / f"w{number}.h5")
-    size = Survey().look_at(tmp_path / "w0.h5").kept.file_bytes  # type: ignore[union-attr]
+    size = Survey().look_at(tmp_path / "w0.h5").family.hole_bytes  # type: ignore[union-attr]
     monkeypatch.setattr(inputs, "MOST_KEPT_BYTES", 5 * size)
     found = Survey().look_at_all([tmp_path])
-    assert len([one for one in found if one.kept is not None]) == 5
+    assert len([one for one in found if one.is_kept]) == 5
     assert all(one.is_readable for one in found)

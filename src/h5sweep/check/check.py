@@ -269,7 +269,8 @@ class _Check:
         if family is None:
             tree = own_tree(file)
             family = self.siblings.add(tree, structure_findings(tree))
-        tree = family.tree_of(file.source)
+        else:
+            tree = family.tree_of(file.source)
         try:
             self.judge_contents(looked, tree, family)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:

@@ -15,6 +15,7 @@
     chunks       where the chunks of a dataset lie, for every kind of index
     read_data    elements out of chunks and contiguous data, through the common filters
     tree         every object of a file, and what is wrong with each
+    holes        which bytes may differ in another file of the same structure
     gather       the bytes at many places of a file, as rows of one array
     example_group    a group that others are compared with
     uniform_groups   groups that differ in their data only, read many at a time

@@ -18,7 +18,7 @@ from . import headers
 from .cursor import Cursor
 from .errors import Damaged, Unsupported
 from .file import Hdf5File
-from .gather import Addresses, ByteArray, gather, lookup3_rows
+from .gather import Addresses, ByteArray, are_checked, gather
 from .headers import Header, Message, read_header
 from .messages import Attribute, Storage, read_attribute, read_layout
 from .source import Source
@@ -205,10 +205,7 @@ def _are_equal(rows: ByteArray, piece: ExamplePiece) -> npt.NDArray[np.bool_]:
     word = np.uint64 if rows.shape[1] % 8 == 0 else np.uint8
     differ = (rows.view(word) ^ piece.data.view(word)) & piece.must_be.view(word)
     equal: npt.NDArray[np.bool_] = ~differ.any(axis=1)
-    if piece.is_checked:
-        stated = np.ascontiguousarray(rows[:, -4:]).view("<u4")[:, 0]
-        equal &= lookup3_rows(rows[:, :-4]) == stated
-    return equal
+    return equal & are_checked(rows) if piece.is_checked else equal
 
 
 def make_example(file: Hdf5File, address: int) -> Example | None:
@@ -325,13 +322,14 @@ class _Maker:
             place = _link_address_at(message.data)
             self._link(piece, offset + place, _address(message.data, place))
         elif kind == headers.ATTRIBUTE:
-            attribute = read_attribute(message.data, self.file.widths)
-            self._take_attribute(found, attribute, Spot(number, offset, 0))
+            attribute = read_attribute(message.data, self.file.widths, address=offset)
+            self._take_attribute(found, attribute, number)
         elif kind == headers.LAYOUT:
             self._take_layout(found, message, Spot(number, offset, 0))
 
-    def _take_attribute(self, found: Object, attribute: Attribute, at: Spot) -> None:
-        spot = Spot(at.piece, at.offset + attribute.value_offset, len(attribute.value))
+    def _take_attribute(self, found: Object, attribute: Attribute, piece: int) -> None:
+        assert attribute.address is not None
+        spot = Spot(piece, attribute.address, len(attribute.value))
         self.example.pieces[spot.piece].free(spot.offset, spot.size)
         self.example.values[found.path, attribute.name] = spot
 

@@ -20,6 +20,8 @@ class Hdf5File:
     source: Source
     superblock: Superblock
     structures: dict[int, int] = field(default_factory=dict)  # address → size
+    checked: set[int] = field(default_factory=set)  # those that end with their checksum
+    free: list[tuple[int, int]] = field(default_factory=list)  # bytes of headers that say nothing
     faults: list[Damaged] = field(default_factory=list)  # what is wrong, but can be read past
 
     @property
@@ -52,6 +54,7 @@ class Hdf5File:
         if lookup3(data[:-4]) != int.from_bytes(data[-4:], "little"):
             raise Damaged(f"wrong checksum of the {what} at {address:,}", DamageKind.CHECKSUM)
         self.note_structure(address, size)
+        self.checked.add(address)
         return data
 
     def checked_cursor(self, address: int, size: int, what: str, signature: bytes) -> Cursor:

@@ -62,6 +62,13 @@ def _gather_from_file(source: FileSource, places: Addresses, size: int) -> ByteA
     return found
 
 
+def are_checked(rows: ByteArray) -> npt.NDArray[np.bool_]:
+    """Which rows end with the checksum of what is before it."""
+    stated = np.ascontiguousarray(rows[:, -4:]).view("<u4")[:, 0]
+    equal: npt.NDArray[np.bool_] = lookup3_rows(rows[:, :-4]) == stated
+    return equal
+
+
 def lookup3_rows(rows: ByteArray) -> npt.NDArray[np.uint32]:
     """The checksum `checksum.lookup3` of each row."""
     count, size = rows.shape

@@ -118,7 +118,7 @@ def read_attributes(file: Hdf5File, header: Header) -> Iterator[Attribute]:
     for message in header.all(headers.ATTRIBUTE):
         if not message.is_shared:
             try:
-                yield read_attribute(message.data, file.widths, resolve)
+                yield read_attribute(message.data, file.widths, resolve, address=message.address)
             except Damaged as error:
                 file.pass_over(error)
     if (info := header.first(headers.ATTRIBUTE_INFO)) is None:

@@ -13,10 +13,13 @@ from .file import Hdf5File
 DATASPACE, LINK_INFO, DATATYPE, OLD_FILL, FILL, LINK = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06
 EXTERNAL, LAYOUT, GROUP_INFO, FILTERS, ATTRIBUTE = 0x07, 0x08, 0x0A, 0x0B, 0x0C
 CONTINUATION, SYMBOL_TABLE = 0x10, 0x11
+NOTHING, MODIFIED = 0x00, 0x12
 ATTRIBUTE_INFO, REFERENCE_COUNT, CACHE_IMAGE = 0x15, 0x16, 0x18
 LAST_KNOWN = 0x18
 IS_SHARED = 0x02
 _FAIL_IF_UNKNOWN = 0x80
+_MODIFIED_BYTES = 8
+_HAS_TIMES, _TIMES_BYTES = 0x20, 16
 _MOST_BLOCKS = 10_000
 _MOST_MESSAGES = 0xFFFF  # they are counted in two bytes
 
@@ -110,6 +113,10 @@ def _take(file: Hdf5File, header: Header, message: Message, blocks: list[tuple[i
         address, length = cursor.needed_address("a continuation"), cursor.length()
         file.note_structure(address, length)
         blocks.append((address, length))
+    elif message.type == NOTHING:
+        file.free.append((message.address, len(message.data)))
+    elif message.type == MODIFIED and len(message.data) >= _MODIFIED_BYTES:
+        file.free.append((message.address + 4, 4))  # behind its version
     elif message.type == REFERENCE_COUNT and header.version == 1:
         raise Damaged(f"the header at {header.address:,} has a message of another version")
     elif message.type == REFERENCE_COUNT:
@@ -124,10 +131,12 @@ def _read_new(file: Hdf5File, address: int) -> Header:
     if version != 2:
         raise Damaged(f"object header of version {version} at {address:,}")
     size_bytes = 1 << (flags & 3)
-    start = 6 + 16 * bool(flags & 0x20) + 4 * bool(flags & 0x10)
+    start = 6 + _TIMES_BYTES * bool(flags & _HAS_TIMES) + 4 * bool(flags & 0x10)
     size = int.from_bytes(file.read(address + start, size_bytes), "little")
     start += size_bytes
     data = file.read_checked(address, start + size + 4, "object header")
+    if flags & _HAS_TIMES:
+        file.free.append((address + 6, _TIMES_BYTES))
     header, blocks = Header(address, 2), [(address, start + size + 4)]
     for block, length in _each_once(blocks):
         if block != address:

@@ -254,19 +254,26 @@ def _refuse(reference: bytes, type_number: int) -> bytes:
 
 
 class Attribute(NamedTuple):
-    """A name and a value; `value_offset` says where in the message the value begins."""
+    """A name and a value; `address` says where the value lies, unless that is in a heap."""
 
     name: str
     type: Datatype
     space: Dataspace
     value: bytes
-    value_offset: int
+    address: int | None
 
 
 def read_attribute(
-    data: bytes, widths: Widths, resolve: Callable[[bytes, int], bytes] = _refuse
+    data: bytes,
+    widths: Widths,
+    resolve: Callable[[bytes, int], bytes] = _refuse,
+    *,
+    address: int | None = None,
 ) -> Attribute:
-    """Read an attribute; `resolve` finds what stands in it only by reference, by its type."""
+    """Read an attribute; `resolve` finds what stands in it only by reference, by its type.
+
+    `address`: where `data` lie in the file.
+    """
     cursor = Cursor(data, widths)
     version, flags = cursor.uint(1), cursor.uint(1)
     if version not in (1, 2, 3):
@@ -286,8 +293,8 @@ def read_attribute(
     size = space.count * datatype.size
     if size > cursor.left:
         raise Damaged(f"attribute {name!r} of {size:,} bytes in {cursor.left:,}")
-    offset = cursor.position
-    return Attribute(name, datatype, space, cursor.take(size), offset)
+    address = None if address is None else address + cursor.position
+    return Attribute(name, datatype, space, cursor.take(size), address)
 
 
 def _name(data: bytes) -> str:

@@ -15,7 +15,6 @@ from ..errors import ChangedError, naming
 from ..hdf5.tree import Tree
 from ..hdf5.uniform_groups import AlikeFile
 from .findings import Finding, State, against_merging, state_of
-from .known_structures import KeptData
 from .layouts import Contents, Style, natural_order
 from .same_structure import Family
 
@@ -33,8 +32,7 @@ class Input:
     findings: tuple[Finding, ...] = ()
     contents: Contents | None = None
     family: Family | None = None  # the structure that it shares with others, if it does
-    kept: KeptData | None = None  # where what it does not share is kept, if that is little,
-    kept_as: int = 0  # and its number there
+    kept_as: int = -1  # its number among those of which the family keeps what they do not share
     xxh3: int = 0  # of the whole file, if it was read
     is_alike: bool = False  # most of it are groups that are alike
     alike: AlikeFile | None = None  # these groups, without the file's content, if there was room
@@ -47,6 +45,11 @@ class Input:
     @property
     def file_name(self) -> str:
         return self.name.rpartition("/")[2]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether all that is in it is in memory."""
+        return self.kept_as >= 0
 
     @property
     def state(self) -> State:

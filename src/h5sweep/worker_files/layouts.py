@@ -28,6 +28,7 @@ _INDEX = re.compile(r"(.*/)_i_([^/]+)/.+")
 MOST_KEY_COLUMNS = 4
 _KNOWN_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 _OUTPUT_FORMAT = "h5sweep.output/1"
+TELLING_ATTRIBUTES = ("h5sweep_format", "NAME")  # of which not only the names decide what is what
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -166,9 +167,13 @@ class FileLayout:
     def tail_rows(self, table: FileTable) -> int:
         """How many rows at a table's end were made room for and never written."""
         if table.group not in self._tails:
-            may_have = table.is_even and not self.has_own_rules
+            may_have = self.may_have_tail(table)
             self._tails[table.group] = _tail_rows(self.tree, table) if may_have else 0
         return self._tails[table.group]
+
+    def may_have_tail(self, table: FileTable) -> bool:
+        """Whether there may be such rows, by the structure alone."""
+        return table.is_even and not self.has_own_rules
 
     def tail_of(self, path: str) -> int:
         """The same for the table that is this group, or of which this dataset is."""

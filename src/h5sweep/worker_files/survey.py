@@ -25,7 +25,6 @@ from . import findings
 from .findings import Finding, State, by_weight
 from .first_bytes import is_record_file
 from .inputs import Input, changed, in_natural_order, require_unchanged
-from .known_structures import KnownStructure
 from .layouts import Contents, FileLayout, Style, judge_contents
 from .open_inputs import InputOpener, read_alike
 from .read_at_once import READ_AT_ONCE, MetFiles, read_files
@@ -34,7 +33,7 @@ from .read_file import (
     own_tree,
     structure_findings,
 )
-from .same_structure import Families
+from .same_structure import Families, Family
 from .skipped_names import Names, is_named
 
 MOST_KEPT_BYTES = 256 << 20
@@ -47,8 +46,8 @@ LEAST_ALIKE_BYTES = 8 << 10  # a smaller file has no eight groups
 class Survey(InputOpener):
     """Looks at files one after the other and remembers what they have in common.
 
-    What is kept of them is bounded: the data of small files that share a structure, so that these
-    are read once, and structures.
+    What is kept of them is bounded: what small files that share a structure have each for itself,
+    so that these are read once, and structures.
     """
 
     def __init__(self, skip: Names = frozenset()) -> None:
@@ -56,8 +55,7 @@ class Survey(InputOpener):
         super().__init__(skip)
         self.linked_folders: list[str] = []  # links in folders that were not followed
         self._siblings = Families()
-        self._sound: dict[int, list[KnownStructure]] = {}  # by the size of their files
-        self._latest: KnownStructure | None = None  # what the last small file is like
+        self._latest: Family | None = None  # of the last small file
         self._bytes_left = MOST_KEPT_BYTES
         self._chunks_left = MOST_KEPT_CHUNKS
         self._alike_bytes_left = MOST_ALIKE_BYTES
@@ -90,28 +88,31 @@ class Survey(InputOpener):
 
     def _look_at_once(self, places: Sequence[FoundFile], met: MetFiles) -> list[Input]:
         """Look at files that are all like the one before; nothing if one of them is not."""
-        known, paths = self._latest, [place.path for place in places]
-        if known is None or (read := read_files(paths, known.size_bytes)) is None:
+        family, paths = self._latest, [place.path for place in places]
+        if family is None or (read := read_files(paths, family.size_bytes)) is None:
             return []
         if len(read.inodes) < len(paths) or met.has_any(read.device, read.inodes):
             return []
-        data = [known.data_in(content) for content in read.contents]
-        if None in data or len(paths) * known.kept.file_bytes > self._bytes_left:
+        if len(paths) * family.hole_bytes > self._bytes_left:
+            return []
+        sources = list(map(Source, read.contents))
+        holes = family.read_holes(sources)
+        if holes is None or not family.are_sound(sources):
             return []
         met.add(read.device, read.inodes)
-        number = self._keep(known, b"".join(filter(None, data)))
-        size, inside, family, kept = known.size_bytes, known.contents, known.family, known.kept
+        number = self._keep(family, b"".join(holes))
+        size, inside = family.size_bytes, family.contents
         checksums = map(xxh3_64_intdigest, read.contents)
         facts = zip(paths, read.modified_ns, checksums, strict=True)
         return [
-            Input(path, size, modified_ns, (), inside, family, kept, number, checksum)
+            Input(path, size, modified_ns, (), inside, family, number, checksum)
             for number, (path, modified_ns, checksum) in enumerate(facts, number)
         ]
 
-    def _keep(self, known: KnownStructure, data: bytes) -> int:
-        """Keep the data of files that are like `known`; return the number of the first."""
-        self._bytes_left -= len(data)
-        return known.kept.add(data)
+    def _keep(self, family: Family, holes: bytes) -> int:
+        """Keep what some siblings have for themselves; return the number of the first."""
+        self._bytes_left -= len(holes)
+        return family.keep(holes)
 
     def _look_at_each(self, places: Sequence[FoundFile], met: MetFiles) -> Iterator[Input]:
         for place in places:
@@ -148,51 +149,51 @@ class Survey(InputOpener):
         content = os.pread(descriptor, size, 0) if size <= SMALL_BYTES else b""
         if content and len(content) < size:
             raise changed(one)
-        data, known, self._latest = None, None, None
-        for known in self._sound.get(size, ()):
-            data = known.data_in(content) if content else None
-            if data is not None or (not content and known.is_like(descriptor)):
-                one.contents, one.family = known.contents, known.family
-                break
+        self._latest = None
+        source = Source(content) if content else FileSource(descriptor, size)
+        family = self._siblings.find(source)
+        if family is not None and family.are_sound([source]):
+            one.contents, one.family = family.contents, family
         else:
-            source = Source(content) if content else FileSource(descriptor, size)
-            known = self._judge_anew(one, source)
-            if known is not None and content:
-                data = known.data_in(content)
-        if known is not None and data and len(data) <= self._bytes_left:
-            require_unchanged(one, descriptor)
-            one.kept, one.kept_as = known.kept, self._keep(known, data)
-            one.xxh3, self._latest = xxh3_64_intdigest(content), known
+            self._judge_closer(one, source, family)
+        if content and not one.findings and one.family is not None and one.family.is_plain:
+            self._keep_holes(one, one.family, source, descriptor)
 
-    def _judge_anew(self, one: Input, source: Source) -> KnownStructure | None:
-        """Judge a file unlike all before; if it is sound, return by what others are like it."""
+    def _keep_holes(self, one: Input, family: Family, source: Source, descriptor: int) -> None:
+        """Keep what a small file has for itself, if there is room, so that it is read once."""
+        (holes,) = family.read_holes([source]) or (b"",)
+        if holes and len(holes) <= self._bytes_left:
+            require_unchanged(one, descriptor)
+            one.kept_as, one.xxh3 = self._keep(family, holes), xxh3_64_intdigest(source.content)
+            self._latest = family if family.are_sound([source]) else None
+
+    def _judge_closer(self, one: Input, source: Source, family: Family | None) -> None:
+        """Judge a file that is not known to be sound."""
         if is_record_file(one.name, source):
             one.contents = Contents(Style.RECORDS, None)
-            return None
+            return
         verdict = self.triage.judge(source, one.name)
-        found, known = list(verdict.findings), None
+        found = list(verdict.findings)
         if verdict.superblock is not None:
             file = Hdf5File(source, verdict.superblock)
-            family = self._siblings.find(source)
             if family is None and self._judge_alike(one, file, found):
-                return None
+                return
             if family is None:
                 tree = own_tree(file)
                 family = self._siblings.add(tree, structure_findings(tree))
-            layout = self.layout_of(family.tree_of(source))
+            else:
+                tree = family.tree_of(source)
+            layout = self.layout_of(tree)
             found += family.structure_findings
             found += judge_contents(layout)
             one.contents = layout.contents(with_keys=False)
             if family.fixed:
                 one.family = family
-                same_size = self._sound.setdefault(one.size_bytes, [])
-                if not found and all(family is not other.family for other in same_size):
-                    known = KnownStructure(family, one.contents, layout, one.size_bytes)
-                    same_size.append(known)
+                if not found and family.contents is None:
+                    family.note_sound(layout, one.contents)
             else:
                 self._keep_tree(one, family.tree)
         one.findings = tuple(by_weight(dict.fromkeys(found)))
-        return known
 
     def _keep_tree(self, one: Input, tree: Tree) -> None:
         size = sum(1 + len(o.attributes) for o in tree.objects)

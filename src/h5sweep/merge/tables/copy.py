@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import threading
 from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from operator import lt
 from typing import Any
 
@@ -65,7 +64,9 @@ class Route:
     stretches: list[CopyStretch]
     odd: list[MergedColumn] = field(default_factory=list)
     packed: dict[int, Dataset] = field(default_factory=dict)  # columns whose chunks we can unpack
-    kept_at: dict[int, int] = field(default_factory=dict)  # of a stretch, within `Input.kept`
+    kept_at: dict[int, int] = field(
+        default_factory=dict
+    )  # of a stretch, within what is kept of a file
 
     @property
     def largest_block(self) -> int:
@@ -113,14 +114,11 @@ def _packed(
 
 def _kept_places(one: Input, stretches: Sequence[CopyStretch]) -> Iterator[tuple[int, int]]:
     """Where stretches lie in what is kept of a file, if anything is."""
-    if one.family is None or one.kept is None:
+    if one.family is None or not one.is_kept:
         return
-    gaps = list(one.family.gaps(one.size_bytes))
-    before = [0, *accumulate(end - start for start, end in gaps)]
     for stretch in stretches:
-        number = bisect_right(gaps, (stretch.start, one.size_bytes)) - 1
-        if number >= 0 and stretch.start + stretch.size <= gaps[number][1]:
-            yield stretch.start, before[number] + stretch.start - gaps[number][0]
+        if (at := one.family.kept_at(stretch.start, stretch.size)) is not None:
+            yield stretch.start, at
 
 
 def _with_rows(structure: InputStructure, columns: Sequence[MergedColumn]) -> list[MergedColumn]:
@@ -293,9 +291,9 @@ def copy_alike(
 
     Returns their checksums, and those of what was written into each column.
     """
-    kept = inputs[0].kept
-    assert kept is not None and {one.kept for one in inputs} == {kept}
-    files = kept.files([one.kept_as for one in inputs])
+    family = inputs[0].family
+    assert family is not None and {one.family for one in inputs} == {family}
+    files = family.kept_rows([one.kept_as for one in inputs])
     written = []
     for column, first, stretches in _by_column(route, firsts):
         size = sum(stretch.size for stretch in stretches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 
 from ...base.values import value_text
 from ...hdf5.datatypes import Class
+from ...hdf5.file import Hdf5File
 from ...hdf5.messages import Attribute
 from ...hdf5.tree import Dataset, ObjectKind
+from ...worker_files.decode_elements import Elements
 from ...worker_files.inputs import Input
 from ...worker_files.layouts import FileLayout, Style
 from ...worker_files.skipped_names import Skipped
@@ -22,6 +25,7 @@ from .types import (
     TypeID,
     is_kept_elsewhere,
     may_be_copied,
+    objects_of,
     read_elsewhere,
     read_heap_parts,
     type_of,
@@ -90,7 +94,8 @@ class InputStructure:
     links: tuple[str, ...] = ()  # second names, and what is neither a group nor a dataset
     skipped: Skipped = field(default_factory=Skipped)
     tables: dict[str, TablePart] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # attributes that others have otherwise
+    # Attributes of which each file has a value of its own, by object and name.
+    own: dict[tuple[str, str], Attribute] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> dict[str, Dataset]:
@@ -123,7 +128,83 @@ def read_structure(survey: Survey, one: Input) -> InputStructure:
             layout.tree.file.superblock.start,
             tuple(_links(layout)),
             layout.skipped,
+            own=dict(_own_attributes(one, layout, attributes)),
         )
+
+
+def _own_attributes(
+    one: Input, layout: FileLayout, read: ObjectAttributes
+) -> Iterator[tuple[tuple[str, str], Attribute]]:
+    for found in layout.tree.objects if one.family is not None else ():
+        for name, attribute in found.attributes.items():
+            may_differ = one.family is not None and one.family.may_differ(attribute)
+            if may_differ and name in read.get(found.path, {}):
+                yield (found.path, name), attribute
+
+
+# The values of an attribute in inputs of one structure, and the places of those that have each.
+Variants = list[tuple[AttributeValue, list[int]]]
+
+
+def read_variants(
+    survey: Survey, structure: InputStructure, inputs: Sequence[Input], places: Sequence[int]
+) -> dict[tuple[str, str], Variants]:
+    """The attributes that differ among inputs of one structure, by object and name.
+
+    The value of the first input comes first.
+    """
+    unlike = _unlike_first(inputs, places) if structure.own else []
+    if not unlike:
+        return {}
+    found: dict[tuple[str, str], dict[_Raw, tuple[AttributeValue, list[int]]]] = {}
+    alike = sorted({*places} - {*unlike})
+    for place in (places[0], *unlike):
+        with _opened_file(survey, inputs[place]) as file:
+            elements = Elements(file)
+            for where, attribute in structure.own.items():
+                raw = _read_raw(file, attribute, elements)
+                variants = found.setdefault(where, {})
+                if raw not in variants:
+                    value = _value_of(structure.attributes[where[0]][where[1]], attribute, raw)
+                    variants[raw] = value, []
+                variants[raw][1].extend(alike if place == places[0] else [place])
+    return {where: list(variants.values()) for where, variants in found.items()}
+
+
+def _unlike_first(inputs: Sequence[Input], places: Sequence[int]) -> list[int]:
+    """The places of inputs that may have other values than the first of these."""
+    family = inputs[places[0]].family
+    if family is None or not all(inputs[place].is_kept for place in places):
+        return list(places[1:])
+    numbers = [inputs[place].kept_as for place in places]
+    return [places[n] for n in family.unlike_in_values(numbers)]
+
+
+@contextmanager
+def _opened_file(survey: Survey, one: Input) -> Iterator[Hdf5File]:
+    """An input, out of memory if all that is in it is kept there."""
+    if one.family is not None and one.is_kept:
+        yield Hdf5File(one.family.kept_source(one.kept_as), one.family.tree.file.superblock)
+    else:
+        with survey.opened(one) as layout:
+            yield layout.tree.file
+
+
+_Raw = bytes | tuple[bytes, ...]
+
+
+def _read_raw(file: Hdf5File, attribute: Attribute, elements: Elements) -> _Raw:
+    """The value that an attribute has in a sibling, as bytes."""
+    assert attribute.address is not None
+    value = file.read(attribute.address, len(attribute.value))
+    if is_kept_elsewhere(attribute.type):
+        return tuple(read_heap_parts(elements, attribute.type, value))
+    return value
+
+
+def _value_of(example: AttributeValue, attribute: Attribute, raw: _Raw) -> AttributeValue:
+    data = raw if isinstance(raw, bytes) else objects_of(attribute.type, raw)
+    return AttributeValue(example.type, example.dims, data)
 
 
 def _links(layout: FileLayout) -> Iterator[str]:
@@ -181,7 +262,8 @@ def _read_axes(layout: FileLayout) -> dict[str, Axes]:
         if one.dataset is None or attribute is None or attribute.type.base is None:
             continue
         if attribute.type.base.type is Class.REFERENCE and attribute.type.base.size == 8:
-            parts = read_heap_parts(layout.tree.file, attribute.type, attribute.value)
+            elements = Elements(layout.tree.file)
+            parts = read_heap_parts(elements, attribute.type, attribute.value)
             axes = [np.frombuffer(part, "<u8").tolist() for part in parts]
             found[one.path] = tuple(
                 tuple(paths[address] for address in axis if address in paths) for axis in axes

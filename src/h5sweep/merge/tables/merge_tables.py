@@ -197,14 +197,14 @@ class MergedTables:
         """Small files that are alike and follow one another, at once; every other by itself."""
         numbers = self._schema.of_input
         is_plain = np.array([route.is_plain for route in self._routes], bool)
-        is_kept = np.array([one.kept is not None for one in self._inputs], bool)
+        is_kept = np.array([one.is_kept for one in self._inputs], bool)
         kinds = np.where(is_plain[numbers] & is_kept, numbers, -1 - np.arange(len(numbers)))
         ends = [*(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(numbers)]
         first = 0
         for end in ends:
             route = self._routes[numbers[first]]
-            kept = self._inputs[first].kept
-            step = max(ALIKE_BYTES // max(kept.file_bytes if kept else 1, 1), 1)
+            family = self._inputs[first].family
+            step = max(ALIKE_BYTES // max(family.hole_bytes if family else 1, 1), 1)
             for place in range(first, end, step):
                 places = range(place, min(place + step, end))
                 yield _CopiedInputs(places, route, is_alike=bool(kinds[place] >= 0))

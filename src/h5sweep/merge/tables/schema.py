@@ -113,7 +113,7 @@ class MergedSchema:
         self.scales = self._merge_scales()
         self.axes = self._merge_axes()
         paths = _object_paths(self.columns, self.scales, self.structures)
-        self.attributes = MergedAttributes(self.structures, paths, self._inputs_of)
+        self.attributes = MergedAttributes(survey, inputs, self.structures, self.of_input, paths)
         self.notes += self.attributes.notes
 
     @property

@@ -17,7 +17,8 @@ from ..report import TakenFile
 from .input_structure import InputStructure
 from .schema import MergedSchema
 
-_OWN = frozenset(("path", "size_bytes", "modified_ns", "xxh3", "rows"))  # all else is shared
+# All else is shared.
+_OWN = frozenset(("path", "size_bytes", "modified_ns", "xxh3", "rows", "left_out"))
 
 
 class TakenRows:
@@ -30,9 +31,11 @@ class TakenRows:
         schema: MergedSchema,
         marks: Mapping[int, dict[str, str]],
     ) -> None:
-        """`marks`: what inputs have that only the audit trail keeps, by their places."""
+        """`marks`: what else inputs have that only the audit trail keeps, by their places."""
         self._inputs, self._checksums, self._held = inputs, checksums, schema.held
-        self._marks = marks
+        self._left_out = dict(schema.attributes.left_out)
+        for place, about in marks.items():
+            self._left_out[place] = {**self._left_out.get(place, {}), **about}
         self._of_input: list[int] = schema.of_input.tolist()
         self._shared = [_shared(structure, schema) for structure in schema.structures]
         self._places = {t.name: (t.starts.tolist(), t.counts.tolist()) for t in schema.tables}
@@ -47,16 +50,17 @@ class TakenRows:
             name: (*shared.tables[name], starts[place], counts[place])
             for name, (starts, counts) in places.items()
         }
+        left_out = self._left_out.get(place, {})
         return Taken(
             one,
             self._checksums[place],
             shared.rows + shared.held_rows,
             shared.held_rows,
             shared.datasets,
-            shared.attributes,
+            tuple(name for name in shared.attributes if name not in left_out),
             rows,
             shared.skipped,
-            {**shared.left_out, **self._marks.get(place, {})},
+            left_out,
         )
 
     def file_ids(self) -> Iterator[tuple[Input, FileId]]:
@@ -76,29 +80,26 @@ class TakenRows:
             some, shared = slice(first, end), self._shared_json(first)
             columns = [rows_of[name][some] for name in self._shared[number].tables]
             rows = columns[0] if len(columns) == 1 else _joined(columns, end - first)
-            facts = zip(paths[some], self._inputs[some], self._checksums[some], rows, strict=True)
+            values = [compact_json(self._left_out.get(n, {})) for n in range(first, end)]
+            facts = (paths[some], self._inputs[some], self._checksums[some], rows, values)
             texts += [
                 f'{{"path":{quoted(path)},"size_bytes":{one.size_bytes},'
                 f'"modified_ns":{one.modified_ns},"xxh3":"{checksum:016x}","rows":{{{places}}},'
-                f"{shared}"
-                for path, one, checksum, places in facts
+                f'"left_out":{left_out},{shared}'
+                for path, one, checksum, places, left_out in zip(*facts, strict=True)
             ]
         held = sum(self._shared[n].held_rows for n in self._of_input)
         tasks = sum(self._shared[n].rows for n in self._of_input) + held
         return TakenListing(",".join(texts), tasks, held, tuple(self._files()))
 
     def _files(self) -> list[TakenFile]:
-        shared = [
-            (s.rows + s.held_rows, s.held_rows, s.datasets, s.skipped, s.left_out)
-            for s in self._shared
-        ]
+        shared = [(s.rows + s.held_rows, s.held_rows, s.datasets, s.skipped) for s in self._shared]
         facts = zip(path_texts(self._inputs), self._inputs, self._of_input, strict=True)
         files = [
-            TakenFile(path, one.size_bytes, one.findings, *shared[number])
+            TakenFile(path, one.size_bytes, one.findings, *shared[number], {})
             for path, one, number in facts
         ]
-        for place, marks in self._marks.items():
-            left_out = {**files[place].left_out, **marks}
+        for place, left_out in self._left_out.items():
             files[place] = files[place]._replace(left_out=left_out)
         return files
 
@@ -106,7 +107,7 @@ class TakenRows:
         """Inputs one after the other that differ only in what is each one's own."""
         first, known = 0, None
         for place, (one, number) in enumerate(zip(self._inputs, self._of_input, strict=True)):
-            about = number, one.findings, one.contents, self._marks.get(place)
+            about = number, one.findings, one.contents, tuple(self._left_out.get(place, ()))
             if about != known:
                 if known is not None:
                     yield known[0], first, place
@@ -137,7 +138,6 @@ class _SharedFacts(NamedTuple):
     datasets: tuple[str, ...]
     attributes: tuple[str, ...]
     skipped: tuple[str, ...]
-    left_out: dict[str, str]
 
 
 def _shared(structure: InputStructure, schema: MergedSchema) -> _SharedFacts:
@@ -146,7 +146,6 @@ def _shared(structure: InputStructure, schema: MergedSchema) -> _SharedFacts:
         for path, values in structure.attributes.items()
         if path in schema.attributes.of
         for name in values
-        if f"{path}@{name}" not in structure.left_out
     )
     kept = schema.kept_of(structure)
     skipped = (*structure.skipped.paths, *schema.indexes_of(structure), *structure.links)
@@ -159,5 +158,4 @@ def _shared(structure: InputStructure, schema: MergedSchema) -> _SharedFacts:
         kept,
         attributes,
         skipped,
-        structure.left_out,
     )

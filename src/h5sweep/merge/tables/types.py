@@ -7,6 +7,7 @@ survives in it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -261,16 +262,20 @@ def objects(parts: list[Any]) -> Array:
 
 def read_elsewhere(file: Hdf5File, datatype: Datatype, data: bytes) -> Array:
     """The texts, as bytes, or sequences behind references to heaps."""
-    parts = read_heap_parts(file, datatype, data)
+    return objects_of(datatype, read_heap_parts(Elements(file), datatype, data))
+
+
+def objects_of(datatype: Datatype, parts: Iterable[bytes]) -> Array:
+    """Texts, as bytes, or sequences, out of what heaps have of them."""
     if datatype.is_text:
         return objects([part.split(b"\0", 1)[0] for part in parts])
     dtype = type_of_base(datatype).dtype
     return objects([np.frombuffer(part, dtype) for part in parts])
 
 
-def read_heap_parts(file: Hdf5File, datatype: Datatype, data: bytes) -> list[bytes]:
+def read_heap_parts(elements: Elements, datatype: Datatype, data: bytes) -> list[bytes]:
     """The bytes of every text or sequence; Damaged if the heaps do not have them."""
-    return [part for _, part in Elements(file).lists(datatype, data)]
+    return [part for _, part in elements.lists(datatype, data)]
 
 
 def type_of_base(datatype: Datatype) -> TypeID:
