@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,9 @@ def write_table(
     tasks: range = range(TASKS),
     settings: dict[str, Any] = GZIP,
     grows: bool = True,
+    parts: int = 1,
+    fill: float = 0,
+    note: Callable[[], None] = lambda: None,
 ) -> None:
     """A row a task, appended to columns or put into columns that have their length already."""
     group = file.require_group(path)
@@ -50,8 +54,9 @@ def write_table(
     for name, (inner, dtype) in reversed(about.items()):
         rows, most = (0, (None, *inner)) if grows else (len(tasks), None)
         side = min(chunk if name in KEY else chunk // 4, rows or chunk)
+        chunks = (side, *(max(n // parts, 1) for n in inner))
         group.create_dataset(
-            name, (rows, *inner), dtype, maxshape=most, chunks=(side, *inner), **settings
+            name, (rows, *inner), dtype, maxshape=most, chunks=chunks, fillvalue=fill, **settings
         )
     file.flush()
     for row, task in enumerate(tasks):
@@ -67,6 +72,7 @@ def write_table(
             group[name][row] = value
         truth[key_of(task)] = result
         file.flush()
+        note()
 
 
 def recorded(libver: str = "earliest", **about: Any) -> tuple[list[bytes], Results]:
@@ -82,6 +88,8 @@ ODD_TABLES: dict[str, dict[str, Any]] = {
     "chunks of one row": {"chunk": 4},
     "lzf": {"settings": LZF},
     "lzf latest": {"settings": LZF, "libver": "latest"},
+    "rows in several chunks": {"parts": 2, "chunk": 32},
+    "fill values that are not zero": {"fill": -999},
     "rows there from the beginning": {"settings": {}, "grows": False},
     "rows there from the beginning, gzip": {"grows": False, "libver": "latest"},
 }
@@ -94,6 +102,36 @@ def test_a_killed_writer_of_a_table_gives_nothing_wrong(style: str, tmp_path: Pa
     for content in states[::9]:
         if len(content) > 48:
             salvaged(content, tmp_path, truth, is_open=True)
+
+
+@pytest.mark.parametrize("style", [name for name in ODD_TABLES if name != "lzf"])
+def test_a_table_that_was_closed_gives_every_row(style: str, tmp_path: Path) -> None:
+    """Whatever its chunks are like, a sound table comes back whole."""
+    states, truth = recorded(**ODD_TABLES[style])
+    assert salvaged(states[-1], tmp_path, truth) == TASKS
+
+
+ONE_OF_A_KIND = {"x": ((3, 2), "f8"), "y": ((), "f8")}
+FLUSHED: dict[str, dict[str, Any]] = {
+    "plain": {"columns": ONE_OF_A_KIND},
+    "fill values that are not zero": {"columns": ONE_OF_A_KIND, "fill": -999},
+    "small chunks": {"chunk": 8},
+}
+
+
+@pytest.mark.parametrize("style", FLUSHED)
+def test_gzip_rows_come_back_without_a_list_of_tasks(style: str, tmp_path: Path) -> None:
+    """After any write, nearly all rows that were flushed come back, by their key alone."""
+    recorder, truth, ends = RecordedFile(), Results(), list[int]()
+    with h5py.File(recorder, "w") as file:
+        note = lambda: ends.append(len(recorder.states) - 1)  # noqa: E731 (a name for one line)
+        write_table(file, truth, **FLUSHED[style], tasks=range(20), note=note)
+    flushed = right = 0
+    for number in range(ends[1], len(recorder.states), 17):
+        rows = bisect_right(ends, number)
+        flushed += rows
+        right += min(salvaged(recorder.states[number], tmp_path, truth), rows)
+    assert right >= 0.85 * flushed
 
 
 def test_a_bad_stream_costs_the_rows_of_its_chunk_alone(tmp_path: Path) -> None:

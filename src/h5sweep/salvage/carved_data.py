@@ -52,7 +52,7 @@ class CarvedData:
         self.most_bytes = most_bytes
         self.is_too_large = self.dataset.claimed_bytes >= shared.too_large
         self.rivals: dict[int, list[tuple[CarvedData, int]]] = {}  # who claims a place too
-        self.rescued: dict[int, Rescued] = {}  # that `gzip_chunks` has settled, by first row
+        self.rescued: dict[tuple[int, ...], Rescued] = {}  # that `gzip_chunks` has settled
         self.unsure_from: int | None = None  # rows whose chunks may be of something else
         self._kept: dict[tuple[int, ...], Stored] = {}  # the oldest first
         self._packed_doubts: dict[int, str] = {}  # of filtered chunks, by their addresses
@@ -85,10 +85,14 @@ class CarvedData:
 
     def is_rescued(self, row: int | None) -> bool:
         """Whether a row, or any, is in a chunk that `gzip_chunks` has settled."""
-        if row is None or not self.rescued:
-            return bool(self.rescued)
+        return bool(self.rescued if row is None else self.rescued_at(row))
+
+    def rescued_at(self, row: int) -> list[Rescued]:
+        """The chunks with this row that `gzip_chunks` has settled."""
+        if not self.rescued:
+            return []
         side = self.dataset.layout.chunk[0]
-        return row // side * side in self.rescued
+        return [found for start, found in self.rescued.items() if start[0] == row // side * side]
 
     def is_suspect(self, address: int) -> bool:
         """Whether somebody else claims this place, and may be right."""
@@ -140,8 +144,8 @@ class CarvedData:
             is_vouched = stored.is_checked and (chunk is None or self._is_vouched(chunk))
             is_proven = is_vouched and self.is_checked
             proof = min(proof, Proof.CHECKSUM if is_proven else Proof.NOTHING)
-            if first[0] in self.rescued:
-                doubt = doubt or self.rescued[first[0]].doubt
+            if first in self.rescued:
+                doubt = doubt or self.rescued[first].doubt
             elif chunk is not None and self.is_suspect(chunk.address):
                 doubt = "another dataset claims a chunk of it"
             elif self.unsure_from is not None and first[0] >= self.unsure_from:
@@ -184,7 +188,7 @@ class CarvedData:
 
     def _stored(self, first: tuple[int, ...], rows: range) -> tuple[Stored, Chunk | None]:
         """The chunk that begins with this element."""
-        if (rescued := self.rescued.get(first[0])) is not None:
+        if (rescued := self.rescued.get(first)) is not None:
             if min(rows.stop - first[0], self.dataset.layout.chunk[0]) > rescued.rows:
                 raise Damaged("it lies after the end of the stream that was found")
             return Stored(rescued.data, 0, is_checked=False), None

@@ -97,9 +97,8 @@ class CarvedVariable(CarvedData):
             return rows_that_fit(row_bytes, row, None)
         side = self.dataset.layout.chunk[0]
         most = rows_that_fit(row_bytes, row, side)
-        rescued = self.rescued.get(row // side * side)
-        left = 0 if rescued is None else rescued.rows - row % side
-        return min(most, left) if left > 0 else most
+        left = [found.rows - row % side for found in self.rescued_at(row)]
+        return min((most, *(rows for rows in left if rows > 0)))
 
     @cached_property
     def _has_lists(self) -> bool:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..hdf5.damage.gzip_streams import Stored, find_streams, read_stored, unpack_stream
+from ..hdf5.damage.gzip_streams import (
+    Stored,
+    find_streams,
+    read_stored,
+    unpack_stream,
+)
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import DEFLATE
 from ..hdf5.read_data import chunk_bytes, fill_bytes
@@ -36,6 +42,11 @@ class ChunkSlot:
         return self.variable.dataset.layout.chunk[0]
 
     @property
+    def has_size(self) -> bool:
+        """Whether its index says how many bytes it took, packed."""
+        return self.start in self.variable.chunks and not self.variable.chunks[self.start].mask
+
+    @property
     def is_lost(self) -> bool:
         """Whether no stream is where its index leads: it is damaged, or it was moved."""
         return self.claim is None and self.start in self.variable.chunks
@@ -47,6 +58,7 @@ class ChunkVersions:
 
     data: bytes
     rows: int
+    size: int = 0  # as it lies in the file
 
 
 class TableStreams:
@@ -63,7 +75,12 @@ class TableStreams:
         self.others = others  # all else in the file, of this table or not
         self.sample = next(iter(alike.values()))
         self.rows = rows_of(columns)
+        self.longest = max(v.shape[0] for v in columns.values() if v.shape) + 1
         self.row_bytes = chunk_bytes(self.sample.dataset) // self.sample.dataset.layout.chunk[0]
+        self.fills = {self.fill_of(variable) for variable in alike.values()}
+
+    def fill_of(self, variable: CarvedVariable) -> bytes:
+        return fill_bytes(variable.dataset, self.row_bytes)
 
     def without_twins(self, free: list[ChunkSlot]) -> tuple[list[ChunkSlot], list[ChunkSlot]]:
         """Set chunks apart that are whole and begin as another does: no family tells them apart."""
@@ -73,7 +90,7 @@ class TableStreams:
 
     def begins(self, slot: ChunkSlot, other: ChunkSlot) -> bool:
         assert slot.claim is not None and other.claim is not None  # they are right
-        own = ChunkVersions(slot.claim.data, self.rows_in(slot.claim.data))
+        own = ChunkVersions(slot.claim.data, self.rows_of_claim(slot))
         return slot is not other and self.is_version(own, other.claim.data)
 
     def is_whole(self, slot: ChunkSlot) -> bool:
@@ -81,8 +98,7 @@ class TableStreams:
 
     def is_short(self, slot: ChunkSlot) -> bool:
         """Whether its last rows are fill values, as those are that were not written."""
-        assert slot.claim is not None
-        return self.rows_in(slot.claim.data) < min(slot.room, self.rows - slot.first)
+        return self.rows_of_claim(slot) < min(slot.room, self.rows - slot.first)
 
     def rivals(self) -> list[ChunkSlot]:
         """The chunks of all others whose streams cannot be told from those of this table."""
@@ -102,7 +118,11 @@ class TableStreams:
         side = self.sample.dataset.layout.chunk[0]
         last = (self.rows - 1) // side
         for number in range(last + 1):
-            slots = [self.slot(name, v, number * side) for name, v in self.alike.items()]
+            slots = [
+                self.slot(name, variable, start)
+                for name, variable in self.alike.items()
+                for start in _starts(variable, number * side)
+            ]
             # Full in all columns, and rows follow: none can have been moved to another's place.
             is_full = number < last and all(map(self.is_whole, slots))
             is_old = number <= last - LAST_CHUNKS
@@ -113,8 +133,7 @@ class TableStreams:
                     slot.claim = None  # not to be kept: there may be many
         return fixed, free
 
-    def slot(self, name: str, variable: CarvedVariable, first: int) -> ChunkSlot:
-        start = (first, *(0 for _ in variable.dataset.layout.chunk[1:]))
+    def slot(self, name: str, variable: CarvedVariable, start: tuple[int, ...]) -> ChunkSlot:
         chunk = variable.chunks.get(start)
         try:
             stored = None if chunk is None else read_stored(variable.file, variable.dataset, chunk)
@@ -132,9 +151,11 @@ class TableStreams:
         """Streams of this kind at which no index that is surely right points."""
         file, dataset = self.sample.file, self.sample.dataset
         start = file.superblock.start
+        mine = set(map(id, self.columns.values()))  # their places may have been taken since
         taken = [
             (start + at, start + at + size)
             for variable in self.others
+            if id(variable) not in mine
             for at, size in data_extents(variable.dataset)
         ]
         for slot in fixed:
@@ -144,23 +165,24 @@ class TableStreams:
         sizes = {chunk_bytes(dataset), chunk_bytes(dataset) + 4}
         for offset, _ in find_streams(file.source, sizes, taken):
             try:
-                data = unpack_stream(file.source, offset, list(dataset.filters), dataset).data
+                stored = unpack_stream(file.source, offset, list(dataset.filters), dataset)
             except (Damaged, Unsupported):
                 continue
-            if rows := self.rows_in(data):
-                found.append(ChunkVersions(data, rows))
-                kept += len(data)
+            if rows := self.rows_in(stored.data):
+                found.append(ChunkVersions(stored.data, rows, stored.size))
+                kept += len(stored.data)
             if kept > MOST_KEPT_BYTES:
                 return []
         return found
 
     def rows_in(self, data: bytes) -> int:
-        """How many rows there are before the last ones that are fill values."""
-        fill = fill_bytes(self.sample.dataset, self.row_bytes)
-        rows = len(data) // self.row_bytes
-        while rows and data[(rows - 1) * self.row_bytes : rows * self.row_bytes] == fill:
-            rows -= 1
-        return rows
+        """How many rows there are before the last ones that are fill values, of any column."""
+        return min(_rows_before(data, fill) for fill in self.fills)
+
+    def rows_of_claim(self, slot: ChunkSlot) -> int:
+        return (
+            0 if slot.claim is None else _rows_before(slot.claim.data, self.fill_of(slot.variable))
+        )
 
     def is_version(self, older: ChunkVersions, newer: bytes) -> bool:
         size = older.rows * self.row_bytes
@@ -170,7 +192,7 @@ class TableStreams:
         """Drop earlier versions of chunks that are known, and return them."""
         dropped: list[ChunkVersions] = []
         for slot in known if orphans else ():
-            claim = slot.claim or self.slot(slot.name, slot.variable, slot.first).claim
+            claim = slot.claim or self.slot(slot.name, slot.variable, slot.start).claim
             if claim is not None:
                 dropped += [o for o in orphans if self.is_version(o, claim.data)]
                 orphans[:] = [o for o in orphans if not self.is_version(o, claim.data)]
@@ -180,8 +202,9 @@ class TableStreams:
         """Put versions of one chunk together, the longest standing for all."""
         streams = {stream.data: stream for stream in orphans}
         for slot in free:
-            if slot.claim is not None and (rows := self.rows_in(slot.claim.data)):
-                streams.setdefault(slot.claim.data, ChunkVersions(slot.claim.data, rows))
+            if slot.claim is not None and (rows := self.rows_of_claim(slot)):
+                own = ChunkVersions(slot.claim.data, rows, slot.claim.size)
+                streams.setdefault(slot.claim.data, own)
         found: list[ChunkVersions] = []
         for stream in sorted(streams.values(), key=lambda s: -s.rows):
             if not any(self.is_version(stream, family.data) for family in found):
@@ -191,17 +214,22 @@ class TableStreams:
     def family_of(self, slot: ChunkSlot, families: list[ChunkVersions]) -> ChunkVersions | None:
         """The family that the claim of a chunk is of; one of its own if it holds no values."""
         assert slot.claim is not None  # it is right
-        own = ChunkVersions(slot.claim.data, self.rows_in(slot.claim.data))
+        own = ChunkVersions(slot.claim.data, self.rows_of_claim(slot))
         if not own.rows:
             return own
         return next((family for family in families if self.is_version(own, family.data)), None)
 
-    def rows_before(self, free: list[ChunkSlot], families: list[ChunkVersions]) -> int:
-        """How many rows there were before the append that did not come to its end."""
-        older = []
-        for slot in free:
-            mine = self.family_of(slot, families) if slot.is_claim_right else None
-            rows = 0 if slot.claim is None else self.rows_in(slot.claim.data)
-            if mine is not None and rows < mine.rows:
-                older.append(slot.first + rows)
-        return min(self.rows - 1, max(older, default=self.rows))
+
+def _rows_before(data: bytes, fill: bytes) -> int:
+    """How many rows there are before the last ones that are this fill value."""
+    rows, size = len(data) // len(fill), len(fill)
+    while rows and data[(rows - 1) * size : rows * size] == fill:
+        rows -= 1
+    return rows
+
+
+def _starts(variable: CarvedVariable, first: int) -> Iterator[tuple[int, ...]]:
+    """The first elements of the chunks that the row is spread over."""
+    dims, sides = variable.shape or (), variable.dataset.layout.chunk
+    inner = (range(0, n, side) for n, side in zip(dims[1:], sides[1:]))  # noqa: B905 (of one length)
+    return itertools.product((first,), *inner)

@@ -21,9 +21,10 @@ from ..worker_files.file_view import ROWS, Group
 from ..worker_files.tasks import columns_of, find_tables
 from .carved_data import Rescued
 from .carved_datasets import CarvedVariable
-from .chunk_streams import LAST_CHUNKS, ChunkSlot, ChunkVersions, TableStreams
+from .chunk_streams import LAST_CHUNKS, ChunkSlot, ChunkVersions
+from .last_flush import LastFlush
 
-MOST_FREE = 24  # chunks that are looked for at a time
+MOST_FREE = 64  # chunks that are looked for at a time
 MOST_SOLUTIONS = 2000
 MOST_STEPS = 50_000
 _AMBIGUOUS = "several streams may be this chunk"
@@ -57,10 +58,9 @@ def settle_streams(groups: Sequence[Group], rule: KeyRule, *, is_closed: bool) -
 
 
 def _grows_packed(variable: CarvedVariable) -> bool:
-    dataset, dims = variable.dataset, variable.shape or ()
-    sides = dataset.layout.chunk
-    is_packed = dataset.type.size and any(step.number == DEFLATE for step in dataset.filters)
-    return bool(is_packed) and all(s >= n for s, n in zip(sides[1:], dims[1:]))  # noqa: B905 (of one length)
+    dataset = variable.dataset
+    is_packed = any(step.number == DEFLATE for step in dataset.filters)
+    return bool(dataset.type.size and dataset.layout.chunk) and is_packed
 
 
 def _doubt_last_chunks(variable: CarvedVariable) -> None:
@@ -78,7 +78,7 @@ def _kind_of(variable: CarvedVariable) -> tuple[object, ...]:
     return chunk_bytes(dataset), dataset.layout.chunk[0], steps
 
 
-class _ChunkedTable(TableStreams):
+class _ChunkedTable(LastFlush):
     """Which stream is which chunk of the columns of one kind."""
 
     def __init__(
@@ -90,7 +90,6 @@ class _ChunkedTable(TableStreams):
     ) -> None:
         super().__init__(columns, alike, others)
         self.rule = rule
-        self.longest = max(v.shape[0] for v in columns.values() if v.shape) + 1
         self.safe_rows = 0  # those before any append that did not come to its end
 
     def settle(self) -> None:
@@ -106,7 +105,7 @@ class _ChunkedTable(TableStreams):
         lost = [slot for slot in free if slot.is_lost]
         self.safe_rows = self.rows_before(free, families) if lost else self.longest
         there = [slot for slot in free if slot not in lost]
-        if (claimed := self.claimed(there, families)) is not None:
+        if (claimed := self.claimed(there, lost, families)) is not None:
             self.take(there, [claimed])
             self.doubt_short(there, explained)
             return
@@ -120,17 +119,18 @@ class _ChunkedTable(TableStreams):
         """Doubt fill values where a stream that was taken for another chunk may be a newer one."""
         for slot in free:
             assert slot.claim is not None  # it was taken
-            own = ChunkVersions(slot.claim.data, self.rows_in(slot.claim.data))
+            own = ChunkVersions(slot.claim.data, self.rows_of_claim(slot))
             newer = (f for f in explained if f.rows > own.rows and self.is_version(own, f.data))
             if self.is_short(slot) and any(newer):
-                slot.variable.rescued[slot.first] = Rescued(own.data, slot.room, _AMBIGUOUS)
+                slot.variable.rescued[slot.start] = Rescued(own.data, slot.room, _AMBIGUOUS)
 
     def claimed(
-        self, free: list[ChunkSlot], families: list[ChunkVersions]
+        self, free: list[ChunkSlot], lost: list[ChunkSlot], families: list[ChunkVersions]
     ) -> dict[ChunkSlot, ChunkVersions] | None:
         """What the indexes say, if none is stale: each leads to a family, and no family is left.
 
-        A chunk that was moved leaves a family: its stream, to which no index leads.
+        A chunk that was moved leaves a family: its stream, to which no index leads. If all have as
+        many rows as the table, one with fewer is of rows behind them.
         """
         found: dict[ChunkSlot, ChunkVersions] = {}
         left = list(families)
@@ -142,7 +142,10 @@ class _ChunkedTable(TableStreams):
                 return None
             found[slot] = mine
             left = [family for family in left if family is not mine]
-        return None if left else found
+        most = self.rows - max((slot.first for slot in free), default=self.rows)
+        is_whole = not lost and all(map(self.is_whole, free))
+        is_behind = is_whole and all(family.rows < most for family in left)
+        return found if is_behind or not left else None
 
     def solve(
         self, free: list[ChunkSlot], families: list[ChunkVersions]
@@ -151,7 +154,7 @@ class _ChunkedTable(TableStreams):
 
         None if there are too many to look at all: those left out may be the right ones.
         """
-        options = {slot: [f for f in families if self.may_be(slot, f)] for slot in free}
+        options = self.options(free, families)
         for slot in free:
             if slot.is_claim_right and (own := self.family_of(slot, [])) is not None:
                 options[slot].append(own)
@@ -206,12 +209,6 @@ class _ChunkedTable(TableStreams):
                     return False
         return bool(known)
 
-    def may_be(self, slot: ChunkSlot, family: ChunkVersions) -> bool:
-        most = min(slot.room, self.longest - slot.first)
-        if family.rows > most:
-            return False
-        return _is_plausible(slot.variable, family.data[: family.rows * self.row_bytes])
-
     def has_possible_keys(self, chosen: dict[ChunkSlot, ChunkVersions]) -> bool:
         """Whether the rows have keys that are expected, none of them twice."""
         names = self.rule.names
@@ -255,7 +252,7 @@ class _ChunkedTable(TableStreams):
     def known_rows(self, slot: ChunkSlot, family: ChunkVersions) -> int:
         """Up to which row the fill value is a value, and not merely what was never written."""
         is_own = slot.claim is not None and self.is_version(
-            ChunkVersions(slot.claim.data, self.rows_in(slot.claim.data)), family.data
+            ChunkVersions(slot.claim.data, self.rows_of_claim(slot)), family.data
         )
         safe = min(max(self.safe_rows - slot.first, 0), slot.room)
         return max(family.rows, safe) if slot.is_claim_right and is_own else family.rows
@@ -274,7 +271,7 @@ class _ChunkedTable(TableStreams):
         is_in_place = slot.claim is not None and slot.claim.data == family.data
         if slot.is_claim_right and is_in_place and rows == slot.room and not doubt:
             return  # the index leads to it
-        slot.variable.rescued[slot.first] = Rescued(family.data, rows, doubt)
+        slot.variable.rescued[slot.start] = Rescued(family.data, rows, doubt)
 
 
 def _decoded(variable: CarvedVariable, data: bytes, field: str) -> Array:
@@ -283,22 +280,3 @@ def _decoded(variable: CarvedVariable, data: bytes, field: str) -> Array:
         return variable.elements.decode(variable.dataset.type, data, shape)[field]
     except (Damaged, Unsupported, KeyError, ValueError):
         return np.empty(0)
-
-
-def _is_plausible(variable: CarvedVariable, data: bytes) -> bool:
-    """Whether these bytes can be values of this type, and not of a neighbour's."""
-    try:
-        shape = (len(data) // variable.dataset.type.size,)
-        cells = variable.elements.decode(variable.dataset.type, data, shape)
-    except (Damaged, Unsupported, ValueError):
-        return False
-    return all(_are_usual(values) for values in cells.values())
-
-
-def _are_usual(values: Array) -> bool:
-    if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
-        return bool((np.abs(values.astype(np.float64)) < 2.0**48).all())
-    if values.dtype.kind in "fc":
-        size = np.abs(values[np.isfinite(values) & (values != 0)]).astype(np.float64)
-        return bool(((size > 1e-100) & (size < 1e100)).all())
-    return True

@@ -16,7 +16,7 @@ from ..checksum import fletcher32
 from ..chunks import Chunk
 from ..errors import Damaged, DamageKind, Unsupported
 from ..file import Hdf5File
-from ..messages import DEFLATE, FLETCHER32, Filter
+from ..messages import DEFLATE, FLETCHER32, SHUFFLE, Filter
 from ..read_data import MOST_CHUNK_BYTES, chunk_bytes, inflate, undo_filter
 from ..source import Source
 from ..tree import Dataset
@@ -63,6 +63,20 @@ def unpack_stream(source: Source, start: int, steps: list[Filter], dataset: Data
             raise Damaged("wrong checksum of a chunk", DamageKind.CHECKSUM)
         used += 4
     return _undone(steps[:place], data, used, dataset, is_checked=True)
+
+
+def pack_chunk(data: bytes, dataset: Dataset) -> bytes:
+    """What zlib and other filters make of these elements."""
+    for step in dataset.filters:
+        if step.number == SHUFFLE:
+            width = step.values[0] if step.values else dataset.type.size
+            end = len(data) // width * width
+            data = b"".join(data[place:end:width] for place in range(width)) + data[end:]
+        elif step.number == DEFLATE:
+            data = zlib.compress(data, step.values[0] if step.values else -1)
+        elif step.number == FLETCHER32:
+            data += fletcher32(data).to_bytes(4, "little")
+    return data
 
 
 def _undone(
