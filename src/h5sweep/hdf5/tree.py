@@ -164,17 +164,14 @@ def _needs_the_library(tree: Tree) -> bool:
     return False
 
 
-def read_object(tree: Tree, address: int) -> tuple[Object, list[tuple[str, int]]] | None:
-    """One object by itself, and the names and addresses that it links to; None if there is none.
+def read_object(tree: Tree, header: Header) -> tuple[Object, list[tuple[str, int]]]:
+    """One object by itself, and the names and addresses that it links to.
 
     What is wrong with it goes to the faults of `tree`.
     """
     walk = TreeWalk(tree)
     walk.waiting.clear()
-    before = len(tree.objects)
-    walk.visit("", address)
-    if len(tree.objects) == before:
-        return None
+    walk.take_object("", header)
     return tree.objects.pop(), [(path[1:], child) for path, child in walk.waiting]
 
 
@@ -211,8 +208,11 @@ class TreeWalk:
             header = read_header(self.file, address)
         except (Damaged, Unsupported) as error:
             self.note(path, error, is_listing=path == "/")
-            return
-        found = Object(path, address, _kind_of(header))
+        else:
+            self.take_object(path, header)
+
+    def take_object(self, path: str, header: Header) -> None:
+        found = Object(path, header.address, _kind_of(header))
         self.tree.objects.append(found)
         if found.kind is ObjectKind.GROUP:
             self.take_links(path, header)
@@ -222,7 +222,7 @@ class TreeWalk:
             elif found.kind is ObjectKind.DATATYPE:
                 _read_type(self.file, header)
             elif found.kind is ObjectKind.UNKNOWN:
-                raise Damaged(f"the header at {address:,} is of no known kind of object")
+                raise Damaged(f"the header at {header.address:,} is of no known kind of object")
         except (Damaged, Unsupported) as error:
             self.note(path, error)
         self.take_attributes(found, header)

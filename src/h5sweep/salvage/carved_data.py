@@ -73,15 +73,18 @@ class CarvedData:
             raise Unsupported("data without a shape")
         shape = dims if rows is None else (len(rows), *dims[1:])
         size = math.prod(shape) * self.dataset.type.size
-        stored = sum(count for _, count in data_extents(self.dataset))
         is_too_large = self.is_too_large and rows is None  # a few rows of it are not
-        if is_too_large or (size > stored and size > most_made_up(stored)):
+        if is_too_large or (size > most_made_up(0) and self._is_made_up(size)):
             raise Unsupported(CLAIMS_MORE)
         if size > self.most_bytes:
             raise Unsupported(f"{size:,} bytes: more than --memory allows")
         if self.dataset.layout.storage is Storage.CHUNKED:
             return self._read_chunked(rows)
         return self._read_plain(rows, size)
+
+    def _is_made_up(self, size: int) -> bool:
+        stored = sum(count for _, count in data_extents(self.dataset))
+        return size > max(stored, most_made_up(stored))
 
     def is_rescued(self, row: int | None) -> bool:
         """Whether a row, or any, is in a chunk that `gzip_chunks` has settled."""

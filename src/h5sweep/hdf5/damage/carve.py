@@ -267,9 +267,11 @@ def _score(source: Source, frame: Superblock, hits: list[int]) -> int:
     """How many of some headers parse, those that link to others counting most."""
     known = {hit - frame.start for hit in hits}
     file = _lenient(source, frame)
-    found = _read_all(file, [hit - frame.start for hit in hits[:_SAMPLE] if hit >= frame.start])
-    links = sum(child in known for carved in found.values() for _, child in carved.links)
-    return 10 * links + sum(carved.object.dataset is not None for carved in found.values())
+    sample = {frame.root, *(hit - frame.start for hit in hits[:_SAMPLE])}
+    read = [_read_one(file, address) for address in sorted(sample) if address >= 0]
+    found = [carved for carved in read if carved is not None]
+    links = sum(child in known for carved in found for _, child in carved.links)
+    return 10 * links + sum(carved.object.dataset is not None for carved in found)
 
 
 def _read_all(file: LenientFile, addresses: list[int]) -> dict[int, Carved]:
@@ -293,7 +295,7 @@ def _read_one(file: LenientFile, address: int) -> Carved | None:
     try:
         header = read_header(file, address)
         is_torn = bool(file.faults) or _has_zeros(file, header)
-        read = read_object(tree, address)
+        found, children = read_object(tree, header)
     except (Damaged, Unsupported):
         return None
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
@@ -301,16 +303,16 @@ def _read_one(file: LenientFile, address: int) -> Carved | None:
     finally:
         file.faults.clear()
         file.structures.clear()
-    if read is None or (read[0].kind is ObjectKind.DATASET and read[0].dataset is None):
+    is_half_read = found.kind is ObjectKind.DATASET and found.dataset is None
+    if is_half_read or file.work_left < 0:
         return None
     # Bytes that are no name were left by a heap that was not written any more.
-    links = [(name, child) for name, child in read[1] if name.isprintable()]
+    links = [(name, child) for name, child in children if name.isprintable()]
     faults = [fault.error for fault in tree.faults]
     elsewhere: dict[str, str | None] = {p[1:]: to for p, to in tree.soft_links.items()}
     elsewhere |= dict.fromkeys(path[1:] for path in tree.external_links)
-    return Carved(
-        read[0], links, faults, elsewhere, header.version == 2, is_torn, header.references
-    )
+    is_checked = header.version == 2
+    return Carved(found, links, faults, elsewhere, is_checked, is_torn, header.references)
 
 
 def _has_zeros(file: LenientFile, header: Header) -> bool:
@@ -333,7 +335,7 @@ def _add_parents(carving: Carving, blocks: list[int], addresses: list[int]) -> N
         for name, child in parent.links:
             if child in carving.objects:
                 carving.objects[child].parents.append((parent.address, name))
-    groups = _groups_by_heap(carving)
+    groups = _groups_by_heap(carving) if blocks else {}
     ends = sorted({*blocks, *addresses, carving.file.size})
     for block in blocks:
         for heap, link in _links_in_block(carving.file, block, ends):
