@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.values import Array
 from ..hdf5.chunks import Chunk
-from ..hdf5.damage.carve import Carved, Carving
+from ..hdf5.damage.carve import Carved, LenientFile
 from ..hdf5.damage.gzip_streams import Stored, read_stored
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import DEFLATE, FLETCHER32, Filter, Storage
@@ -40,22 +40,44 @@ class Rescued:
 class CarvedData:
     """The bytes of a dataset that was found in a file, and what vouches for them."""
 
-    def __init__(
-        self, carving: Carving, carved: Carved, most_bytes: int, shared: FileMemory
-    ) -> None:
-        assert carved.object.dataset is not None
-        self.file = carving.file
-        self.is_closed = carving.is_closed
-        self.dataset: Dataset = carved.object.dataset
-        self.gaps = DataGaps(carving.file, self.dataset, shared)
-        self.is_checked = carved.is_checked
-        self.most_bytes = most_bytes
-        self.is_too_large = self.dataset.claimed_bytes >= shared.too_large
-        self.rivals: dict[int, list[tuple[CarvedData, int]]] = {}  # who claims a place too
-        self.rescued: dict[int, Rescued] = {}  # that `gzip_chunks` has settled, by first row
-        self.unsure_from: int | None = None  # rows whose chunks may be of something else
-        self._kept: dict[tuple[int, ...], Stored] = {}  # the oldest first
-        self._packed_doubts: dict[int, str] = {}  # of filtered chunks, by their addresses
+    __slots__ = ("__dict__", "carved", "shared")  # the first has what most never need
+    unsure_from: int | None = None  # rows whose chunks may be of something else
+
+    def __init__(self, carved: Carved, shared: FileMemory) -> None:
+        self.carved, self.shared = carved, shared
+
+    @property
+    def dataset(self) -> Dataset:
+        assert self.carved.object.dataset is not None
+        return self.carved.object.dataset
+
+    @property
+    def file(self) -> LenientFile:
+        return self.shared.file
+
+    @cached_property
+    def gaps(self) -> DataGaps:
+        return DataGaps(self.file, self.dataset, self.shared)
+
+    @cached_property
+    def rivals(self) -> dict[int, list[tuple[CarvedData, int]]]:
+        """Who claims a place too."""
+        return {}
+
+    @cached_property
+    def rescued(self) -> dict[int, Rescued]:
+        """The chunks that `gzip_chunks` has settled, by their first rows."""
+        return {}
+
+    @cached_property
+    def _kept(self) -> dict[tuple[int, ...], Stored]:
+        """Chunks that were read, the oldest first."""
+        return {}
+
+    @cached_property
+    def _packed_doubts(self) -> dict[int, str]:
+        """Of filtered chunks, by their addresses."""
+        return {}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -73,10 +95,11 @@ class CarvedData:
             raise Unsupported("data without a shape")
         shape = dims if rows is None else (len(rows), *dims[1:])
         size = math.prod(shape) * self.dataset.type.size
-        is_too_large = self.is_too_large and rows is None  # a few rows of it are not
+        # A few rows of what is too large are not.
+        is_too_large = rows is None and self.dataset.claimed_bytes >= self.shared.too_large
         if is_too_large or (size > most_made_up(0) and self._is_made_up(size)):
             raise Unsupported(CLAIMS_MORE)
-        if size > self.most_bytes:
+        if size > self.shared.most_bytes:
             raise Unsupported(f"{size:,} bytes: more than --memory allows")
         if self.dataset.layout.storage is Storage.CHUNKED:
             return self._read_chunked(rows)
@@ -113,14 +136,14 @@ class CarvedData:
         layout = self.dataset.layout
         is_compact = layout.storage is Storage.COMPACT
         address = self.dataset.compact_at if is_compact else layout.address
-        if address is None and size and rows is None and self.is_closed:
+        if address is None and size and rows is None and self.shared.is_closed:
             return fill_bytes(self.dataset, size), Proof.NOTHING, "", (UNWRITTEN,)
         if address is None and size:
             raise Damaged("nothing was written there")
         place = (address or 0) + (rows.start * (size // len(rows)) if rows else 0)
         data = self.file.source.read(self.start + place, size)
         doubt = "another dataset claims its place" if self.is_suspect(address or 0) else ""
-        is_proven = is_compact and self.is_checked
+        is_proven = is_compact and self.carved.is_checked
         proof = Proof.CHECKSUM if is_proven or not size else Proof.NOTHING
         return data, proof, doubt, () if is_compact else ((place, size),)
 
@@ -131,7 +154,7 @@ class CarvedData:
         proof, doubt = Proof.CHECKSUM, ""
         places: list[tuple[int, int]] = []
         for first in _grid(rows, dims, sides):
-            if some is None and self.is_closed and first not in self.chunks:
+            if some is None and self.shared.is_closed and first not in self.chunks:
                 whole[overlap(first, sides, dims, rows)[0]] = self._fill
                 proof, places = Proof.NOTHING, [*places, UNWRITTEN]
                 continue
@@ -141,7 +164,7 @@ class CarvedData:
             whole[part] = block[inside]
             # Without a checksum of its index, a chunk may be the right one of something else.
             is_vouched = stored.is_checked and (chunk is None or self._is_vouched(chunk))
-            is_proven = is_vouched and self.is_checked
+            is_proven = is_vouched and self.carved.is_checked
             proof = min(proof, Proof.CHECKSUM if is_proven else Proof.NOTHING)
             if first[0] in self.rescued:
                 doubt = doubt or self.rescued[first[0]].doubt

@@ -158,7 +158,10 @@ def _may_be_key(cell: FoundValue) -> bool:
 def find_tasks(
     groups: Sequence[Group], rule: KeyRule, file_name: str
 ) -> Iterator[FoundTask | FoundRows]:
-    """Every task of a file, with its values; of what could not be read, why."""
+    """Every task of a file, with its values; of what could not be read, why.
+
+    Groups that were read hold nothing afterwards.
+    """
     keyed = {id(group): key for group in groups if (key := _group_key(group, rule)) is not None}
     tables = {id(g) for g in groups if id(g) not in keyed and columns_of(g, rule)}
     if not keyed and (own_key := _file_key(rule, file_name)) is not None:
@@ -168,7 +171,10 @@ def find_tasks(
     above = {id(group.parent) for group in groups}
     for group in groups:
         if id(group) in keyed:
-            yield _read_group(group, inner.get(id(group), []), keyed[id(group)], rule)
+            within = inner.get(id(group), [])
+            yield _read_group(group, within, keyed[id(group)], rule)
+            for read in (group, *within):
+                read.let_go()
         elif id(group) in tables:
             yield from _read_table(group, rule)
         elif _keyed_above(group, keyed) is None:
