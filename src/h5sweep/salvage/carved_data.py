@@ -97,17 +97,13 @@ class CarvedData:
         size = math.prod(shape) * self.dataset.type.size
         # A few rows of what is too large are not.
         is_too_large = rows is None and self.dataset.claimed_bytes >= self.shared.too_large
-        if is_too_large or (size > most_made_up(0) and self._is_made_up(size)):
+        if is_too_large or (size > most_made_up(0) and _is_made_up(self.dataset, size)):
             raise Unsupported(CLAIMS_MORE)
         if size > self.shared.most_bytes:
             raise Unsupported(f"{size:,} bytes: more than --memory allows")
         if self.dataset.layout.storage is Storage.CHUNKED:
             return self._read_chunked(rows)
         return self._read_plain(rows, size)
-
-    def _is_made_up(self, size: int) -> bool:
-        stored = sum(count for _, count in data_extents(self.dataset))
-        return size > max(stored, most_made_up(stored))
 
     def is_rescued(self, row: int | None) -> bool:
         """Whether a row, or any, is in a chunk that `gzip_chunks` has settled."""
@@ -172,7 +168,7 @@ class CarvedData:
                 doubt = "another dataset claims a chunk of it"
             elif self.unsure_from is not None and first[0] >= self.unsure_from:
                 doubt = doubt or UNSURE_CHUNK
-            if chunk is not None and not is_vouched and self._is_filtered(chunk):
+            if chunk is not None and not is_vouched and _is_filtered(self.dataset, chunk):
                 doubt = doubt or self._packed_doubt(chunk)
             elif chunk is not None and not is_vouched:
                 step = chunk_bytes(self.dataset) // sides[0]
@@ -187,17 +183,9 @@ class CarvedData:
     def _fill(self) -> Array:
         return np.frombuffer(fill_bytes(self.dataset, self.dataset.type.size), np.uint8)
 
-    def _is_filtered(self, chunk: Chunk) -> bool:
-        """Whether a chunk went through any filter: its rows do not lie one behind the other."""
-        return any(step.number != FLETCHER32 for step in self._steps(chunk))
-
-    def _steps(self, chunk: Chunk) -> list[Filter]:
-        steps = enumerate(self.dataset.filters)
-        return [step for place, step in steps if not chunk.mask >> place & 1]
-
     def _is_vouched(self, chunk: Chunk) -> bool:
         """Whether a checksum that is right says something: Fletcher's does not see zeros."""
-        is_packed = any(step.number == DEFLATE for step in self._steps(chunk))
+        is_packed = any(step.number == DEFLATE for step in _steps(self.dataset, chunk))
         return is_packed or not self._packed_doubt(chunk)
 
     def _packed_doubt(self, chunk: Chunk) -> str:
@@ -249,6 +237,21 @@ class CarvedData:
         dims, sides = self.shape or (), self.dataset.layout.chunk
         across = math.prod(-(-n // side) for n, side in zip(dims[1:], sides[1:], strict=True))
         return min(across, 1024)
+
+
+def _is_made_up(dataset: Dataset, size: int) -> bool:
+    """Whether so many bytes are more than what is stored of a dataset can hold."""
+    stored = sum(count for _, count in data_extents(dataset))
+    return size > max(stored, most_made_up(stored))
+
+
+def _is_filtered(dataset: Dataset, chunk: Chunk) -> bool:
+    """Whether a chunk went through any filter: its rows do not lie one behind the other."""
+    return any(step.number != FLETCHER32 for step in _steps(dataset, chunk))
+
+
+def _steps(dataset: Dataset, chunk: Chunk) -> list[Filter]:
+    return [step for place, step in enumerate(dataset.filters) if not chunk.mask >> place & 1]
 
 
 def _grid(rows: range, dims: tuple[int, ...], sides: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

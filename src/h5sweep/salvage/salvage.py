@@ -173,7 +173,7 @@ class _Job:
                 return FileSalvage(
                     place.path, f"being written by {writer}; not opened", is_live=True
                 )
-            with OpenSource(path) as source, Spool() as stage:
+            with OpenSource(path) as source, Spool(before.st_mtime) as stage:
                 one = _File(self, place.path, source, stage)
                 one.read()
                 if path.stat() != before and _changed(before, path.stat()):
