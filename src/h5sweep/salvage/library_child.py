@@ -312,9 +312,12 @@ class _LibraryVariable:
             raise Unsupported(CLAIMS_MORE)
 
     def rows_at_once(self, row: int) -> int:
-        """Those of one chunk, and not too many."""
+        """Those of whole chunks, or of one, and not too many."""
         row_bytes = math.prod((self.shape or (1,))[1:]) * self.dtype.itemsize
-        return rows_that_fit(row_bytes, row, self.chunks[0] if self.chunks else None)
+        side, most = self.chunks[0] if self.chunks else 1, rows_that_fit(row_bytes, row, None)
+        if side >= most:
+            return rows_that_fit(row_bytes, row, side)
+        return most - (row + most) % side
 
     def read_rows(self, rows: range) -> dict[str, FoundValues]:
         if _has_lists(self.dtype) or self.dataset.id.get_type().detect_class(h5py.h5t.REFERENCE):

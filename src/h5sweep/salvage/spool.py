@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
@@ -11,6 +10,8 @@ from functools import lru_cache
 from itertools import compress
 from types import TracebackType
 from typing import IO
+
+from xxhash import xxh3_128
 
 from ..base.key_rule import KeyRule
 from ..base.plan import key_json
@@ -157,14 +158,9 @@ def form_of(schema: bytes) -> Form:
 
 def digest_of(schema: bytes, data: bytes) -> bytes:
     """By which two results are the same."""
-    digest = _begun(schema).copy()
+    digest = xxh3_128(schema + b"\0")
     digest.update(data)
     return digest.digest()
-
-
-@lru_cache(1024)
-def _begun(schema: bytes) -> hashlib.blake2b:
-    return hashlib.blake2b(schema + b"\0", digest_size=16)
 
 
 def schema_of(header: Mapping[str, object]) -> bytes:

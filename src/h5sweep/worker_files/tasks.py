@@ -34,6 +34,7 @@ from .file_view import (
 )
 from .skipped_names import MARK, Beside, Names, is_mark, is_named
 
+FEW_ROWS = 16  # that are read one by one rather than by halves
 MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
 
 
@@ -353,12 +354,22 @@ def _read_table(group: Group, rule: KeyRule) -> Iterator[FoundTask | FoundRows]:
     while row < total:
         at_once = min(variable.rows_at_once(row) for variable in columns.values())
         rows = range(row, min(row + max(at_once, 1), total))
-        read_row = partial(_read_row, group, columns, rule)
-        if (found := _read_rows(group, columns, rule, rows)) is None:
-            yield from map(read_row, rows)
-        else:
-            yield from _interleaved(found, read_row)
+        yield from _read_some(group, columns, rule, rows)
         row = rows.stop
+
+
+def _read_some(
+    group: Group, columns: Mapping[str, Variable], rule: KeyRule, rows: range
+) -> Iterator[FoundTask | FoundRows]:
+    """Rows at once; around one that cannot be read so, fewer and fewer, and then one by one."""
+    read_row = partial(_read_row, group, columns, rule)
+    if (found := _read_rows(group, columns, rule, rows)) is not None:
+        yield from _interleaved(found, read_row)
+    elif len(rows) <= FEW_ROWS:
+        yield from map(read_row, rows)
+    else:
+        yield from _read_some(group, columns, rule, rows[: len(rows) // 2])
+        yield from _read_some(group, columns, rule, rows[len(rows) // 2 :])
 
 
 def _read_row(group: Group, columns: Mapping[str, Variable], rule: KeyRule, row: int) -> FoundTask:
