@@ -52,6 +52,7 @@ RESULTS = Path(__file__).parent / "results" / "salvage.json"
 NAMES = KEY.split(",")
 SPEED_MB = 512
 ROWS = 100_000
+GROUPS = 20_000
 
 
 def main() -> None:
@@ -69,6 +70,7 @@ def main() -> None:
             "damaged": measure_damaged(Path(folder), given.samples),
             "speed": measure_speed(Path(folder)),
             "rows": measure_rows(Path(folder)),
+            "groups": measure_groups(Path(folder)),
         }
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -290,25 +292,61 @@ def measure_speed(folder: Path) -> dict[str, float]:
 
 def measure_rows(folder: Path) -> dict[str, float]:
     """Rows of one compound, packed to next to nothing: CPU and memory a row, both readers."""
-    cost = [salvage_rows(folder / f"rows_{rows}.h5", rows) for rows in (1000, ROWS)]
-    cpu_s, peak_kb = (after - before for before, after in zip(*cost, strict=True))
+    cpu_s, peak_kb = added_cost(folder, write_rows, 1000, ROWS)
     found = {"rows": ROWS, "us_per_row": 1e6 * cpu_s / ROWS, "kb_per_row": peak_kb / ROWS}
     print(json.dumps(found))
     return found
 
 
-def salvage_rows(path: Path, rows: int) -> tuple[float, float]:
-    """The CPU time, with that of the library's child, and the most memory of one salvage."""
+def measure_groups(folder: Path) -> dict[str, float]:
+    """Groups with a layout, a yield and three attributes: CPU and memory a group, both readers."""
+    cpu_s, peak_kb = added_cost(folder, write_groups, 1000, GROUPS)
+    found = {
+        "groups": GROUPS,
+        "us_per_group": 1e6 * cpu_s / GROUPS,
+        "kb_per_group": peak_kb / GROUPS,
+    }
+    print(json.dumps(found))
+    return found
+
+
+def added_cost(
+    folder: Path, write: Callable[[Path, int], None], few: int, many: int
+) -> tuple[float, float]:
+    """How much more CPU and memory a salvage of many tasks takes than one of few."""
+    cost = []
+    for tasks in (few, many):
+        path = folder / f"{write.__name__}_{tasks}.h5"
+        write(path, tasks)
+        cost.append(salvage_cost(path))
+    return cost[1][0] - cost[0][0], cost[1][1] - cost[0][1]
+
+
+def write_groups(path: Path, groups: int) -> None:
+    chance = np.random.default_rng(1)
+    with h5py.File(path, "w") as file:
+        for task in range(groups):
+            group = file.create_group(f"farm{task % 9}_s{task}")
+            group.attrs.update({"farm_id": task % 9, "turbine_type": task % 7, "seed": task})
+            group["layout"], group["aep"] = chance.random((50, 2)), chance.random()
+
+
+def write_rows(path: Path, rows: int) -> None:
     data = np.zeros(rows, [("farm_id", "i4"), ("seed", "i8"), ("aep", "f8"), ("x", "f8", (2,))])
     data["seed"], data["aep"], data["x"] = np.arange(rows), 1.5, 2.0
     settings = {"chunks": (1000,), "maxshape": (None,), "compression": "gzip", "shuffle": True}
     with h5py.File(path, "w") as file:
         file.create_dataset("results", data=data, **settings)
+
+
+def salvage_cost(path: Path) -> tuple[float, float]:
+    """The CPU time, with that of the library's child, and the most memory of one salvage."""
     program = (
         "import resource as r, sys; from h5sweep import salvage_files\n"
         "salvage_files(sys.argv[1], to=sys.argv[2], key='farm_id,seed', timeout_s=3600)\n"
         "used = [r.getrusage(who) for who in (r.RUSAGE_SELF, r.RUSAGE_CHILDREN)]\n"
-        "print(sum(u.ru_utime + u.ru_stime for u in used), used[0].ru_maxrss)"
+        "peak = open('/proc/self/status').read().split('VmHWM:')[1].split()[0]\n"
+        "print(sum(u.ru_utime + u.ru_stime for u in used), peak)"  # ru_maxrss is the parent's too
     )
     words = [sys.executable, "-c", program, str(path), str(path.with_suffix(""))]
     said = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()

@@ -14,6 +14,7 @@ from cases import some_of
 from h5sweep.hdf5.damage.carve import Carving, carve
 from h5sweep.hdf5.source import Source
 from h5sweep.salvage.carved_view import view_carved
+from h5sweep.salvage.data_gaps import FileMemory
 from hdf5_samples import FILTERS, INDEXES, LIBVERS, write_chunked, write_mixed
 
 MOST_BYTES = 1 << 28
@@ -27,7 +28,7 @@ def carve_path(path: Path) -> Carving:
 def arrays_of(carving: Carving) -> dict[str, Any]:
     """Every dataset that can be read, by its path."""
     found = {}
-    for group in view_carved(carving, MOST_BYTES):
+    for group in view_carved(carving, FileMemory(carving, MOST_BYTES)):
         for name, variable in group.variables.items():
             path = f"{group.path.rstrip('/')}/{name}"
             found[path] = variable.read(None)[""].value

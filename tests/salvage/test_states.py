@@ -14,6 +14,7 @@ from cases import some_of
 from damaged_files import DAMAGES, damaged_states
 from damaged_files import STYLES as DAMAGED_STYLES
 from h5sweep.hdf5.damage.carve import carve
+from h5sweep.hdf5.headers import read_header
 from h5sweep.hdf5.source import OpenSource
 from h5sweep.hdf5.tree import Tree, data_extents, read_object
 from needs import needs_strace
@@ -203,10 +204,10 @@ def places_of(path: Path) -> dict[tuple[int, ...], list[tuple[int, int]]]:
                 own: list[tuple[int, int]] = []
                 for address in (group.address, *(child for _, child in group.links)):
                     carving.file.structures.clear()
-                    read = read_object(Tree(carving.file), address)
+                    header = read_header(carving.file, address)
+                    one, _ = read_object(Tree(carving.file), header)
                     own += carving.file.structures.items()
-                    if read is not None and read[0].dataset is not None:
-                        own += data_extents(read[0].dataset)
+                    own += [] if one.dataset is None else data_extents(one.dataset)
                 values = [group.object.attributes[name].value for name in KEY.split(",")]
                 found[tuple(int.from_bytes(value, "little") for value in values)] = own
     return found

@@ -6,9 +6,10 @@ import math
 import struct
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from .cursor import Cursor, decoded
+from .cursor import Cursor, Widths, decoded
 from .errors import Damaged
 
 _MOST_DEPTH = 32
@@ -101,11 +102,17 @@ class CompoundMember(NamedTuple):
     type: Datatype
 
 
-def read_datatype(cursor: Cursor, depth: int = 0) -> Datatype:
+@lru_cache(256)
+def read_datatype(data: bytes) -> Datatype:
+    """The datatype that these bytes begin with; most in a file are alike, and one object then."""
+    cursor = Cursor(data, Widths())
+    return replace(_read_type(cursor, 0), encoded=data[: cursor.position])
+
+
+def _read_type(cursor: Cursor, depth: int) -> Datatype:
     """Read one datatype and all that it is made of."""
     if depth > _MOST_DEPTH:
         raise Damaged("datatypes within datatypes without an end")
-    start = cursor.position
     first = cursor.uint(1)
     version, number = first >> 4, first & 0xF
     bits, size = cursor.uint(3), cursor.uint(4)
@@ -115,8 +122,7 @@ def read_datatype(cursor: Cursor, depth: int = 0) -> Datatype:
         raise Damaged(f"datatype of class {number}")
     if not size and number != Class.STRING:
         raise Damaged("a datatype of 0 bytes")
-    found = _READERS[Class(number)](cursor, version, bits, size, depth)
-    return found if depth else replace(found, encoded=cursor.data[start : cursor.position])
+    return _READERS[Class(number)](cursor, version, bits, size, depth)
 
 
 def _read_number(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
@@ -190,7 +196,7 @@ def _read_compound(cursor: Cursor, version: int, bits: int, size: int, depth: in
             dims = struct.unpack("<4I", cursor.take(16))[:rank]
             if rank > 4:
                 raise Damaged(f"a member of {rank} dimensions")
-        member = read_datatype(cursor, depth + 1)
+        member = _read_type(cursor, depth + 1)
         size_bytes = member.size
         for dim in dims:
             size_bytes *= dim
@@ -207,7 +213,7 @@ def _bytes_up_to(size: int) -> int:
 
 
 def _read_enum(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
-    base = read_datatype(cursor, depth + 1)
+    base = _read_type(cursor, depth + 1)
     if base.size != size or base.type is not Class.INTEGER:
         raise Damaged("an enumeration that is no integer of its size")
     count = bits & 0xFFFF
@@ -225,7 +231,7 @@ def _number_of(data: bytes, datatype: Datatype) -> int:
 def _read_variable(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
     if bits & 0xF > 1:
         raise Damaged("a variable-length type of an unknown kind")
-    return Datatype(Class.VARIABLE, size, bits, base=read_datatype(cursor, depth + 1))
+    return Datatype(Class.VARIABLE, size, bits, base=_read_type(cursor, depth + 1))
 
 
 def _read_array(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
@@ -236,14 +242,14 @@ def _read_array(cursor: Cursor, version: int, bits: int, size: int, depth: int) 
     dims = tuple(cursor.uint(4) for _ in range(rank))
     count = math.prod(dims)
     cursor.skip(4 * rank if version < 3 else 0)
-    base = read_datatype(cursor, depth + 1)
+    base = _read_type(cursor, depth + 1)
     if count * base.size != size:
         raise Damaged(f"an array type of {size:,} bytes with elements of {count * base.size:,}")
     return Datatype(Class.ARRAY, size, bits, base=base, version=version, dims=dims)
 
 
 def _read_complex(cursor: Cursor, version: int, bits: int, size: int, depth: int) -> Datatype:
-    return Datatype(Class.COMPLEX, size, bits, base=read_datatype(cursor, depth + 1))
+    return Datatype(Class.COMPLEX, size, bits, base=_read_type(cursor, depth + 1))
 
 
 _READERS = {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from .cursor import Cursor, Widths, decoded
@@ -29,7 +31,9 @@ class Dataspace:
         return 0 if self.dims is None else math.prod(self.dims)
 
 
+@lru_cache(256)
 def read_dataspace(data: bytes, widths: Widths) -> Dataspace:
+    """The shape that a message states; most in a file are alike, and one object then."""
     cursor = Cursor(data, widths)
     version, rank, flags = cursor.uint(1), cursor.uint(1), cursor.uint(1)
     if version not in (1, 2):
@@ -281,14 +285,14 @@ def read_attribute(
     name_bytes, type_bytes, space_bytes = cursor.uint(2), cursor.uint(2), cursor.uint(2)
     cursor.skip(1 if version == 3 else 0)
     step = 8 if version == 1 else 1
-    name = _name(cursor.take(name_bytes + -name_bytes % step))
+    name = sys.intern(_name(cursor.take(name_bytes + -name_bytes % step)))
     type_data = cursor.take(type_bytes + -type_bytes % step)[:type_bytes]
     space_data = cursor.take(space_bytes + -space_bytes % step)[:space_bytes]
     if version > 1 and flags & 1:
         type_data = resolve(type_data, DATATYPE)
     if version > 1 and flags & 2:
         space_data = resolve(space_data, DATASPACE)
-    datatype = read_datatype(Cursor(type_data, widths))
+    datatype = read_datatype(type_data)
     space = read_dataspace(space_data, widths)
     size = space.count * datatype.size
     if size > cursor.left:

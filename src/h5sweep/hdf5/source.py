@@ -21,7 +21,7 @@ class Source:
     """Bytes that are all in memory."""
 
     def __init__(self, content: bytes) -> None:
-        self.content = content
+        self.content = bytes(content)
         self.size = len(content)
 
     def read(self, offset: int, size: int) -> bytes:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 from . import headers
 from .chunks import Chunk, read_chunks
-from .cursor import Cursor
 from .datatypes import Datatype, read_datatype
 from .errors import Damaged, Unsupported
 from .file import Hdf5File
@@ -36,6 +36,7 @@ from .messages import (
 MOST_OBJECTS = 200_000
 MOST_CHUNKS = 1_000_000
 MOST_ATTRIBUTES_KEPT = 4096
+NO_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType({})  # of most datasets
 _UNWRITTEN_BYTES = 1 << 30  # of data that were made room for and never written, or hardly
 _UNWRITTEN_VALUE_BYTES = 64 << 20  # the same in one value
 _MOST_PACKED = 1100  # gzip makes at most that much of a byte
@@ -67,7 +68,7 @@ class Dataset:
     layout: StorageLayout
     filters: tuple[Filter, ...] = ()
     fill: bytes | None = None
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: Sequence[Chunk] = ()
     compact_at: int | None = None
     is_external: bool = False
 
@@ -106,7 +107,7 @@ class Object:
     path: str
     address: int
     kind: ObjectKind
-    attributes: dict[str, Attribute] = field(default_factory=dict)
+    attributes: Mapping[str, Attribute] = field(default_factory=lambda: NO_ATTRIBUTES)
     dataset: Dataset | None = None
 
 
@@ -164,17 +165,14 @@ def _needs_the_library(tree: Tree) -> bool:
     return False
 
 
-def read_object(tree: Tree, address: int) -> tuple[Object, list[tuple[str, int]]] | None:
-    """One object by itself, and the names and addresses that it links to; None if there is none.
+def read_object(tree: Tree, header: Header) -> tuple[Object, list[tuple[str, int]]]:
+    """One object by itself, and the names and addresses that it links to.
 
     What is wrong with it goes to the faults of `tree`.
     """
     walk = TreeWalk(tree)
     walk.waiting.clear()
-    before = len(tree.objects)
-    walk.visit("", address)
-    if len(tree.objects) == before:
-        return None
+    walk.take_object("", header)
     return tree.objects.pop(), [(path[1:], child) for path, child in walk.waiting]
 
 
@@ -211,8 +209,11 @@ class TreeWalk:
             header = read_header(self.file, address)
         except (Damaged, Unsupported) as error:
             self.note(path, error, is_listing=path == "/")
-            return
-        found = Object(path, address, _kind_of(header))
+        else:
+            self.take_object(path, header)
+
+    def take_object(self, path: str, header: Header) -> None:
+        found = Object(path, header.address, _kind_of(header))
         self.tree.objects.append(found)
         if found.kind is ObjectKind.GROUP:
             self.take_links(path, header)
@@ -222,7 +223,7 @@ class TreeWalk:
             elif found.kind is ObjectKind.DATATYPE:
                 _read_type(self.file, header)
             elif found.kind is ObjectKind.UNKNOWN:
-                raise Damaged(f"the header at {address:,} is of no known kind of object")
+                raise Damaged(f"the header at {header.address:,} is of no known kind of object")
         except (Damaged, Unsupported) as error:
             self.note(path, error)
         self.take_attributes(found, header)
@@ -251,13 +252,15 @@ class TreeWalk:
             self.tree.soft_links[path] = link.target
 
     def take_attributes(self, found: Object, header: Header) -> None:
+        attributes: dict[str, Attribute] = {}
         try:
             for attribute in read_attributes(self.file, header):
-                if len(found.attributes) >= MOST_ATTRIBUTES_KEPT:
+                if len(attributes) >= MOST_ATTRIBUTES_KEPT:
                     raise Unsupported(f"more than {MOST_ATTRIBUTES_KEPT:,} attributes")
-                found.attributes[attribute.name] = attribute
+                attributes[attribute.name] = attribute
         except (Damaged, Unsupported) as error:
             self.note(found.path, error)
+        found.attributes = attributes or NO_ATTRIBUTES
 
     def take_noted(self, path: str) -> None:
         for fault in self.file.faults:
@@ -301,7 +304,7 @@ def _read_dataset(file: Hdf5File, header: Header, tree: Tree, path: str) -> Data
 
 def _read_type(file: Hdf5File, header: Header) -> Datatype:
     message = resolved_message(file, header, headers.DATATYPE)
-    found = read_datatype(Cursor(message.data, file.widths))
+    found = read_datatype(message.data)
     if found.has_first_array and not file.superblock.is_by_early_library:
         raise Damaged("an array type of version 1, which only early libraries wrote")
     return found
@@ -331,12 +334,13 @@ def _check_sizes(found: Dataset) -> None:
 def _take_chunks(tree: Tree, path: str, found: Dataset) -> None:
     """List the chunks; where their index is damaged, those before the damage."""
     is_filtered = bool(found.filters)
+    chunks: list[Chunk] = []
+    found.chunks = chunks
     try:
-        chunks = read_chunks(tree.file, found.layout, found.space, is_filtered=is_filtered)
-        for chunk in chunks:
-            if len(found.chunks) >= MOST_CHUNKS:
+        for chunk in read_chunks(tree.file, found.layout, found.space, is_filtered=is_filtered):
+            if len(chunks) >= MOST_CHUNKS:
                 raise Unsupported(f"more than {MOST_CHUNKS:,} chunks")
-            found.chunks.append(chunk)
+            chunks.append(chunk)
     except (Damaged, Unsupported) as error:
         tree.faults.append(Fault(path, error))
 

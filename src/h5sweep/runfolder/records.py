@@ -13,7 +13,7 @@ import json
 import os
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -103,9 +103,6 @@ class Scan:
     end: int = 0  # where the torn tail begins, and where to go on once the file has grown
 
 
-_WRITE_BYTES = 1 << 20  # at least, of many results
-
-
 class RecordWriter:
     """Appends records to a new record file of this process.
 
@@ -113,9 +110,11 @@ class RecordWriter:
     next sync. `append` writes once, so a kill leaves whole records and at most one torn tail.
     """
 
-    def __init__(self, path: Path, *, about: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, path: Path, *, about: dict[str, Any] | None = None, mark: bytes | None = None
+    ) -> None:
         self.path = path
-        self._mark = os.urandom(4)
+        self._mark = os.urandom(4) if mark is None else mark
         self._file = durable.Appender(path)
         header = {"format": FORMAT, "process": this_process().as_json(), **(about or {})}
         header["is_locked"] = self._file.has_lock
@@ -136,20 +135,9 @@ class RecordWriter:
             pack_record(self._mark, kind, task, header, data, finished_at, duration_s)
         )
 
-    def append_results(self, results: Iterable[tuple[bytes, bytes]], *, finished_at: float) -> None:
-        """Add results, each a header and data, by as few writes as may be."""
-        waiting, size = [], 0
-        for header, data in results:
-            packed = pack_record(
-                self._mark, RecordKind.DONE, NO_TASK, header, data, finished_at, 0.0
-            )
-            waiting.append(packed)
-            size += len(packed)
-            if size >= _WRITE_BYTES:
-                self._file.append(b"".join(waiting))
-                waiting, size = [], 0
-        if waiting:
-            self._file.append(b"".join(waiting))
+    def append_packed(self, records: bytes) -> None:
+        """Add what `pack_record` has laid out with the mark of this file."""
+        self._file.append(records)
 
     def append_started(self, tasks: list[int]) -> None:
         """Say that this process now works through `tasks`, in that order."""

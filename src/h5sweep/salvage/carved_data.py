@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.values import Array
 from ..hdf5.chunks import Chunk
-from ..hdf5.damage.carve import Carved, Carving
+from ..hdf5.damage.carve import Carved, LenientFile
 from ..hdf5.damage.gzip_streams import Stored, read_stored
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import DEFLATE, FLETCHER32, Filter, Storage
@@ -40,22 +40,44 @@ class Rescued:
 class CarvedData:
     """The bytes of a dataset that was found in a file, and what vouches for them."""
 
-    def __init__(
-        self, carving: Carving, carved: Carved, most_bytes: int, shared: FileMemory
-    ) -> None:
-        assert carved.object.dataset is not None
-        self.file = carving.file
-        self.is_closed = carving.is_closed
-        self.dataset: Dataset = carved.object.dataset
-        self.gaps = DataGaps(carving.file, self.dataset, shared)
-        self.is_checked = carved.is_checked
-        self.most_bytes = most_bytes
-        self.is_too_large = self.dataset.claimed_bytes >= shared.too_large
-        self.rivals: dict[int, list[tuple[CarvedData, int]]] = {}  # who claims a place too
-        self.rescued: dict[tuple[int, ...], Rescued] = {}  # that `gzip_chunks` has settled
-        self.unsure_from: int | None = None  # rows whose chunks may be of something else
-        self._kept: dict[tuple[int, ...], Stored] = {}  # the oldest first
-        self._packed_doubts: dict[int, str] = {}  # of filtered chunks, by their addresses
+    __slots__ = ("__dict__", "carved", "shared")  # the first has what most never need
+    unsure_from: int | None = None  # rows whose chunks may be of something else
+
+    def __init__(self, carved: Carved, shared: FileMemory) -> None:
+        self.carved, self.shared = carved, shared
+
+    @property
+    def dataset(self) -> Dataset:
+        assert self.carved.object.dataset is not None
+        return self.carved.object.dataset
+
+    @property
+    def file(self) -> LenientFile:
+        return self.shared.file
+
+    @cached_property
+    def gaps(self) -> DataGaps:
+        return DataGaps(self.file, self.dataset, self.shared)
+
+    @cached_property
+    def rivals(self) -> dict[int, list[tuple[CarvedData, int]]]:
+        """Who claims a place too."""
+        return {}
+
+    @cached_property
+    def rescued(self) -> dict[tuple[int, ...], Rescued]:
+        """The chunks that `gzip_chunks` has settled, by where they begin."""
+        return {}
+
+    @cached_property
+    def _kept(self) -> dict[tuple[int, ...], Stored]:
+        """Chunks that were read, the oldest first."""
+        return {}
+
+    @cached_property
+    def _packed_doubts(self) -> dict[int, str]:
+        """Of filtered chunks, by their addresses."""
+        return {}
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -73,11 +95,11 @@ class CarvedData:
             raise Unsupported("data without a shape")
         shape = dims if rows is None else (len(rows), *dims[1:])
         size = math.prod(shape) * self.dataset.type.size
-        stored = sum(count for _, count in data_extents(self.dataset))
-        is_too_large = self.is_too_large and rows is None  # a few rows of it are not
-        if is_too_large or (size > stored and size > most_made_up(stored)):
+        # A few rows of what is too large are not.
+        is_too_large = rows is None and self.dataset.claimed_bytes >= self.shared.too_large
+        if is_too_large or (size > most_made_up(0) and _is_made_up(self.dataset, size)):
             raise Unsupported(CLAIMS_MORE)
-        if size > self.most_bytes:
+        if size > self.shared.most_bytes:
             raise Unsupported(f"{size:,} bytes: more than --memory allows")
         if self.dataset.layout.storage is Storage.CHUNKED:
             return self._read_chunked(rows)
@@ -114,14 +136,14 @@ class CarvedData:
         layout = self.dataset.layout
         is_compact = layout.storage is Storage.COMPACT
         address = self.dataset.compact_at if is_compact else layout.address
-        if address is None and size and rows is None and self.is_closed:
+        if address is None and size and rows is None and self.shared.is_closed:
             return fill_bytes(self.dataset, size), Proof.NOTHING, "", (UNWRITTEN,)
         if address is None and size:
             raise Damaged("nothing was written there")
         place = (address or 0) + (rows.start * (size // len(rows)) if rows else 0)
         data = self.file.source.read(self.start + place, size)
         doubt = "another dataset claims its place" if self.is_suspect(address or 0) else ""
-        is_proven = is_compact and self.is_checked
+        is_proven = is_compact and self.carved.is_checked
         proof = Proof.CHECKSUM if is_proven or not size else Proof.NOTHING
         return data, proof, doubt, () if is_compact else ((place, size),)
 
@@ -132,7 +154,7 @@ class CarvedData:
         proof, doubt = Proof.CHECKSUM, ""
         places: list[tuple[int, int]] = []
         for first in _grid(rows, dims, sides):
-            if some is None and self.is_closed and first not in self.chunks:
+            if some is None and self.shared.is_closed and first not in self.chunks:
                 whole[overlap(first, sides, dims, rows)[0]] = self._fill
                 proof, places = Proof.NOTHING, [*places, UNWRITTEN]
                 continue
@@ -142,7 +164,7 @@ class CarvedData:
             whole[part] = block[inside]
             # Without a checksum of its index, a chunk may be the right one of something else.
             is_vouched = stored.is_checked and (chunk is None or self._is_vouched(chunk))
-            is_proven = is_vouched and self.is_checked
+            is_proven = is_vouched and self.carved.is_checked
             proof = min(proof, Proof.CHECKSUM if is_proven else Proof.NOTHING)
             if first in self.rescued:
                 doubt = doubt or self.rescued[first].doubt
@@ -150,7 +172,7 @@ class CarvedData:
                 doubt = "another dataset claims a chunk of it"
             elif self.unsure_from is not None and first[0] >= self.unsure_from:
                 doubt = doubt or UNSURE_CHUNK
-            if chunk is not None and not is_vouched and self._is_filtered(chunk):
+            if chunk is not None and not is_vouched and _is_filtered(self.dataset, chunk):
                 doubt = doubt or self._packed_doubt(chunk)
             elif chunk is not None and not is_vouched:
                 step = chunk_bytes(self.dataset) // sides[0]
@@ -165,17 +187,9 @@ class CarvedData:
     def _fill(self) -> Array:
         return np.frombuffer(fill_bytes(self.dataset, self.dataset.type.size), np.uint8)
 
-    def _is_filtered(self, chunk: Chunk) -> bool:
-        """Whether a chunk went through any filter: its rows do not lie one behind the other."""
-        return any(step.number != FLETCHER32 for step in self._steps(chunk))
-
-    def _steps(self, chunk: Chunk) -> list[Filter]:
-        steps = enumerate(self.dataset.filters)
-        return [step for place, step in steps if not chunk.mask >> place & 1]
-
     def _is_vouched(self, chunk: Chunk) -> bool:
         """Whether a checksum that is right says something: Fletcher's does not see zeros."""
-        is_packed = any(step.number == DEFLATE for step in self._steps(chunk))
+        is_packed = any(step.number == DEFLATE for step in _steps(self.dataset, chunk))
         return is_packed or not self._packed_doubt(chunk)
 
     def _packed_doubt(self, chunk: Chunk) -> str:
@@ -227,6 +241,21 @@ class CarvedData:
         dims, sides = self.shape or (), self.dataset.layout.chunk
         across = math.prod(-(-n // side) for n, side in zip(dims[1:], sides[1:], strict=True))
         return min(across, 1024)
+
+
+def _is_made_up(dataset: Dataset, size: int) -> bool:
+    """Whether so many bytes are more than what is stored of a dataset can hold."""
+    stored = sum(count for _, count in data_extents(dataset))
+    return size > max(stored, most_made_up(stored))
+
+
+def _is_filtered(dataset: Dataset, chunk: Chunk) -> bool:
+    """Whether a chunk went through any filter: its rows do not lie one behind the other."""
+    return any(step.number != FLETCHER32 for step in _steps(dataset, chunk))
+
+
+def _steps(dataset: Dataset, chunk: Chunk) -> list[Filter]:
+    return [step for place, step in enumerate(dataset.filters) if not chunk.mask >> place & 1]
 
 
 def _grid(rows: range, dims: tuple[int, ...], sides: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -10,15 +10,14 @@ from functools import cached_property
 import numpy as np
 
 from ..base.values import Array
-from ..hdf5.damage.carve import Carved, Carving
 from ..hdf5.errors import Damaged, Unsupported
-from ..hdf5.messages import Attribute, Storage
+from ..hdf5.messages import Storage
 from ..hdf5.read_data import fill_bytes
 from ..hdf5.tree import data_extents
 from ..worker_files.decode_elements import DoubtfulElements, field_places, has_lists
 from ..worker_files.file_view import FoundValue, FoundValues, Gap, Proof, rows_that_fit
 from .carved_data import CarvedData, Extents
-from .data_gaps import FEW_BYTES, UNWRITTEN, FileMemory
+from .data_gaps import FEW_BYTES, UNWRITTEN
 
 LOST_PAGE = "it lies in a page of zeros that reaches beyond it: a lost page"
 MOST_CHUNKS_LOST = 80  # in a row: a node of an index has 64
@@ -27,13 +26,25 @@ MOST_CHUNKS_LOST = 80  # in a row: a node of an index has 64
 class CarvedVariable(CarvedData):
     """A dataset that was found in a file: its values, with what is in doubt about each."""
 
-    def __init__(
-        self, carving: Carving, carved: Carved, most_bytes: int, shared: FileMemory
-    ) -> None:
-        super().__init__(carving, carved, most_bytes, shared)
-        self.elements, self._pages = shared.elements, shared.pages
-        self.doubt = "its header is torn" if carved.is_torn else ""
-        self.attributes = dict(_readable_attributes(self.elements, carved))
+    __slots__ = ()
+
+    @property
+    def elements(self) -> DoubtfulElements:
+        return self.shared.elements
+
+    @property
+    def doubt(self) -> str:
+        return "its header is torn" if self.carved.is_torn else ""
+
+    @property
+    def attributes(self) -> dict[str, Array]:
+        """Those that can be read."""
+        found = {}
+        for name, attribute in self.carved.object.attributes.items():
+            with suppress(Damaged, Unsupported, ValueError):
+                cell = self.shared.attribute_cell(attribute, self.carved.is_checked)
+                found.update({} if cell is None else {name: cell.value})
+        return found
 
     @property
     def may_grow(self) -> bool:
@@ -143,7 +154,7 @@ class CarvedVariable(CarvedData):
             first, step = self.start + address, size // rows
             for low, high in self.file.zero_runs.within(first, first + size):
                 found[max(low - first, 0) // step : max(-((first - high) // step), 0)] = True
-            for low, high, edge in self._pages.zeros_at_edges(first, first + size):
+            for low, high, edge in self.shared.pages.zeros_at_edges(first, first + size):
                 if high - low >= min(least, step) or (edge - first) % step:
                     found[max(low - first, 0) // step : max(-((first - high) // step), 0)] = True
         return found
@@ -192,23 +203,3 @@ class CarvedVariable(CarvedData):
             size = extents[0][1] // max((self.shape or (1,))[0], 1)
             return ((self.start + extents[0][0] + row * size, size),)
         return tuple((self.start + at, size) for at, size in extents)
-
-
-def _readable_attributes(elements: DoubtfulElements, carved: Carved) -> Iterator[tuple[str, Array]]:
-    for name, attribute in carved.object.attributes.items():
-        with suppress(Damaged, Unsupported, ValueError):
-            if (cell := attribute_cell(elements, carved, attribute)) is not None:
-                yield name, cell.value
-
-
-def attribute_cell(
-    elements: DoubtfulElements, carved: Carved, attribute: Attribute
-) -> FoundValue | None:
-    """The value of an attribute; None if it has none. Damaged or Unsupported if it is not there."""
-    if attribute.space.dims is None:
-        return None
-    cells = elements.decode(attribute.type, attribute.value, attribute.space.dims)
-    if "" not in cells:
-        raise Unsupported("a compound")
-    is_checked = carved.is_checked and not attribute.type.points_elsewhere
-    return FoundValue(cells[""], Proof.CHECKSUM if is_checked else Proof.NOTHING)

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from ..hdf5.damage.carve import Carved, Carving
 from ..hdf5.errors import Damaged, Unsupported
-from ..hdf5.tree import data_extents
-from ..worker_files.decode_elements import DoubtfulElements
+from ..hdf5.tree import NO_ATTRIBUTES, data_extents
 from ..worker_files.file_view import Group
 from ..worker_files.skipped_names import is_mere_dimension
-from .carved_datasets import CarvedVariable, attribute_cell
+from .carved_datasets import CarvedVariable
 from .data_gaps import FileMemory
 from .zero_pages import PAGE_BYTES
 
 
-def view_carved(carving: Carving, most_bytes: int) -> list[Group]:
+def view_carved(carving: Carving, shared: FileMemory) -> list[Group]:
     """The groups of a file; of those that nothing leads to, none if nothing is wrong with it."""
-    shared = FileMemory(carving)
     variables = {
-        address: CarvedVariable(carving, carved, most_bytes, shared)
+        address: CarvedVariable(carved, shared)
         for address, carved in carving.objects.items()
         if carved.object.dataset is not None
     }
     _note_suspects(carving, variables, shared)
     groups = {
-        carved.address: _group_of(carving, carved, variables, shared.elements)
+        carved.address: _group_of(carving, carved, variables, shared)
         for carved in carving.objects.values()
         if carved.is_group and (carved.is_linked or not carving.is_sound)
     }
@@ -37,7 +35,7 @@ def _group_of(
     carving: Carving,
     carved: Carved,
     variables: dict[int, CarvedVariable],
-    elements: DoubtfulElements,
+    shared: FileMemory,
 ) -> Group:
     group = Group(carved.path, is_linked=carved.is_linked)
     group.address = carving.file.superblock.start + carved.address
@@ -48,10 +46,11 @@ def _group_of(
     group.is_unsupported = isinstance(carved.cost, Unsupported)
     for name, attribute in carved.object.attributes.items():
         try:
-            if (cell := attribute_cell(elements, carved, attribute)) is not None:
+            if (cell := shared.attribute_cell(attribute, carved.is_checked)) is not None:
                 group.attributes[name] = cell
         except (Damaged, Unsupported, ValueError) as error:
             group.lost_attributes[name] = str(error)
+    carved.object.attributes = NO_ATTRIBUTES
     _take_links(carving, carved, variables, group)
     _take_soft_links(carving, carved, variables, group)
     return group

@@ -9,18 +9,20 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 
 from ..hdf5.chunks import Chunk
 from ..hdf5.damage.carve import Carving, LenientFile
 from ..hdf5.damage.zero_runs import SECTOR_BYTES, SLACK_BYTES, ZeroRun, is_of_sectors
-from ..hdf5.messages import Storage
+from ..hdf5.errors import Unsupported
+from ..hdf5.messages import Attribute, Storage
 from ..hdf5.tree import Dataset, least_unbelievable
 from ..worker_files.decode_elements import DoubtfulElements
-from ..worker_files.file_view import Gap
+from ..worker_files.file_view import FoundValue, Gap, Proof
 from .zero_pages import PAGE_BYTES, ZeroPages, ZeroRows
 
 FEW_BYTES = 16  # a number or two
+ATTRIBUTES_REMEMBERED = 256  # most groups have some that others have too
 MOST_BORDER_BYTES = 64  # of numbers that are zero beside unused space
 UNWRITTEN = (-1, 0)  # instead of a place: of what never got one in a file that was closed
 
@@ -28,8 +30,11 @@ UNWRITTEN = (-1, 0)  # instead of a place: of what never got one in a file that 
 class FileMemory:
     """What all variables of a file remember together."""
 
-    def __init__(self, carving: Carving) -> None:
+    def __init__(self, carving: Carving, most_bytes: int) -> None:
+        self.file, self.is_closed = carving.file, carving.is_closed
+        self.most_bytes = most_bytes  # of one value
         self.elements = DoubtfulElements(carving.file)
+        self.attribute_cell = lru_cache(ATTRIBUTES_REMEMBERED)(partial(_read_cell, self.elements))
         self.pages = ZeroPages(carving.file.source)
         self.sectors = ZeroPages(carving.file.source, SECTOR_BYTES)
         self.claims: list[tuple[int, int, int]] = []  # the extents of all datasets, in order
@@ -37,6 +42,19 @@ class FileMemory:
         datasets = [o.object.dataset for o in carving.objects.values() if o.object.dataset]
         claims = [dataset.claimed_bytes for dataset in datasets]
         self.too_large = least_unbelievable(claims, carving.file.size)
+
+
+def _read_cell(
+    elements: DoubtfulElements, attribute: Attribute, is_checked: bool
+) -> FoundValue | None:
+    """The value of an attribute; None if it has none. Damaged or Unsupported if it is not there."""
+    if attribute.space.dims is None:
+        return None
+    cells = elements.decode(attribute.type, attribute.value, attribute.space.dims)
+    if "" not in cells:
+        raise Unsupported("a compound")
+    is_proven = is_checked and not attribute.type.points_elsewhere
+    return FoundValue(cells[""], Proof.CHECKSUM if is_proven else Proof.NOTHING)
 
 
 class DataGaps:

@@ -95,11 +95,11 @@ class FileResults:
         """Tell room for more rows from a row of fill values, behind which others were written."""
         if is_blank:
             self.blank.append(place)
-            return
-        table = place.partition(" of ")[2]
-        lost = [blank for blank in self.blank if blank.partition(" of ")[2] == table]
-        self.losses += [Loss(blank, None, NEVER_WRITTEN) for blank in lost]
-        self.blank.clear()
+        elif self.blank:
+            table = place.partition(" of ")[2]
+            lost = [blank for blank in self.blank if blank.partition(" of ")[2] == table]
+            self.losses += [Loss(blank, None, NEVER_WRITTEN) for blank in lost]
+            self.blank.clear()
 
     def take(self, new: Candidate) -> Candidate:
         """Add a result, or to one that is there already that it was found again."""

@@ -30,13 +30,14 @@ MOST_STEPS = 50_000
 _AMBIGUOUS = "several streams may be this chunk"
 
 
-def settle_streams(groups: Sequence[Group], rule: KeyRule, *, is_closed: bool) -> None:
-    """Give the columns of all tables the streams that are their chunks. Nothing on disk changes.
+def settle_streams(groups: Sequence[Group], rule: KeyRule, *, is_closed: bool) -> bool:
+    """Give the columns of all tables the streams that are their chunks; whether any got one.
 
     A writer in SWMR mode puts nothing where something is that an index leads to. Chunks that are
     packed otherwise do not tell where they end, nor whose they are: the last are in doubt, unless
     the file was closed.
     """
+    settled: list[CarvedVariable] = []
     every = [v for g in groups for v in g.variables.values() if isinstance(v, CarvedVariable)]
     for group in find_tables(groups, rule):
         columns: dict[str, CarvedVariable] = {
@@ -52,9 +53,11 @@ def settle_streams(groups: Sequence[Group], rule: KeyRule, *, is_closed: bool) -
             mine = {id(variable) for variable in alike.values()}
             others = [variable for variable in every if id(variable) not in mine]
             _ChunkedTable(columns, alike, rule, others).settle()
+            settled += alike.values()
         for variable in () if is_closed else columns.values():
             if variable not in packed.values():
                 _doubt_last_chunks(variable)
+    return any(variable.rescued for variable in settled)
 
 
 def _grows_packed(variable: CarvedVariable) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ from ..worker_files.skipped_names import is_mere_dimension
 from ..worker_files.tasks import find_tasks, leave_out, show_tasks
 
 MOST_OBJECTS = 200_000
+DATASETS_OPEN = 64
+MOST_CACHE_BYTES = 2 << 20
 MOST_ATTRIBUTE_BYTES = 1 << 20
 
 
@@ -59,6 +62,7 @@ def _answer(request: dict[str, Any]) -> list[str]:
     pattern = KeyPattern.parse(request["pattern"]) if request["pattern"] else None
     rule = KeyRule(tuple(request["names"]), pattern)
     with _opened(request["path"], request["how"]) as file, sealed():
+        _limit_cache(file)
         listing = _GroupListing(file)
         listing.walk()
         listing.ask(request["wanted"])
@@ -78,6 +82,13 @@ def _opened(path: str, how: str) -> Any:
         return opened_as_closed(path)
     settings = {"swmr": True} if how == "swmr" else {"locking": False}
     return h5py.File(path, "r", **settings)
+
+
+def _limit_cache(file: Any) -> None:
+    """Keep 2 MB of headers: the 32 MB that are usual take ten times as much in memory."""
+    config = file.id.get_mdc_config()
+    config.max_size = config.initial_size = MOST_CACHE_BYTES
+    file.id.set_mdc_config(config)
 
 
 def _send_rows(found: FoundRows) -> None:
@@ -125,13 +136,19 @@ class _GroupListing:
         self.errors: list[str] = []
         self.seen: set[str] = set()
         self.count = 0
+        self.opened = lru_cache(DATASETS_OPEN)(file.__getitem__)
 
     def walk(self) -> None:
-        waiting: list[tuple[str, Any, Group | None]] = [("/", self.file, None)]
+        waiting: list[tuple[str, Group | None]] = [("/", None)]
         while waiting and self.count < MOST_OBJECTS:
-            path, group, parent = waiting.pop()
+            path, parent = waiting.pop()
+            try:
+                group = self.file if parent is None else self.file[path]
+            except Failures as error:
+                self.errors.append(f"{path}: {error}")
+                continue
             view, inner = self.look(path, group, parent)
-            waiting += [(inner_path, found, view) for inner_path, found in reversed(inner)]
+            waiting += [(inner_path, view) for inner_path in reversed(inner)]
 
     def ask(self, wanted: list[str]) -> None:
         """Ask for groups by name: a listing that fails need not hide them."""
@@ -152,9 +169,8 @@ class _GroupListing:
         for variable in variables:
             variable.is_too_large = variable.claimed_bytes >= limit
 
-    def look(
-        self, path: str, group: Any, parent: Group | None
-    ) -> tuple[Group, list[tuple[str, Any]]]:
+    def look(self, path: str, group: Any, parent: Group | None) -> tuple[Group, list[str]]:
+        """What a group holds, and the paths of the groups in it, of which none stays open."""
         view = Group(path, parent=parent, address=_address(group))
         self.groups.append(view)
         self.seen.add(path)
@@ -181,11 +197,12 @@ class _GroupListing:
                 if is_elsewhere(found):
                     view.lost[name] = "its data are in another file, which was not read"
                 elif found.shape is not None and not is_mere_dimension(_text_attributes(found)):
-                    view.variables[name] = _LibraryVariable(found)
+                    inner_path = f"{path.rstrip('/')}/{name}"
+                    view.variables[name] = _LibraryVariable(found, inner_path, self.opened)
             elif isinstance(found, h5py.Group) and isinstance(link, h5py.HardLink):
                 if _is_above(view, _address(found)):
                     continue  # a circle: what is in it was listed
-                inner.append((f"{path.rstrip('/')}/{name}", found))
+                inner.append(f"{path.rstrip('/')}/{name}")
         _take_attributes(view, group)
         return view, inner
 
@@ -246,36 +263,39 @@ def _attribute(group: Any, name: str) -> FoundValue | None:
 
 
 class _LibraryVariable:
-    """A dataset as the library reads it."""
+    """A dataset as the library reads it, opened when it is read: one that is open takes 20 kB."""
 
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
+    __slots__ = (
+        *("_open", "_path", "chunks", "claimed_bytes", "dtype", "is_too_large", "may_grow"),
+        "shape",
+    )
+
+    def __init__(self, dataset: Any, path: str, opened: Callable[[str], Any]) -> None:
+        self._path, self._open = path, opened
+        self.shape: tuple[int, ...] | None = dataset.shape
+        self.may_grow = bool(dataset.maxshape) and dataset.maxshape[0] is None
+        self.chunks: tuple[int, ...] | None = dataset.chunks
+        self.dtype: np.dtype[Any] = dataset.dtype
         self.claimed_bytes = dataset.size * max(dataset.id.get_type().get_size(), 1)
         self.is_too_large = False
 
     @property
-    def shape(self) -> tuple[int, ...] | None:
-        shape: tuple[int, ...] | None = self.dataset.shape
-        return shape
-
-    @property
-    def may_grow(self) -> bool:
-        return bool(self.dataset.maxshape) and self.dataset.maxshape[0] is None
+    def dataset(self) -> Any:
+        return self._open(self._path)
 
     @property
     def fields(self) -> tuple[str, ...]:
-        dtype = self.dataset.dtype
-        if not dtype.names or len(self.shape or ()) != 1:
+        if not self.dtype.names or len(self.shape or ()) != 1:
             return ()
-        return tuple(name for name, _ in _arrays(np.zeros((), dtype), dtype))
+        return tuple(name for name, _ in _arrays(np.zeros((), self.dtype), self.dtype))
 
     @property
     def rows_there(self) -> int:
-        if not self.shape or not self.dataset.chunks:
+        if not self.shape or not self.chunks:
             is_there = not self.shape or self.dataset.id.get_storage_size()
             return (self.shape or (1,))[0] if is_there else 0
         ends = [0]
-        side = self.dataset.chunks[0]
+        side = self.chunks[0]
         self.dataset.id.chunk_iter(lambda chunk: ends.append(chunk.chunk_offset[0] + side))
         return min(max(ends), self.shape[0])
 
@@ -284,7 +304,7 @@ class _LibraryVariable:
             raise Unsupported("values that no result can hold")
         self.require_believable(self.claimed_bytes if row is None else 0)
         value = np.asarray(self.dataset[() if row is None else row])
-        return {name: FoundValue(array) for name, array in _arrays(value, self.dataset.dtype)}
+        return {name: FoundValue(array) for name, array in _arrays(value, self.dtype)}
 
     def require_believable(self, at_once: int) -> None:
         stored = self.dataset.id.get_storage_size()
@@ -292,19 +312,20 @@ class _LibraryVariable:
             raise Unsupported(CLAIMS_MORE)
 
     def rows_at_once(self, row: int) -> int:
-        """Those of one chunk, and not too many."""
-        row_bytes = math.prod((self.shape or (1,))[1:]) * int(self.dataset.dtype.itemsize)
-        side = self.dataset.chunks[0] if self.dataset.chunks else None
-        return rows_that_fit(row_bytes, row, side)
+        """Those of whole chunks, or of one, and not too many."""
+        row_bytes = math.prod((self.shape or (1,))[1:]) * self.dtype.itemsize
+        side, most = self.chunks[0] if self.chunks else 1, rows_that_fit(row_bytes, row, None)
+        if side >= most:
+            return rows_that_fit(row_bytes, row, side)
+        return most - (row + most) % side
 
     def read_rows(self, rows: range) -> dict[str, FoundValues]:
-        dtype = self.dataset.dtype
-        if _has_lists(dtype) or self.dataset.id.get_type().detect_class(h5py.h5t.REFERENCE):
+        if _has_lists(self.dtype) or self.dataset.id.get_type().detect_class(h5py.h5t.REFERENCE):
             raise Unsupported("values that differ from row to row")
         self.require_believable(0)
         value = np.asarray(self.dataset[rows.start : rows.stop])
         none = np.zeros(len(rows), bool)
-        return {name: FoundValues(array, none, none) for name, array in _arrays(value, dtype)}
+        return {name: FoundValues(array, none, none) for name, array in _arrays(value, self.dtype)}
 
     def place(self, row: int | None) -> tuple[tuple[int, int], ...]:
         return ()

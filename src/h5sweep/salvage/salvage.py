@@ -44,9 +44,9 @@ from ..worker_files.tasks import (
     show_tasks,
 )
 from .carved_data import UNSURE_CHUNK
-from .carved_datasets import CarvedVariable
 from .carved_output import find_rows, is_output
 from .carved_view import view_carved
+from .data_gaps import FileMemory
 from .file_results import FileResults
 from .gzip_chunks import settle_streams
 from .library_reader import Question, SecondReader, how_to_open
@@ -173,7 +173,7 @@ class _Job:
                 return FileSalvage(
                     place.path, f"being written by {writer}; not opened", is_live=True
                 )
-            with OpenSource(path) as source, Spool() as stage:
+            with OpenSource(path) as source, Spool(before.st_mtime) as stage:
                 one = _File(self, place.path, source, stage)
                 one.read()
                 if path.stat() != before and _changed(before, path.stat()):
@@ -213,27 +213,26 @@ class _File(FileResults):
         verdict, name = judge_bytes(self.source, self.path), Path(self.path).name
         self.what = "; ".join(f.message for f in verdict.findings[:2])
         carving = carve(self.source)
-        groups = leave_out(view_carved(carving, self.job.limits.memory_bytes), self.job.skip)
+        memory = FileMemory(carving, self.job.limits.memory_bytes)
+        groups = leave_out(view_carved(carving, memory), self.job.skip)
         self.rule = guess_rule(groups, self.rule)
         self.note_damage(carving, bool(verdict.findings))
-        root = next((group for group in groups if is_output(group)), None)
-        if root is not None:
-            self.take_all(find_rows(root, self.rule))
-        else:
+        carving.keep_nameless()  # the groups have what they need of the rest
+        root, is_rescued = next((group for group in groups if is_output(group)), None), False
+        if root is None:
             groups = show_tasks(groups, self.rule, name)
             if carving.is_sound and (strays := drop_strays(groups, self.rule)):
                 self.notes.append(stray_text(strays))
             self.announce(count_rows(groups, self.rule))
-            settle_streams(groups, self.rule, is_closed=self.is_closed)
-            self.take_all(find_tasks(groups, self.rule, name))
-            if self.job.library is not None and carving.has_superblock:
-                self.ask_library(self.job.library, carving)
+            is_rescued = settle_streams(groups, self.rule, is_closed=self.is_closed)
+        advice = _key_advice(groups)
+        found = find_tasks(groups, self.rule, name) if root is None else find_rows(root, self.rule)
+        self.take_all(found)
+        if root is None and self.job.library is not None and carving.has_superblock:
+            self.ask_library(self.job.library, carving)
         if not carving.is_sound:
-            limit = self.job.limits.memory_bytes
-            self.nameless = export_arrays(carving, groups, self.path, limit, self.job.nameless)
-        self.hint(groups)
-        every = (v for group in groups for v in group.variables.values())
-        is_rescued = any(isinstance(v, CarvedVariable) and v.rescued for v in every)
+            self.nameless = export_arrays(carving, memory, self.path, self.job.nameless)
+        self.hint(advice)
         if (self.losses or is_rescued) and not self.what:
             self.note_chunks(verdict)
 
@@ -253,15 +252,10 @@ class _File(FileResults):
         if rows > MANY_ROWS:
             self.job.notice(f"{words}; if they are not tasks, stop with Ctrl-C and leave it out")
 
-    def hint(self, groups: Sequence[Group]) -> None:
+    def hint(self, advice: str) -> None:
         """Say what a user can do about tasks without a key, and about a file without names."""
         if any(NO_KEY in loss.why for loss in self.losses):
-            groups = [group for group in groups if group.variables]
-            fields = {n for g in groups for v in g.variables.values() for n in v.fields}
-            names = sorted({n for g in groups for n in (*g.names, *g.attributes)} | fields)[:8]
-            paths = ", ".join(group.path for group in groups[:2] if group.path.strip("/"))
-            where = f"; groups like {paths}" if paths else ""
-            self.notes.append(f"its tasks need --key: there are {', '.join(names)}{where}")
+            self.notes.append(advice)
         if self.is_damaged and not (self.candidates or self.losses) and self.source.size > NEWBORN:
             extent = ((NEWBORN, self.source.size - NEWBORN),)
             why = "it may hold raw values, but no names"
@@ -355,6 +349,16 @@ class _File(FileResults):
             found.doubt = UNSURE_CHUNK
         found.is_expected = self.rule.is_expected(key)
         self.take(self.stage.add(found, schema, data))
+
+
+def _key_advice(groups: Sequence[Group]) -> str:
+    """What may be the key of tasks that have none."""
+    groups = [group for group in groups if group.variables]
+    fields = {n for g in groups for v in g.variables.values() for n in v.fields}
+    names = sorted({n for g in groups for n in (*g.names, *g.attributes)} | fields)[:8]
+    paths = ", ".join(group.path for group in groups[:2] if group.path.strip("/"))
+    where = f"; groups like {paths}" if paths else ""
+    return f"its tasks need --key: there are {', '.join(names)}{where}"
 
 
 def _same_key(key: Key, other: Key) -> bool:

@@ -1,32 +1,36 @@
-"""Hold results in a temporary file, encoded at once, to save memory."""
+"""Hold results in a temporary file, as records, to save memory."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import struct
+import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import compress
 from types import TracebackType
 from typing import IO
 
+from xxhash import xxh3_128
+
 from ..base.key_rule import KeyRule
 from ..base.plan import key_json
 from ..base.values import Array, ResultEncoder, result_header
 from ..errors import UnsupportedValueError
+from ..runfolder.records import NO_TASK, RecordKind, pack_record
 from ..worker_files.file_view import NEVER_WRITTEN, FoundRows, FoundTask, Gap, Proof, is_blank
 from .trust_labels import Candidate, Form, Way, proof_of, shared
 
-_SIZES = struct.Struct("<QQ")
+_PIECE_BYTES = 1 << 20
 
 
 class Spool:
-    """A temporary file with the header and data of every result that was found."""
+    """A temporary file with the record of every result that was found."""
 
-    def __init__(self) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by __exit__)
+    def __init__(self, finished_at: float) -> None:
+        self.mark = os.urandom(4)  # of the file that some of these records will be in
+        self._finished_at = finished_at
+        self._file: IO[bytes] = tempfile.TemporaryFile(buffering=_PIECE_BYTES)  # noqa: SIM115 (closed by __exit__)
         self._end = 0
         self._encoder = ResultEncoder()
 
@@ -112,19 +116,30 @@ class Spool:
     def add(self, candidate: Candidate, schema: bytes, data: bytes) -> Candidate:
         """Keep the data of a result; what is known of it gets their place and digest."""
         header = result_header(schema, key_json(candidate.key).encode())
-        candidate.digest = digest_of(schema, data)
-        candidate.offset = self._end
-        if self._file.tell() != self._end:  # a seek would write out what is buffered
-            self._file.seek(self._end)
-        self._file.write(_SIZES.pack(len(header), len(data)) + header + data)
-        self._end += _SIZES.size + len(header) + len(data)
+        candidate.digest, candidate.offset = digest_of(schema, data), self._end
+        self._end += self._file.write(
+            pack_record(self.mark, RecordKind.DONE, NO_TASK, header, data, self._finished_at, 0.0)
+        )
+        candidate.end = self._end
         return candidate
 
-    def read(self, candidate: Candidate) -> tuple[bytes, bytes]:
-        """The header and the data of a record of this result."""
-        self._file.seek(candidate.offset)
-        header_bytes, data_bytes = _SIZES.unpack(self._file.read(_SIZES.size))
-        return self._file.read(header_bytes), self._file.read(data_bytes)
+    def read(self, candidates: Iterable[Candidate]) -> Iterator[bytes]:
+        """The records of these results one behind the other, in pieces that are not too large."""
+        self._file.flush()
+        for start, end in _runs(candidates):
+            for place in range(start, end, _PIECE_BYTES):
+                yield os.pread(self._file.fileno(), min(_PIECE_BYTES, end - place), place)
+
+
+def _runs(candidates: Iterable[Candidate]) -> Iterator[tuple[int, int]]:
+    """From where to where records lie without a gap."""
+    start = end = 0
+    for candidate in candidates:
+        if candidate.offset != end:
+            yield start, end
+            start = candidate.offset
+        end = candidate.end
+    yield start, end
 
 
 def _names_by_row(marked: Mapping[str, Array], rows: int) -> list[frozenset[str]]:
@@ -143,7 +158,7 @@ def form_of(schema: bytes) -> Form:
 
 def digest_of(schema: bytes, data: bytes) -> bytes:
     """By which two results are the same."""
-    digest = hashlib.blake2b(schema + b"\0", digest_size=16)
+    digest = xxh3_128(schema + b"\0")
     digest.update(data)
     return digest.digest()
 

@@ -71,7 +71,8 @@ class Candidate:
     confirmed_by: tuple[Way, ...] = ()
     label: Label = Label.UNVERIFIED
     reason: str = ""
-    offset: int = 0  # in the stage
+    offset: int = 0  # of its record in the stage
+    end: int = 0
 
     @property
     def names(self) -> frozenset[str]:
@@ -79,7 +80,18 @@ class Candidate:
 
 
 # By which a result is that one and no other; `_objection` looks at none of these.
-_OWN = {"key", "place", "way", "digest", "places", "confirmed_by", "label", "reason", "offset"}
+_OWN = {
+    "key",
+    "place",
+    "way",
+    "digest",
+    "places",
+    "confirmed_by",
+    "label",
+    "reason",
+    "offset",
+    "end",
+}
 _TRAITS = attrgetter(*(field.name for field in fields(Candidate) if field.name not in _OWN))
 Traits = tuple[Form, frozenset[str], frozenset[str], tuple[tuple[str, int], ...], frozenset[str]]
 _SHARED = attrgetter("form", "fills", "gaps", "inside", "odd")

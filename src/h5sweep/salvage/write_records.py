@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -16,7 +15,15 @@ from ..base.plan import key_text
 from ..base.values import Array
 from ..disk import durable
 from ..disk.find_files import RECORDS_SUFFIX
-from ..runfolder.records import RecordFile, RecordKind, RecordWriter, Scan, json_bytes, read_data
+from ..runfolder.records import (
+    NO_TASK,
+    RecordFile,
+    RecordKind,
+    RecordWriter,
+    Scan,
+    json_bytes,
+    read_data,
+)
 from .spool import Spool, digest_of, schema_of
 from .trust_labels import Candidate
 
@@ -37,9 +44,11 @@ def write_records(
             return path  # the same again
         temporary = stack.enter_context(durable.replacing(path))
         about = {"role": "salvage", "source": str(source.absolute())}
-        writer = RecordWriter(temporary, about=about)
-        results = chain(earlier.others(taken), map(stage.read, taken))
-        writer.append_results(results, finished_at=finished_at)
+        writer = RecordWriter(temporary, about=about, mark=stage.mark)
+        for header, data in earlier.others(taken):
+            writer.append(RecordKind.DONE, NO_TASK, header, data, finished_at=finished_at)
+        for records in stage.read(taken):
+            writer.append_packed(records)
         writer.close()
     return path
 

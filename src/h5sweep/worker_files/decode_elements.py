@@ -56,7 +56,7 @@ class Elements:
             ((length, found),) = self.lists(datatype, data)
             return self.decode(base, found, (length,))
         dtype, is_truth = _number_kind(datatype)
-        values = np.frombuffer(data, dtype).reshape(shape)
+        values: Array = np.ndarray(shape, dtype, data)  # one object: there may be very many
         if is_truth:
             return {"": _truths(values)}
         return {"": values.astype(values.dtype.newbyteorder("="), copy=False)}

@@ -103,7 +103,7 @@ class Variable(Protocol):
         """Where it lies: offsets and sizes."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Group:
     """A group: what it is called, what it says of itself, what it holds."""
 
@@ -124,6 +124,11 @@ class Group:
     def place(self) -> str:
         """What it is called, or where it lies."""
         return self.path or f"a group without a name at {self.address:,}"
+
+    def let_go(self) -> None:
+        """Forget what it holds, once that was read: there may be very many groups."""
+        self.attributes.clear()
+        self.variables.clear()
 
     @property
     def names(self) -> set[str]:

@@ -34,6 +34,7 @@ from .file_view import (
 )
 from .skipped_names import MARK, Beside, Names, is_mark, is_named
 
+FEW_ROWS = 16  # that are read one by one rather than by halves
 MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
 
 
@@ -158,7 +159,10 @@ def _may_be_key(cell: FoundValue) -> bool:
 def find_tasks(
     groups: Sequence[Group], rule: KeyRule, file_name: str
 ) -> Iterator[FoundTask | FoundRows]:
-    """Every task of a file, with its values; of what could not be read, why."""
+    """Every task of a file, with its values; of what could not be read, why.
+
+    Groups that were read hold nothing afterwards.
+    """
     keyed = {id(group): key for group in groups if (key := _group_key(group, rule)) is not None}
     tables = {id(g) for g in groups if id(g) not in keyed and columns_of(g, rule)}
     if not keyed and (own_key := _file_key(rule, file_name)) is not None:
@@ -168,7 +172,10 @@ def find_tasks(
     above = {id(group.parent) for group in groups}
     for group in groups:
         if id(group) in keyed:
-            yield _read_group(group, inner.get(id(group), []), keyed[id(group)], rule)
+            within = inner.get(id(group), [])
+            yield _read_group(group, within, keyed[id(group)], rule)
+            for read in (group, *within):
+                read.let_go()
         elif id(group) in tables:
             yield from _read_table(group, rule)
         elif _keyed_above(group, keyed) is None:
@@ -347,12 +354,22 @@ def _read_table(group: Group, rule: KeyRule) -> Iterator[FoundTask | FoundRows]:
     while row < total:
         at_once = min(variable.rows_at_once(row) for variable in columns.values())
         rows = range(row, min(row + max(at_once, 1), total))
-        read_row = partial(_read_row, group, columns, rule)
-        if (found := _read_rows(group, columns, rule, rows)) is None:
-            yield from map(read_row, rows)
-        else:
-            yield from _interleaved(found, read_row)
+        yield from _read_some(group, columns, rule, rows)
         row = rows.stop
+
+
+def _read_some(
+    group: Group, columns: Mapping[str, Variable], rule: KeyRule, rows: range
+) -> Iterator[FoundTask | FoundRows]:
+    """Rows at once; around one that cannot be read so, fewer and fewer, and then one by one."""
+    read_row = partial(_read_row, group, columns, rule)
+    if (found := _read_rows(group, columns, rule, rows)) is not None:
+        yield from _interleaved(found, read_row)
+    elif len(rows) <= FEW_ROWS:
+        yield from map(read_row, rows)
+    else:
+        yield from _read_some(group, columns, rule, rows[: len(rows) // 2])
+        yield from _read_some(group, columns, rule, rows[len(rows) // 2 :])
 
 
 def _read_row(group: Group, columns: Mapping[str, Variable], rule: KeyRule, row: int) -> FoundTask:

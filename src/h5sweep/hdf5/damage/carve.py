@@ -11,9 +11,11 @@ import re
 import struct
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from sys import intern
+from types import MappingProxyType
 
 from .. import headers
 from ..cursor import Cursor, Widths
@@ -55,6 +57,7 @@ _CUT = (0, 0xFFF8, 0, b"")  # a message of which nothing is known but that it go
 _LINK = re.compile(rb"\x01[\0-\x1f]")
 _SYMBOL_NODE = re.compile(rb"SNOD\x01")
 _NAMES = re.compile(rb"\0{8}(?=[!-~])")  # a heap of names begins with an empty one
+_NOWHERE: Mapping[str, str | None] = MappingProxyType({})
 _GUESSES = (
     *((Widths(8, 8), start) for start in (0, 512, 1024, 2048, 4096)),
     (Widths(4, 4), 0),
@@ -86,20 +89,24 @@ class LenientFile(Hdf5File):
         return super().read(address, size)
 
 
-@dataclass
+@dataclass(slots=True)
 class Carved:
-    """One object, what links to it, and what is wrong with it."""
+    """One object, what links to it, and what is wrong with it.
+
+    There may be a million of them: what is empty in most of them is one object.
+    """
 
     object: Object
-    links: list[tuple[str, int]]
-    faults: list[Damaged | Unsupported]
-    elsewhere: dict[str, str | None] = field(default_factory=dict)  # soft links; None: other files
+    links: tuple[tuple[str, int], ...]
+    faults: tuple[Damaged | Unsupported, ...]
+    elsewhere: Mapping[str, str | None]  # soft links; None: into other files
     is_checked: bool = False  # its header has a checksum
     is_torn: bool = False  # part of its header is not what it should be
     references: int = 1  # how many links lead to it, as its header says
-    parents: list[tuple[int | None, str]] = field(default_factory=list)
+    parents: list[tuple[int | None, str]] | tuple[()] = ()
     path: str = ""  # as much of it as is known
     is_linked: bool = False  # the path leads to the root group
+    _children: dict[str, int] | None = None
 
     @property
     def address(self) -> int:
@@ -124,9 +131,17 @@ class Carved:
         """Whether all that link to it are one group, and as many links as it knows of."""
         return len({at for at, _ in self.parents}) == 1 and len(self.parents) == self.references
 
-    @cached_property
+    @property
     def children(self) -> dict[str, int]:
-        return dict(self.links)
+        if self._children is None:
+            self._children = dict(self.links)
+        return self._children
+
+    def add_parent(self, address: int | None, name: str) -> None:
+        if self.parents:
+            self.parents.append((address, name))
+        else:
+            self.parents = [(address, name)]  # a list that has grown has room for four
 
 
 @dataclass
@@ -161,6 +176,12 @@ class Carving:
             if target is not None and most:
                 at = self.find(group.address, target, most - 1)
         return at
+
+    def keep_nameless(self) -> None:
+        """Forget all but datasets that nothing links to."""
+        named = [at for at, o in self.objects.items() if o.object.dataset is None or o.parents]
+        for address in named:
+            del self.objects[address]
 
     @property
     def is_closed(self) -> bool:
@@ -267,9 +288,11 @@ def _score(source: Source, frame: Superblock, hits: list[int]) -> int:
     """How many of some headers parse, those that link to others counting most."""
     known = {hit - frame.start for hit in hits}
     file = _lenient(source, frame)
-    found = _read_all(file, [hit - frame.start for hit in hits[:_SAMPLE] if hit >= frame.start])
-    links = sum(child in known for carved in found.values() for _, child in carved.links)
-    return 10 * links + sum(carved.object.dataset is not None for carved in found.values())
+    sample = {frame.root, *(hit - frame.start for hit in hits[:_SAMPLE])}
+    read = [_read_one(file, address) for address in sorted(sample) if address >= 0]
+    found = [carved for carved in read if carved is not None]
+    links = sum(child in known for carved in found for _, child in carved.links)
+    return 10 * links + sum(carved.object.dataset is not None for carved in found)
 
 
 def _read_all(file: LenientFile, addresses: list[int]) -> dict[int, Carved]:
@@ -293,7 +316,7 @@ def _read_one(file: LenientFile, address: int) -> Carved | None:
     try:
         header = read_header(file, address)
         is_torn = bool(file.faults) or _has_zeros(file, header)
-        read = read_object(tree, address)
+        found, children = read_object(tree, header)
     except (Damaged, Unsupported):
         return None
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
@@ -301,16 +324,16 @@ def _read_one(file: LenientFile, address: int) -> Carved | None:
     finally:
         file.faults.clear()
         file.structures.clear()
-    if read is None or (read[0].kind is ObjectKind.DATASET and read[0].dataset is None):
+    is_half_read = found.kind is ObjectKind.DATASET and found.dataset is None
+    if is_half_read or file.work_left < 0:
         return None
     # Bytes that are no name were left by a heap that was not written any more.
-    links = [(name, child) for name, child in read[1] if name.isprintable()]
-    faults = [fault.error for fault in tree.faults]
+    links = tuple((intern(name), child) for name, child in children if name.isprintable())
+    faults = tuple(fault.error for fault in tree.faults)
     elsewhere: dict[str, str | None] = {p[1:]: to for p, to in tree.soft_links.items()}
     elsewhere |= dict.fromkeys(path[1:] for path in tree.external_links)
-    return Carved(
-        read[0], links, faults, elsewhere, header.version == 2, is_torn, header.references
-    )
+    about = (header.version == 2, is_torn, header.references)
+    return Carved(found, links, faults, elsewhere or _NOWHERE, *about)
 
 
 def _has_zeros(file: LenientFile, header: Header) -> bool:
@@ -332,18 +355,21 @@ def _add_parents(carving: Carving, blocks: list[int], addresses: list[int]) -> N
     for parent in carving.objects.values():
         for name, child in parent.links:
             if child in carving.objects:
-                carving.objects[child].parents.append((parent.address, name))
-    groups = _groups_by_heap(carving)
+                carving.objects[child].add_parent(parent.address, name)
+    groups = _groups_by_heap(carving) if blocks else {}
     ends = sorted({*blocks, *addresses, carving.file.size})
+    more: dict[int, list[tuple[str, int]]] = {}
     for block in blocks:
         for heap, link in _links_in_block(carving.file, block, ends):
             found = carving.objects.get(link.address or 0)
             if found is None or any(name == link.name for _, name in found.parents):
                 continue
             group = groups.get(heap)
-            found.parents.append((None if group is None else group.address, link.name))
+            found.add_parent(None if group is None else group.address, link.name)
             if group is not None:
-                group.links.append((link.name, found.address))
+                more.setdefault(group.address, []).append((link.name, found.address))
+    for address, links in more.items():
+        carving.objects[address].links += tuple(links)
 
 
 def _groups_by_heap(carving: Carving) -> dict[int, Carved]:
@@ -398,7 +424,7 @@ def _add_lost_names(carving: Carving) -> None:
     except Damaged:
         names = {}  # there is too much to look at
     for address, name in names.items():
-        carving.objects[address].parents.append((None, name))
+        carving.objects[address].add_parent(None, name)
 
 
 def _is_within(address: int, extents: list[tuple[int, int]]) -> bool:
