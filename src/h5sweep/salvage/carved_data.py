@@ -210,7 +210,7 @@ class CarvedData:
         if chunk is None:
             raise Damaged(NO_CHUNK)
         if not self.dataset.filters and chunk.address + chunk.size > self.file.size:
-            return self._cut_chunk(chunk, rows), chunk
+            return _cut_chunk(self.file, self.dataset, chunk, rows), chunk
         if first not in self._kept:
             self._kept[first] = read_stored(self.file, self.dataset, chunk)
             if len(self._kept) > max(KEPT_CHUNKS, self._across):
@@ -219,17 +219,6 @@ class CarvedData:
         if stored.size != chunk.size and stored.is_checked:
             raise Damaged(f"a chunk at {chunk.address:,} is longer or shorter than its index says")
         return stored, chunk
-
-    def _cut_chunk(self, chunk: Chunk, rows: range) -> Stored:
-        """A chunk in which the file ends; Damaged unless these rows lie before that."""
-        if chunk.size != chunk_bytes(self.dataset):
-            raise Damaged(f"a chunk of {chunk.size:,} bytes where others have another size")
-        there = max(self.file.size - chunk.address, 0)
-        whole = there // (chunk.size // self.dataset.layout.chunk[0])
-        if rows.stop - chunk.start[0] > whole:
-            raise Damaged(f"the file ends before it, at {self.file.source.size:,}")
-        data = self.file.source.read(self.start + chunk.address, there)
-        return Stored(data.ljust(chunk.size, b"\0"), chunk.size, is_checked=False)
 
     @property
     def chunks(self) -> dict[tuple[int, ...], Chunk]:
@@ -241,6 +230,18 @@ class CarvedData:
         dims, sides = self.shape or (), self.dataset.layout.chunk
         across = math.prod(-(-n // side) for n, side in zip(dims[1:], sides[1:], strict=True))
         return min(across, 1024)
+
+
+def _cut_chunk(file: LenientFile, dataset: Dataset, chunk: Chunk, rows: range) -> Stored:
+    """A chunk in which the file ends; Damaged unless these rows lie before that."""
+    if chunk.size != chunk_bytes(dataset):
+        raise Damaged(f"a chunk of {chunk.size:,} bytes where others have another size")
+    there = max(file.size - chunk.address, 0)
+    whole = there // (chunk.size // dataset.layout.chunk[0])
+    if rows.stop - chunk.start[0] > whole:
+        raise Damaged(f"the file ends before it, at {file.source.size:,}")
+    data = file.source.read(file.superblock.start + chunk.address, there)
+    return Stored(data.ljust(chunk.size, b"\0"), chunk.size, is_checked=False)
 
 
 def _is_made_up(dataset: Dataset, size: int) -> bool:
