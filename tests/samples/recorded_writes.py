@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,36 +124,45 @@ class Write:
     completed: int
 
 
-def record_writes(path: Path, style: str, tasks: int) -> list[Write]:
+def record_writes(
+    path: Path, style: str, tasks: int, writer: Sequence[str] = (__file__,)
+) -> list[Write]:
     """Run the writer under strace and list what it did to its file."""
     trace = path.with_suffix(".strace")
-    words = [sys.executable, __file__, str(path), style, str(tasks)]
+    words = [sys.executable, *writer, str(path), style, str(tasks)]
     calls = "trace=openat,pwrite64,write,ftruncate,close"
+    path.unlink(missing_ok=True)
     subprocess.run(
         ["strace", "-f", "-xx", "-s", str(1 << 24), "-e", calls, "-o", str(trace), *words],
         check=True,
         capture_output=True,
         timeout=3600,
     )
-    return list(_parsed(trace, path))
+    writes = list(_parsed(trace, path))
+    *_, (_, content) = states_of(writes)
+    assert content == path.read_bytes(), "a write was overlooked"
+    return writes
 
 
 def _parsed(trace: Path, path: Path) -> Iterator[Write]:
     text = r'"((?:\\x[0-9a-f]{2})*)"'
-    opened = re.compile(rf"openat\(\S+ {text}.*\) = (\d+)")
-    written = re.compile(rf"pwrite64\((\d+), {text}, \d+, (\d+)\) = (\d+)")
-    cut = re.compile(r"ftruncate\((\d+), (\d+)\) = 0")
+    opened = re.compile(rf"openat\(\S+ {text}.*\)\s+= (\d+)")  # short lines are padded
+    written = re.compile(rf"pwrite64\((\d+), {text}, \d+, (\d+)\)\s+= (\d+)")
+    cut = re.compile(r"ftruncate\((\d+), (\d+)\)\s+= 0")
+    closed = re.compile(r"close\((\d+)\)\s+= 0")
     said = re.compile(rf"write\(2, {text}")
-    file, completed = "", 0
+    files, completed = set(), 0
     with trace.open() as lines:
         for line in lines:
             if (match := opened.search(line)) and _bytes(match[1]) == str(path).encode():
-                file = match[2]
-            elif (match := written.search(line)) and match[1] == file:
+                files.add(match[2])
+            elif match := closed.search(line):
+                files.discard(match[1])
+            elif (match := written.search(line)) and match[1] in files:
                 data = _bytes(match[2])
                 assert len(data) == int(match[4])
                 yield Write(int(match[3]), data, None, completed)
-            elif (match := cut.search(line)) and match[1] == file:
+            elif (match := cut.search(line)) and match[1] in files:
                 yield Write(0, b"", int(match[2]), completed)
             elif (match := said.search(line)) and _bytes(match[1]).startswith(b"done"):
                 completed += 1

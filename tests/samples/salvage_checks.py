@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from h5sweep.salvage.salvage import salvage_files
 from recorded_writes import key_of, result_of
 
 Results = dict[tuple[Any, ...], dict[str, Any]]
+Comparison = Callable[[dict[str, Any], dict[str, Any]], bool]
 
 
 def read_results(path: str | Path | None) -> Results:
@@ -52,7 +54,9 @@ def true_plan(tasks: int) -> Plan:
     return plan_list([key_of(task) for task in range(tasks)])
 
 
-def salvage_content(content: bytes, folder: Path, truth: Results, **options: Any) -> Counts:
+def salvage_content(
+    content: bytes, folder: Path, truth: Results, same: Comparison = are_equal, **options: Any
+) -> Counts:
     """Salvage a file of this content; count what is right and what is wrong."""
     path, to = folder / "worker.h5", folder / "out"
     path.write_bytes(content)
@@ -60,7 +64,7 @@ def salvage_content(content: bytes, folder: Path, truth: Results, **options: Any
         old.unlink()
     report = salvage_files(path, to=to, **options)
     found = read_results(report.files[0].records)
-    right = {k for k, result in found.items() if k in truth and are_equal(result, truth[k])}
+    right = {k for k, result in found.items() if k in truth and same(result, truth[k])}
     return Counts(right, len(found) - len(right), report)
 
 
