@@ -41,6 +41,7 @@ from recorded_writes import (  # noqa: E402 (it lies beside the tests)
     write_tasks,
 )
 from salvage_checks import (  # noqa: E402 (as above)
+    Comparison,
     Results,
     are_equal,
     salvage_content,
@@ -50,6 +51,7 @@ from salvage_checks import (  # noqa: E402 (as above)
 
 RESULTS = Path(__file__).parent / "results" / "salvage.json"
 NAMES = KEY.split(",")
+Lister = Callable[[Any], Results]
 SPEED_MB = 512
 ROWS = 100_000
 GROUPS = 20_000
@@ -75,26 +77,26 @@ def main() -> None:
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def read_h5py(path: Path) -> Results:
+def read_h5py(path: Path, listed: Lister) -> Results:
     with h5py.File(path, "r") as file:
-        return listed(file, h5py.Dataset)
+        return listed(file)
 
 
-def read_mended(path: Path) -> Results:
+def read_mended(path: Path, listed: Lister) -> Results:
     mended = path.with_suffix(".mended")
     shutil.copyfile(path, mended)
     subprocess.run(["h5clear", "-s", "--increment=0", mended], capture_output=True, timeout=20)
-    return read_h5py(mended)
+    return read_h5py(mended, listed)
 
 
-def read_pyfive(path: Path) -> Results:
+def read_pyfive(path: Path, listed: Lister) -> Results:
     import pyfive
 
     with pyfive.File(str(path)) as file:
-        return listed(file, pyfive.Dataset)
+        return listed(file)
 
 
-def listed(file: Any, dataset: type) -> Results:
+def list_tasks(file: Any) -> Results:
     """All tasks that listing the file leads to; what cannot be read is left out."""
     found: Results = {}
     if "results" in list(file):
@@ -112,22 +114,22 @@ def listed(file: Any, dataset: type) -> Results:
     for name in list(file):
         with contextlib.suppress(Exception):
             group = file[name]
-            if isinstance(group, dataset):
-                continue
             farm, kind, seed = name.removeprefix("farm").replace("_t", "_s").split("_s")
             key = (int(farm), int(kind), int(seed))
             found[key] = {"layout": group["layout"][...], "aep": group["aep"][()]}
     return found
 
 
-TOOLS: dict[str, Callable[[Path], Results]] = {
+TOOLS: dict[str, Callable[[Path, Lister], Results]] = {
     "h5py": read_h5py,
     "h5clear": read_mended,
     "pyfive": read_pyfive,
 }
 
 
-def apart(read: Callable[[Path], Results], path: Path, truth: Results) -> tuple[set[Any], int]:
+def apart(
+    tool: str, path: Path, truth: Results, listed: Lister, same: Comparison
+) -> tuple[set[Any], int]:
     """The keys of true results, and how many were wrong, from a process that may die of it."""
     source, target = os.pipe()
     pid = os.fork()
@@ -135,8 +137,8 @@ def apart(read: Callable[[Path], Results], path: Path, truth: Results) -> tuple[
         signal.alarm(20)
         said = [[], 0]
         with contextlib.suppress(BaseException), contextlib.redirect_stderr(io.StringIO()):
-            found = read(path)
-            right = [k for k, r in found.items() if k in truth and are_equal(r, truth[k])]
+            found = TOOLS[tool](path, listed)
+            right = [k for k, r in found.items() if k in truth and same(r, truth[k])]
             said = [right, len(found) - len(right)]
         os.write(target, json.dumps(said).encode())
         os._exit(0)
@@ -149,15 +151,21 @@ def apart(read: Callable[[Path], Results], path: Path, truth: Results) -> tuple[
 
 
 def compare(
-    content: bytes, folder: Path, truth: Results, style: str, completed: set[Any], sums: Any
+    content: bytes,
+    folder: Path,
+    truth: Results,
+    completed: set[Any],
+    sums: Any,
+    *,
+    listed: Lister = list_tasks,
+    same: Comparison = are_equal,
+    **options: Any,
 ) -> None:
     """Let every tool read one state of a file, and count."""
-    options = {"key": PATTERN} if style.startswith("names") else {}
-    plan = true_plan(len(truth))
-    found = salvage_content(content, folder, truth, expected=plan, **options)
+    found = salvage_content(content, folder, truth, same, **options)
     answers = {"h5sweep": (found.right, found.wrong)}
-    for name, read in TOOLS.items():
-        answers[name] = apart(read, folder / "worker.h5", truth)
+    for name in TOOLS:
+        answers[name] = apart(name, folder / "worker.h5", truth, listed, same)
     for name, (right, wrong) in answers.items():
         sums[name][0] += len(right & completed)
         sums[name][1] += wrong
@@ -194,18 +202,21 @@ def measure_states(folder: Path, tasks: int, step: int) -> dict[str, Any]:
                 continue
             states += 1
             keys = {tuple(key_of(task).values()) for task in range(completed)}
-            compare(content, folder, truth, style, keys, sums)
+            compare(content, folder, truth, keys, sums, **options_of(style, tasks))
         found[style] = shares(sums) | {"states": states}
-        print_row(style, f"{states:,} | {sums['all'][0]:,}", found[style])
+        print_row(f"{style} | {states:,} | {sums['all'][0]:,}", found[style])
     return found
 
 
-def print_row(title: str, counts: str, found: dict[str, Any]) -> None:
+def options_of(style: str, tasks: int) -> dict[str, Any]:
+    key = {"key": PATTERN} if style.startswith("names") else {}
+    return {"expected": true_plan(tasks), **key}
+
+
+def print_row(title: str, found: dict[str, Any], wrong_of: str = "h5py") -> None:
     cells = [f"{found[name]['percent']:.1f}" for name in ("h5py", "h5clear", "pyfive", "h5sweep")]
-    wrong = " / ".join(str(found[name]["wrong"]) for name in ("h5py", "h5sweep"))
-    print(
-        f"| {title} | {counts} | {' | '.join(cells[:-1])} | **{cells[-1]}** | {wrong} |", flush=True
-    )
+    wrong = " / ".join(str(found[name]["wrong"]) for name in (wrong_of, "h5sweep"))
+    print(f"| {title} | {' | '.join(cells[:-1])} | **{cells[-1]}** | {wrong} |", flush=True)
 
 
 def cut(content: bytearray, number: int) -> None:
@@ -249,9 +260,9 @@ def measure_damaged(folder: Path, samples: int) -> dict[str, Any]:
             for number in range(counts.get(damage, 1)):
                 content = bytearray(healthy)
                 damage(content, number)
-                compare(bytes(content), folder, truth, style, set(truth), sums)
+                compare(bytes(content), folder, truth, set(truth), sums, **options_of(style, 100))
             found[f"{style}, {name}"] = shares(sums)
-            print_row(style, name, found[f"{style}, {name}"])
+            print_row(f"{style} | {name}", found[f"{style}, {name}"])
     return found
 
 
