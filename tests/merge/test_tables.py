@@ -20,7 +20,7 @@ from h5sweep.errors import ChangedError, ConflictError, DamagedError, UsageError
 from h5sweep.merge.audit_entry import list_taken
 from h5sweep.merge.tables import pack_chunks
 from h5sweep.merge.tables.merge_tables import MergedTables
-from h5sweep.merge.tables.rows_in_output import datasets_in_columns
+from h5sweep.merge.tables.prove_rows import datasets_in_columns
 from h5sweep.worker_files.inputs import Input, Taken
 from h5sweep.worker_files.skipped_names import parse_names
 from h5sweep.worker_files.survey import Survey

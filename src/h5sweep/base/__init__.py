@@ -1,5 +1,19 @@
 """The vocabulary that every room shares: keys, plans, values, units.
 
-Defines a task's key, number and result, how they are encoded, and how numbers and names are worded
-in messages. Opens no file of results, writes nothing, imports from no other room.
+    plan               all tasks of a sweep, by number
+    listed_plan        a plan made from a list, a table or a CSV file
+    key_pattern        keys as other programs write them in names: `farm{farm_id:d}_s{seed:d}`
+    key_rule           where a task's key is found: a pattern, or names
+    values             what a task may return, and how it is encoded
+    compare            whether values stay the same in another type
+    attribute_json     attributes of columns, as JSON
+    crc32_combine      the checksum of a whole from those of its pieces
+    provenance         where results come from: code, versions, host, command
+    process_id         which process: a pid, its start and its boot
+    new_process        how a new interpreter runs a program of ours
+    units              durations, sizes and counts, as people write and read them
+    safe_text          text made safe for a terminal, CSV or JSON
+    progress_callback  how long work says how far it is
+
+Opens no file of results, writes nothing, imports from no other room.
 """

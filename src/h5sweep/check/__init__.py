@@ -1,4 +1,7 @@
 """`h5sweep check`: the state of each file, the reason, and the next step.
 
-Uses our own reader, and the HDF5 library in child processes. Never writes, as its imports show.
+    check    looks at every file, by our own reader and by the HDF5 library in child processes
+    report   what was found, as text, JSON, CSV or HTML
+
+Never writes, as its imports show.
 """

@@ -118,7 +118,7 @@ class Prover:
             return self._is_in_rows(item, one)
         in_columns: set[str] = set()
         if item.rows:
-            from ..merge.tables.rows_in_output import datasets_in_columns
+            from ..merge.tables.prove_rows import datasets_in_columns
 
             in_columns = datasets_in_columns(self._survey, one, self._folder.output, item.rows)
         return self._is_in_groups(one, frozenset(in_columns))

@@ -191,7 +191,7 @@ class _HeldFiles:
         return [there] if there else self._by_name.get(file.path.rpartition("/")[2], [])
 
     def _begins_with(self, one: Input, file: AuditInput) -> bool:
-        from .tables.rows_in_output import begins_with
+        from .tables.prove_rows import begins_with
 
         with self._survey.opened(one) as layout:
             columns = {path for path in file.datasets if path.startswith("/")}  # not in groups

@@ -9,7 +9,7 @@ from ..worker_files.file_view import Group
 from ..worker_files.skipped_names import is_mere_dimension
 from .carved_datasets import CarvedVariable
 from .data_gaps import FileMemory
-from .zero_pages import PAGE_BYTES
+from .zero_rows import PAGE_BYTES
 
 
 def view_carved(carving: Carving, shared: FileMemory) -> list[Group]:

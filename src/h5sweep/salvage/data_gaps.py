@@ -19,7 +19,7 @@ from ..hdf5.messages import Attribute, Storage
 from ..hdf5.tree import Dataset, least_unbelievable
 from ..worker_files.decode_elements import DoubtfulElements
 from ..worker_files.file_view import FoundValue, Gap, Proof
-from .zero_pages import PAGE_BYTES, ZeroPages, ZeroRows
+from .zero_rows import PAGE_BYTES, ZeroPages, ZeroRows
 
 FEW_BYTES = 16  # a number or two
 ATTRIBUTES_REMEMBERED = 256  # most groups have some that others have too

@@ -12,12 +12,12 @@ from ...output.reader import OutputReader
 from ...worker_files.inputs import Input
 from ...worker_files.layouts import Style
 from ...worker_files.survey import Survey
+from .group_tasks import find_tasks
 from .own_files import (
     OutputTasks,
     RecordTasks,
     first_key_names,
 )
-from .tasks import find_tasks
 from .tasks_of_file import TasksOfFile
 from .uniform_tasks import find_alike_tasks
 

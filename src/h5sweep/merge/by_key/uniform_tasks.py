@@ -24,8 +24,8 @@ from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import FileLayout
 from .column_attributes import Described
 from .foreign_file import ForeignFile
+from .group_tasks import GroupTasks
 from .ragged_rows import RaggedRows, encode_ragged
-from .tasks import GroupTasks
 from .tasks_of_file import Result, TasksOfFile, leave_out_groups
 from .unmatched import require_all_matched
 

@@ -1,1 +1,10 @@
-"""Records of a run folder, and rows of an earlier output, become one output."""
+"""Records of a run folder, and rows of an earlier output, become the output.
+
+    build          a merge of a run: scan, write, read back, rename
+    output_plan    which rows and columns there will be; the attributes of the whole output
+    rows           the rows, block by block
+    scan_ahead     record files scanned in threads
+    prove_records  whether an output has the results of a record file, for `clean`
+
+The old output stays in its place until the new one was read back.
+"""
