@@ -17,8 +17,10 @@ import datetime
 import json
 import math
 import struct
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +50,22 @@ class RecordCell(NamedTuple):
 ResultSchema = tuple[RecordCell, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class RaggedRows:
+    """Arrays of any shapes as the rows of one column, one behind the other."""
+
+    elements: Array  # of all
+    shapes: Array  # of each
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def ends(self) -> list[int]:
+        """Where among the elements each array ends."""
+        found: list[int] = np.cumsum(self.shapes.prod(axis=1)).tolist()
+        return found
+
+
 class ResultEncoder:
     """Turns results into the header and data of records; knows which names are the key's."""
 
@@ -70,21 +88,22 @@ class ResultEncoder:
             parts.append(data)
         return self._schema(tuple(cells)), b"".join(parts)
 
-    def encode_rows(self, columns: Mapping[str, Array]) -> tuple[bytes, list[bytes]]:
-        """The same for the rows of arrays of one length: the schema of all, the bytes of each."""
-        cells: list[Any] = []
-        parts: list[list[bytes]] = []
-        for name, values in columns.items():
-            if values.dtype.kind == "U":
-                dtype = STR
-                texts = values.reshape(len(values), -1).tolist()
-                parts.append([encode_text(row, name) for row in texts])
-            else:
-                dtype, _, data = _encode_array(name, values)
-                size = len(data) // len(values)
-                parts.append([data[n * size : (n + 1) * size] for n in range(len(values))])
-            cells.append((name, dtype, values.shape[1:]))
-        return self._schema(tuple(cells)), list(map(b"".join, zip(*parts, strict=True)))
+    def encode_rows(
+        self, columns: Mapping[str, Array | RaggedRows]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """The same for many results, each a row of all columns: the schemas and the data."""
+        encoded = {name: _encode_column(name, values) for name, values in columns.items()}
+        cells = [
+            zip(repeat(name), repeat(encoded[name][0]), _shapes(values), strict=False)
+            for name, values in columns.items()
+        ]
+        signatures = zip(*cells, strict=True)
+        if any(isinstance(values, RaggedRows) for values in columns.values()):
+            schemas = list(map(self._schema, signatures))
+        else:
+            rows = len(next(iter(columns.values())))
+            schemas = [self._schema(next(signatures))] * rows
+        return schemas, _join_rows([rows for _, rows in encoded.values()])
 
     def _schema(self, signature: tuple[Any, ...]) -> bytes:
         schema = self._schema_json.get(signature)
@@ -279,6 +298,47 @@ def _encode_array(name: object, array: Array) -> tuple[str, tuple[int, ...], byt
         known = _KNOWN_DTYPES[dtype] = (text, text == dtype.str)
     text, is_stored_as_is = known
     return text, array.shape, (array if is_stored_as_is else array.astype(text)).tobytes()
+
+
+def _encode_column(name: str, values: Array | RaggedRows) -> tuple[str, Array | list[bytes]]:
+    """The dtype of a column, and the bytes of its rows: an array if all have as many."""
+    array = values.elements if isinstance(values, RaggedRows) else values
+    if array.dtype.kind == "U":
+        return STR, [encode_text(row.reshape(-1).tolist(), name) for row in _rows(values)]
+    dtype, _, data = _encode_array(name, array)
+    size = len(data) // max(len(array), 1)
+    if not isinstance(values, RaggedRows):
+        return dtype, np.frombuffer(data, np.uint8).reshape(len(array), size)
+    ends = [end * size for end in values.ends()]
+    return dtype, [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _rows(values: Array | RaggedRows) -> Iterator[Array]:
+    if not isinstance(values, RaggedRows):
+        yield from values.reshape(len(values), math.prod(values.shape[1:]))
+        return
+    ends = values.ends()
+    for start, end in zip([0, *ends], ends, strict=False):
+        yield values.elements[start:end]
+
+
+def _shapes(values: Array | RaggedRows) -> Iterator[tuple[int, ...]]:
+    """The shape of each row."""
+    if not isinstance(values, RaggedRows):
+        return repeat(values.shape[1:], len(values))
+    inner = values.elements.shape[1:]
+    return ((*lengths, *inner) for lengths in values.shapes.tolist())
+
+
+def _join_rows(parts: list[Array | list[bytes]]) -> list[bytes]:
+    """Data of whole rows out of those of columns."""
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(arrays) == len(parts):
+        whole = np.concatenate(arrays, axis=1)
+        size, data = whole.shape[1], whole.tobytes()
+        return [data[row * size : (row + 1) * size] for row in range(len(whole))]
+    lists = [part if isinstance(part, list) else [row.tobytes() for row in part] for part in parts]
+    return [b"".join(row) for row in zip(*lists, strict=True)]
 
 
 def _dtype_text(name: object, array: Array) -> str:

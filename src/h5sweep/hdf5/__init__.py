@@ -17,7 +17,7 @@
     tree            every object of a file, and what is wrong with each
     holes           which bytes may differ in another file of the same structure
     gather          the bytes at many places of a file, as rows of one array
-    example_group   a group that others are compared with
+    example_group   a group as an example, and the comparison of others with it
     uniform_groups  groups that differ in data, lengths and values, read many at a time
     damage          what is left of a damaged file: objects found by scanning, names, gzip streams
 

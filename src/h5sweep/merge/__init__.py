@@ -17,6 +17,7 @@
     groups           groups of many files become groups of one
 
 The output is written under a temporary name, read back, compared with its sources, then renamed.
-Sources are never changed. Two results for one task are compared in `by_key.to_records` or in
-`groups.same_content`; of a run's own records the latest counts (`state.state`).
+Sources are never changed. Two results for one task are compared by `by_key.equal_results` or
+`groups.same_content`, in a damaged file by `salvage.file_results`; of a run's own records the
+latest counts (`state.state`).
 """

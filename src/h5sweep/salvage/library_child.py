@@ -94,7 +94,7 @@ def _limit_cache(file: Any) -> None:
 def _send_rows(found: FoundRows) -> None:
     cells = dict(sorted(found.cells.items()))
     try:
-        schema, every = ResultEncoder().encode_rows({n: c.values for n, c in cells.items()})
+        (schema, *_), every = ResultEncoder().encode_rows({n: c.values for n, c in cells.items()})
     except UnsupportedValueError:
         for one in found.singly():
             _send_found(one)

@@ -83,7 +83,8 @@ class Spool:
         UnsupportedValueError, and nothing is kept, if a value cannot be in a result.
         """
         cells = dict(sorted(found.cells.items()))
-        schema, every = self._encoder.encode_rows({n: cell.values for n, cell in cells.items()})
+        columns = {name: cell.values for name, cell in cells.items()}
+        (schema, *_), every = self._encoder.encode_rows(columns)
         doubt = found.doubt or next((c.doubt for c in cells.values() if c.doubt), "")
         is_rescued = any(cell.is_rescued for cell in cells.values())
         proof = min((found.key_proof, *(cell.proof for cell in cells.values())))

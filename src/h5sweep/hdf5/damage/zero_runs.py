@@ -1,4 +1,4 @@
-"""Stretches of zeros as long as a sector, or as what a file has of its last: values, or lost.
+"""Find stretches of zeros as long as a sector, or as what a file has of its last.
 
 A lost sector is zeros whatever was in it, and so is each sector of a lost page. Where such a
 stretch begins or ends with a sector, or in the middle of something, values do not explain it.

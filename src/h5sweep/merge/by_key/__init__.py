@@ -6,7 +6,6 @@
     foreign_file       a file of another program: its datasets, and their values as results
     group_tasks        tasks that are groups, datasets or whole files
     uniform_tasks      tasks in groups that are alike, thousands at once
-    ragged_rows        their arrays, where lengths differ
     row_tasks          tasks that are rows
     own_files          tasks in files that h5sweep wrote
     unmatched          refuses to lose what no key covers

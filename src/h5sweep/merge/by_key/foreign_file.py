@@ -10,7 +10,7 @@ from typing import Any
 
 from ...base.attribute_json import attribute_json, names_axes, raw_json
 from ...base.key_rule import KeyRule
-from ...base.values import Array, ResultEncoder, free_name, naming_order
+from ...base.values import Array, RaggedRows, ResultEncoder, free_name, naming_order
 from ...errors import UnmergeableError, UnsupportedValueError
 from ...hdf5.errors import Damaged, Unsupported
 from ...hdf5.messages import Attribute
@@ -207,6 +207,15 @@ class ForeignFile(KeyedFile):
             text = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
             noun, are = ("attribute", "is") if len(names) == 1 else ("attributes", "are")
             self.about.note(f"the {noun} {text} of {where} {are} only in the audit trail")
+
+    def encoded_rows(
+        self, columns: Mapping[str, Array | RaggedRows]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Schemas and data of many records; the error names the file."""
+        try:
+            return self.encoder.encode_rows(columns)
+        except UnsupportedValueError as error:
+            raise UnmergeableError(f"{self.one.path}: {error}") from error
 
     def encoded(self, result: dict[str, Array], place: str) -> tuple[bytes, bytes]:
         """Schema and data of a record; the error names the file and the task."""

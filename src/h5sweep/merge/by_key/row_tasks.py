@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 
-import numpy as np
-
-from ...base.values import Array, ResultEncoder, encode_text, naming_order
-from ...errors import UnmergeableError, UnsupportedValueError
+from ...base.values import Array, naming_order
 from ...hdf5.errors import Damaged, Unsupported
 from ...hdf5.tree import Dataset, ObjectKind
 from ...worker_files.keyed_tasks import Where
@@ -65,10 +61,11 @@ class RowTasks:
     def results(self, *, backwards: bool = False) -> Iterator[Result]:
         blocks = self._blocks()
         for first, last in reversed(blocks) if backwards else blocks:
-            schema, data = self._block(first, last)
+            schemas, data = self._block(first, last)
             numbers = range(first, last)
             for number in reversed(numbers) if backwards else numbers:
-                yield Result(number, schema, data[number - first], self._file.finished_at)
+                place = number - first
+                yield Result(number, schemas[place], data[place], self._file.finished_at)
 
     def _blocks(self) -> list[tuple[int, int]]:
         step = self._block_rows()
@@ -85,8 +82,8 @@ class RowTasks:
         side = max((side for side in sides if side * row_bytes <= MOST_BLOCK_BYTES), default=1)
         return -(-rows // side) * side
 
-    def _block(self, first: int, last: int) -> tuple[bytes, list[bytes]]:
-        """The schema of some rows, and the data of each."""
+    def _block(self, first: int, last: int) -> tuple[list[bytes], list[bytes]]:
+        """The schemas of some rows, and their data."""
         file = self._file
         found: dict[str, Array] = {}
         for column, dataset in self._columns.items():
@@ -94,7 +91,7 @@ class RowTasks:
             file.take(found, column, self._read(path, dataset, first, last), path)
         if not found:
             raise file.no_values(self._group)
-        return encode_rows(file.encoder, found, last - first, str(file.one.path))
+        return file.encoded_rows(found)
 
     def _read(self, path: str, dataset: Dataset, first: int, last: int) -> dict[str, Array]:
         try:
@@ -113,38 +110,3 @@ class CompoundTasks(RowTasks):
             is_here = found.path == self._group or found.kind is ObjectKind.GROUP
             if is_here and found.attributes:
                 file.leave_out_attributes(found, found.path)
-
-
-def encode_rows(
-    encoder: ResultEncoder, columns: dict[str, Array], rows: int, where: str
-) -> tuple[bytes, list[bytes]]:
-    """The schema that all rows have, and the data of each row."""
-    try:
-        schema, _ = encoder.encode({name: values[:1][0] for name, values in columns.items()})
-        parts = [_row_bytes(name, values, rows) for name, values in columns.items()]
-    except UnsupportedValueError as error:
-        raise UnmergeableError(f"{where}: {error}") from error
-    return schema, join_rows(parts, rows)
-
-
-def join_rows(parts: Sequence[Array | list[bytes]], rows: int) -> list[bytes]:
-    """Data of whole rows out of those of columns: arrays of bytes, or lists of texts."""
-    if all(isinstance(part, np.ndarray) for part in parts):
-        whole = np.concatenate([np.asarray(part) for part in parts], axis=1)
-        size, data = whole.shape[1], whole.tobytes()
-        return [data[row * size : (row + 1) * size] for row in range(rows)]
-    lists = [
-        [row.tobytes() for row in part] if isinstance(part, np.ndarray) else part for part in parts
-    ]
-    return [b"".join(row) for row in zip(*lists, strict=True)]
-
-
-def _row_bytes(name: str, values: Array, rows: int) -> Array | list[bytes]:
-    if values.dtype.kind == "U":
-        lists = values.reshape(rows, math.prod(values.shape[1:])).tolist()
-        return [encode_text(texts, name) for texts in lists]
-    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-    if not little.size:
-        return np.empty((rows, 0), np.uint8)
-    found: Array = little.reshape(rows, -1).view(np.uint8)
-    return found

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from ...base.key_rule import KeyRow, KeyRule
-from ...base.values import Array, naming_order
+from ...base.values import Array, RaggedRows, naming_order
 from ...hdf5.errors import Damaged, Unsupported
 from ...hdf5.messages import Attribute
 from ...hdf5.tree import Dataset, Object
@@ -25,7 +25,6 @@ from ...worker_files.layouts import FileLayout
 from .column_attributes import Described
 from .foreign_file import ForeignFile
 from .group_tasks import GroupTasks
-from .ragged_rows import RaggedRows, encode_ragged
 from .tasks_of_file import Result, TasksOfFile, leave_out_groups
 from .unmatched import require_all_matched
 
@@ -146,7 +145,7 @@ class _SetOfTasks:
         file.take_attributes(found, self.example.group, read, leave_out)
         if not found:
             raise file.no_values(first)
-        return encode_ragged(file.encoder, found, len(chosen), str(file.one.path))
+        return file.encoded_rows(found)
 
     def _leave_out(self, attribute: Attribute, chosen: Array) -> None:
         values = self.groups.value_rows(("", attribute.name), chosen)
