@@ -200,9 +200,24 @@ def test_a_name_that_is_no_text_any_more_is_out_of_order(tmp_path: Path) -> None
     assert "out of order" in str(plain(bytes(content)).faults)
 
 
-def test_few_groups_are_not_worth_it(tmp_path: Path) -> None:
-    """A file of a few groups is for the plain reader."""
-    assert read(write_groups(tmp_path / "a.h5", range(3)).read_bytes()) is None
+def test_a_few_datasets_are_left_to_the_plain_reader(tmp_path: Path) -> None:
+    """A file without groups is not read twice; one group is compared like thousands."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["aep"], file["layout"] = 1.0, np.ones((5, 2))
+    assert read((tmp_path / "a.h5").read_bytes()) is None
+    alike = read(write_groups(tmp_path / "b.h5", range(1)).read_bytes())
+    assert alike is not None and len(alike) == 1
+
+
+def test_groups_of_groups_are_not_tasks(tmp_path: Path) -> None:
+    """However alike they are: what is alike are the groups with data in them."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for farm in range(10):
+            for seed in range(2):
+                file[f"farm{farm}/s{seed}/aep"] = 1.0
+    alike = read((tmp_path / "a.h5").read_bytes())
+    assert alike is not None
+    assert {path.count("/") for groups in alike.sets for path in groups.paths} == {2}
 
 
 @pytest.mark.parametrize("size", [*range(30), 100, 263])

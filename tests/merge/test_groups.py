@@ -196,6 +196,22 @@ def test_what_is_no_group_is_listed(merge: Merge, count: int) -> None:
         assert "init" not in file and len(file) == count
 
 
+@pytest.mark.parametrize("farms", [2, 10])
+def test_groups_of_one_name_above_tasks_are_one_group(merge: Merge, farms: int) -> None:
+    """Workers that share farms have different seeds of each: all of them are in the output."""
+    expected: dict[str, Any] = {}
+    for worker in range(2):
+        path = merge.inputs / f"w{worker}.h5"
+        with h5py.File(path, "w") as file:
+            for farm in range(farms):
+                for seed in (2 * worker, 2 * worker + 1):
+                    file[f"farm{farm}/s{seed}/layout"] = layout_of(seed, 3 + seed)
+        expected |= content_of(path)
+    merge.run()
+    assert content_of(merge.output) == expected
+    assert [taken.tasks for taken in merge.taken] == [2 * farms, 2 * farms]
+
+
 def test_groups_above_tasks_are_merged(merge: Merge) -> None:
     """Of deep paths each group is there once; where attributes differ the first are kept."""
     for name, seeds in (("a.h5", range(3)), ("b.h5", range(3, 6))):

@@ -218,7 +218,7 @@ def make_example(file: Hdf5File, address: int) -> Example | None:
     is_plain = not (tree.faults or tree.soft_links or tree.external_links or tree.second_names)
     if not is_plain or walk.waiting or not tree.objects:
         return None
-    if tree.objects[0].kind is not ObjectKind.GROUP or not _are_supported(tree):
+    if not _is_task(tree.objects) or not _are_supported(tree):
         return None
     try:
         example = _Maker(own, tree.objects).make()
@@ -226,6 +226,14 @@ def make_example(file: Hdf5File, address: int) -> Example | None:
         return None
     # Every structure that the plain reader has met must be one that is compared.
     return example if own.structures.keys() == _places_of(file.source, example) else None
+
+
+def _is_task(objects: list[Object]) -> bool:
+    """Whether this is a group with data of its own, or without groups: else those are the tasks."""
+    group, *inside = objects
+    has_data = any(o.dataset is not None and o.path.count("/") == 1 for o in inside)
+    has_groups = any(o.kind is ObjectKind.GROUP for o in inside)
+    return group.kind is ObjectKind.GROUP and (has_data or not has_groups)
 
 
 def _places_of(source: Source, example: Example) -> set[int]:

@@ -256,10 +256,10 @@ class _FileReading:
         walk = self.walk
         while walk.waiting:
             level, walk.waiting = walk.waiting[::-1], []
-            if len(level) >= LEAST_GROUPS:
+            if walk.seen:  # not the root
+                if not self._may_have_groups(level):
+                    return
                 level = self._take_alike(level)
-            elif not self.sets and len(walk.seen) > MOST_OBJECTS:
-                return
             walk.waiting, below = level[::-1], walk.waiting
             while walk.waiting and not walk.tree.is_cut:
                 path, address = walk.waiting.pop()
@@ -268,6 +268,15 @@ class _FileReading:
                 below += walk.waiting[::-1]
                 walk.waiting = here
             walk.waiting = below[::-1]
+
+    def _may_have_groups(self, level: list[tuple[str, int]]) -> bool:
+        """Whether it is worth going on: a file of a few datasets is for the plain reader."""
+        if self.sets or len(level) >= LEAST_GROUPS:
+            return True
+        if len(self.walk.seen) > MOST_OBJECTS:
+            return False
+        apart = Hdf5File(self.walk.file.source, self.walk.file.superblock)  # it notes what it reads
+        return any(is_group(read_header(apart, address)) for _, address in level)
 
     def _take_alike(self, level: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """Take the groups that agree with an example; return the rest."""

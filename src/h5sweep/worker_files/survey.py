@@ -40,7 +40,6 @@ MOST_KEPT_BYTES = 256 << 20
 MOST_KEPT_CHUNKS = 1_000_000  # about 200 bytes each
 MOST_AT_ONCE = 64
 MOST_ALIKE_BYTES = 64 << 20
-LEAST_ALIKE_BYTES = 8 << 10  # a smaller file has no eight groups
 
 
 class Survey(InputOpener):
@@ -207,10 +206,7 @@ class Survey(InputOpener):
 
         Nothing can be wrong with the groups that agree with an example.
         """
-        if (
-            one.size_bytes < LEAST_ALIKE_BYTES
-            or (alike := read_alike(self.alike_reader, file)) is None
-        ):
+        if (alike := read_alike(self.alike_reader, file)) is None:
             return False
         layout = self.layout_of(alike.tree)
         if layout.style in (Style.ROWS, Style.OUTPUT) or _has_named(alike, self.skip):
@@ -244,8 +240,7 @@ def contents_of_alike(layout: FileLayout, alike: AlikeFile) -> Contents:
     tasks, datasets, data_bytes = len(layout.task_groups()), rest.datasets, rest.data_bytes
     for groups in alike.sets:
         inside = [o.dataset for o in groups.example.objects if o.dataset is not None]
-        parents = {o.path.rpartition("/")[0] for o in groups.example.objects if o.dataset}
-        tasks += len(groups) * len(parents)
+        tasks += len(groups)
         datasets += len(groups) * len(inside)
         data_bytes += groups.data_bytes
     names = [path.strip("/") for groups in alike.sets for path in groups.paths]
