@@ -187,6 +187,19 @@ def groups_nested(folder: Path) -> Truth:
     return truth()
 
 
+@layout(NESTED)
+def groups_nested_in_many(folder: Path) -> Truth:
+    """Twelve farms, of which each worker has other seeds."""
+    found = Truth({})
+    for path, seeds in files(folder):
+        with h5py.File(path, "w") as file:
+            for farm in range(12):
+                for seed in seeds[:2]:
+                    put(file.create_group(f"farm{farm}/seed{seed}"), result(seed))
+                    found.tasks[farm, seed] = result(seed)
+    return found
+
+
 @layout()
 def groups_within_a_task(folder: Path) -> Truth:
     """`/farm3_s1/{aep}` and `/farm3_s1/wake/{layout}`."""
