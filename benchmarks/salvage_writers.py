@@ -353,7 +353,7 @@ class Style:
 GZIP_COLUMNS = partial(write_h5py_columns, compression="gzip")
 LZF_COLUMNS = partial(write_h5py_columns, compression="lzf")
 STYLES = {
-    "pytables_groups": Style("PyTables, a group a task", write_pytables_groups, list_groups),
+    "pytables_groups": Style("PyTables, one group per task", write_pytables_groups, list_groups),
     "pytables_rows": Style("PyTables, rows", write_pytables_rows, list_table),
     "pytables_rows_zlib": Style(
         "PyTables, rows with zlib",
@@ -369,13 +369,13 @@ STYLES = {
     "netcdf_unlimited_zlib": Style(
         "netCDF4, unlimited dimension, zlib", partial(write_netcdf_rows, zlib=True), list_columns
     ),
-    "netcdf_groups": Style("netCDF4, a group a task", write_netcdf_groups, list_groups),
+    "netcdf_groups": Style("netCDF4, one group per task", write_netcdf_groups, list_groups),
     "xarray_groups": Style(
         'xarray, `to_netcdf(mode="a", group=...)`', write_xarray_groups, list_groups
     ),
-    "h5netcdf_groups": Style("h5netcdf, a group a task", write_h5netcdf_groups, list_groups),
+    "h5netcdf_groups": Style("h5netcdf, one group per task", write_h5netcdf_groups, list_groups),
     "h5netcdf_unlimited": Style("h5netcdf, unlimited dimension", write_h5netcdf_rows, list_columns),
-    "gzip_groups": Style("h5py, gzip, a group a task", write_h5py_groups, list_groups),
+    "gzip_groups": Style("h5py, gzip, one group per task", write_h5py_groups, list_groups),
     "gzip_columns": Style("h5py, gzip columns", GZIP_COLUMNS, list_columns),
     "gzip_columns_auto": Style(
         "h5py, gzip columns, rows in eight chunks",

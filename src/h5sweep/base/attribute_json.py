@@ -15,7 +15,7 @@ from .values import Array, value_text
 
 MOST_NAME_BYTES = 256
 MOST_BYTES = 60_000  # HDF5 takes no more than 64 kB into the header of a dataset
-# How HDF5 and netCDF name the axes of a dataset; those of a column are named anew.
+# How HDF5 and netCDF name the axes of a dataset; those of a column get new names.
 _AXES = frozenset(
     {
         "DIMENSION_LIST",

@@ -1,6 +1,6 @@
 """Parameters → tasks with keys and numbers. Pure: nothing here touches the disk but CSV reading.
 
-A plan is a table with one row a task. A task's number is its row and never changes; a larger sweep
+A plan has one row per task. A task's number is its row and never changes; a larger sweep
 appends rows. Each column is kept as its distinct values and, for every task, the position of its
 value among them, so that a million tasks are a few megabytes.
 """

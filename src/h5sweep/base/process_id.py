@@ -85,7 +85,7 @@ def host_name() -> str:
 
 @cache
 def boot_id() -> str:
-    """A name for this boot of the machine: pids and start times begin anew with each."""
+    """A name for this boot of the machine: pids and start times start over with each."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -335,7 +335,7 @@ def _file_json(file: FileReport) -> dict[str, Any]:
 
 
 def report_csv(report: CheckReport) -> Iterator[str]:
-    """A check for spreadsheets: a line a file, with its worst finding."""
+    """A check for spreadsheets: one line per file, with its worst finding."""
     return csv_lines([_COLUMNS, *map(_csv_row, report.files)])
 
 

@@ -351,7 +351,7 @@ def _move_entry_in(item: Item, source: FolderEntry, place: FolderEntry) -> bool:
 def delete_items(quarantine: Quarantine, items: Collection[Item]) -> int:
     """Delete these files of a quarantine, for good; return how many bytes came free.
 
-    Whoever calls has just proven that nothing is lost with them. Killed at any moment, the rest is
+    The caller has just proven that nothing is lost with them. Killed at any moment, the rest is
     there and the same call again goes on. With its last file the quarantine itself goes.
     """
     replace(quarantine, stage=QuarantineStage.PURGING).save()
@@ -375,7 +375,7 @@ def delete_items(quarantine: Quarantine, items: Collection[Item]) -> int:
 def delete_in_place(items: Iterable[Item]) -> list[Item]:
     """Delete files where they lie; return those that were deleted.
 
-    Whoever calls has just proven that nothing is lost with them; one that changed since stays, and
+    The caller has just proven that nothing is lost with them; one that changed since stays, and
     one whose folder may not be written.
     """
     deleted = []

@@ -2,8 +2,8 @@
 
 A file is safe if every result in it was read back from the output, now, and is equal. Whatever
 changed since the merge, is being written, or cannot be proven, is kept, with the reason. Damaged
-and empty files go to quarantine only if somebody names them. Whoever moves, puts back or deletes
-holds the lock of the output: `locked`.
+and empty files go to quarantine only if they are named. Moving, putting back and deleting need the
+lock of the output: `locked`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def move_to_quarantine(report: CleanReport, *, also: Sequence[str] = ()) -> Move
     """Move what is safe to remove, and what was named, to a quarantine beside the output.
 
     Killed at any moment, each file is at its place or in the quarantine, whole; what `report` was
-    made from is then read anew, and the same call goes on.
+    made from is then read again, and the same call goes on.
     """
     chosen = {item.path: item for name in also if (item := _refused_of_name(report, name))}
     items, held = _separate_held([*report.removable, *chosen.values()])

@@ -39,7 +39,7 @@ def status_command(output: Path, as_json: bool, watch: bool, exit_code: bool) ->
     except KeyboardInterrupt:
         if not watch:
             raise
-        return 130  # Whoever watches ends it so: there is nothing to say.
+        return 130  # That is how watching ends: there is nothing to say.
     return 1 if exit_code and found is not None and not found.is_complete else 0
 
 

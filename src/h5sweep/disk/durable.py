@@ -263,14 +263,14 @@ class Appender:
             self._take_back()
             raise storage_error(self.path, error) from error
         self._end += len(data)
-        # Whoever writes to a descriptor that is not his own writes behind what is there.
+        # What others write to this descriptor goes behind what is there.
         os.lseek(self._descriptor, self._end, os.SEEK_SET)
         self._is_whole = True
 
     def _take_back(self) -> None:
         """Fill what a refused append left with zeros, which the next append overwrites.
 
-        Not a truncation: to whoever reads it meanwhile, the file would be shorter than it was.
+        Not a truncation: a reader would find the file shorter than it was.
         """
         with suppress(OSError):
             left = os.fstat(self._descriptor).st_size - self._end

@@ -98,7 +98,7 @@ class Agreement:
     places: dict[int, Addresses]  # of each piece
     data: dict[str, Addresses] = field(default_factory=dict)  # of each contiguous dataset
     sizes: dict[str, Addresses] = field(default_factory=dict)  # of these
-    shapes: dict[str, Addresses] = field(default_factory=dict)  # one row a group
+    shapes: dict[str, Addresses] = field(default_factory=dict)  # one row per group
 
     def chosen(self, groups: Addresses) -> Agreement:
         """The same for some of the groups."""

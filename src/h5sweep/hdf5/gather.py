@@ -17,7 +17,7 @@ Addresses = npt.NDArray[np.int64]
 
 
 def gather(source: Source, places: Addresses, size: int) -> ByteArray:
-    """The `size` bytes at each place, one row a place."""
+    """The `size` bytes at each place, one row per place."""
     if not size or not len(places):
         return np.empty((len(places), size), np.uint8)
     if isinstance(source, FileSource):

@@ -146,7 +146,7 @@ def _check_plausible(block: Superblock, file_size: int) -> None:
 def mended(source: Source, block: Superblock) -> bytes:
     """The bytes of a superblock with which the library opens the file: closed, of its true size.
 
-    Nothing is written: whoever wants it lays these bytes over the file's at `block.start`.
+    Nothing is written: the caller lays these bytes over the file's at `block.start`.
     """
     head = bytearray(source.read(block.start, block.size))
     width = block.widths.offset

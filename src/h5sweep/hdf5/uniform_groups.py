@@ -86,7 +86,7 @@ class AlikeGroups:
         return gather_ragged(self.source, places, sizes)
 
     def piece_rows(self, piece: int, chosen: Addresses) -> ByteArray:
-        """One structure in some of the groups, one row a group."""
+        """One structure in some of the groups, one row per group."""
         places = self.found.places[piece][chosen]
         return gather(self.source, places, len(self.example.pieces[piece].data))
 

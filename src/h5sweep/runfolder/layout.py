@@ -191,7 +191,7 @@ class RunFolder:
             ) from error
 
     def save_plan(self, plan: Plan) -> None:
-        """Replace the plan, durably. Whoever calls holds the lock and only ever appends tasks."""
+        """Replace the plan, durably. The caller holds the lock and only ever appends tasks."""
         durable.replace_text(self.plan_path, plan.to_json())
 
     def load_sweep(self) -> dict[str, Any]:

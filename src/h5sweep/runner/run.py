@@ -312,7 +312,7 @@ class Interruption:
         return f"told to stop: waiting up to {grace} for {tasks}"
 
     def raise_stopped(self, tasks_done: int) -> None:
-        assert self.signal is not None  # whoever calls has seen it
+        assert self.signal is not None  # the caller has seen it
         raise InterruptedRunError(
             f"stopped; {_kept_text(tasks_done)}. Run the same command again for the rest",
             self.signal,
@@ -326,7 +326,7 @@ def _stopping(pool: Pool, display: Display, grace_s: float) -> Iterator[Interrup
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
-            # Whoever started us with a signal ignored (nohup) wants it ignored.
+            # A signal that is ignored from the start (nohup) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, interruption.handle)
     try:

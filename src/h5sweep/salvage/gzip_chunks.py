@@ -1,6 +1,6 @@
 """Which gzip stream is which chunk of which column, where an index may be stale.
 
-A column in gzip chunks that grows is written anew with each row, mostly in another place, before
+A column in gzip chunks that grows is written again with each row, mostly in another place, before
 its index is. Killed in between, the index leads to an old version of the chunk, to nothing, or to
 what another column has put there since. But all versions of a chunk begin with the same rows, so
 the streams of a file fall into families, and a family is a chunk if it can be no other.

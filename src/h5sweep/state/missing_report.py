@@ -57,7 +57,7 @@ def read_missing(output: PathLike, *, expected: Plan | None = None) -> MissingRe
 
 
 def missing_lines(missing: Iterable[Missing]) -> Iterator[str]:
-    """`missing` for people: a line a task."""
+    """`missing` for people: one line per task."""
     for task in missing:
         detail = f": {' '.join(task.detail.split())}" if task.detail else ""
         yield printable(f"{key_text(task.key)}  {task.reason}{detail}", breaks="") + "\n"

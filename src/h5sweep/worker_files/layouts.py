@@ -1,6 +1,6 @@
 """How other programs lay out results in HDF5, and what is wrong with what a worker left.
 
-Two shapes are known: a group a task, and columns that grow by a row a task. A file without either
+Two shapes are known: one group per task, and columns with one row per task. A file without either
 is taken for the file of one task.
 """
 
@@ -314,7 +314,7 @@ def _may_be_key(dataset: Dataset) -> bool:
 def indexed_table(path: str) -> str | None:
     """The table whose index a dataset is part of: PyTables keeps one in `_i_NAME` beside it.
 
-    An index says nothing that the table does not say; whoever wants one makes it anew.
+    An index says nothing that the table does not say; it can be made again.
     """
     match = _INDEX.fullmatch(path)
     return f"{match[1]}{match[2]}" if match else None

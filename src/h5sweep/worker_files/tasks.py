@@ -1,4 +1,4 @@
-"""Find tasks and their results among the groups and datasets of a file, whoever read it.
+"""Find tasks and their results among the groups and datasets of a file, by any reader.
 
 A file is seen as groups with attributes and variables; `salvage.carved_view` and
 `salvage.library_child` show it so. A task is a group with a key, a row of columns or of a compound,
@@ -329,7 +329,7 @@ def columns_of(group: Group, rule: KeyRule) -> dict[str, Variable]:
 
 
 def find_tables(groups: Sequence[Group], rule: KeyRule) -> list[Group]:
-    """The groups whose columns hold a task a row; none if nothing says what is its key."""
+    """The groups whose columns hold one task per row; none if nothing says what their key is."""
     tables = [group for group in groups if rule.names and columns_of(group, rule)]
     return [group for group in tables if _group_key(group, rule) is None]
 

@@ -18,7 +18,7 @@ MOST_BLOCK_BYTES = 64 << 20  # of which there are some copies at a time
 
 
 class RowTasks:
-    """A row a task."""
+    """One task per row."""
 
     def __init__(self, file: ForeignFile, where: Where) -> None:
         self._file, self.about, self._group = file, file.about, where.table

@@ -1,7 +1,7 @@
 """Tasks of other programs' files → records of a run folder, from which `merge` makes the output.
 
 Groups, rows, one-task files, outputs and record files of other run folders all become results with
-their keys, in one new record file. Whoever calls holds the run folder's lock.
+their keys, in one new record file. The caller holds the run folder's lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records of a run folder, and rows of an earlier output → one output.
 
 Reading the headers decides the columns; then the bytes are moved block by block, synced, and read
-back from the new file before it takes the old one's place. Whoever calls holds the run folder's
+back from the new file before it takes the old one's place. The caller holds the run folder's
 lock.
 """
 
@@ -139,7 +139,7 @@ class _Merge(OutputPlan):
             self.rows.crc32[block] = checksums.values()
 
     def verify(self, path: Path) -> None:
-        """Read `path` anew and compare everything in it with where it came from."""
+        """Read `path` again and compare everything in it with where it came from."""
         with OutputReader(path) as reader:
             stored_columns = reader.columns()
             _require(reader.attributes == self._attributes, "what describes the output")

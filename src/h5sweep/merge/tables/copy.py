@@ -1,7 +1,7 @@
 """Copy the bytes of many files into one: each file is read once, from start to end.
 
 Its checksum (XXH3, which costs less than the reading) is taken on the way, and that of each piece
-that is copied: whoever reads the piece back from the output must get the same.
+that is copied: reading the piece back from the output must give the same.
 """
 
 from __future__ import annotations

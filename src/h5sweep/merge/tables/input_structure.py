@@ -234,7 +234,7 @@ def _read_attributes(layout: FileLayout) -> tuple[ObjectAttributes, list[str]]:
     for one in layout.tree.objects:
         for name, attribute in one.attributes.items():
             if name in AXES_ATTRIBUTES or (one.path == "/" and name in OWN_ATTRIBUTES):
-                continue  # made anew: references, and what a merged file says of itself
+                continue  # made again: references, and what a merged file says of itself
             value = _read_value(layout, attribute)
             if value is None:
                 lost.append(f"the attribute {name} of {one.path}")
