@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
+import h5sweep
 from check_samples import SAMPLES, change, set_flags
 from check_samples import write_groups as write_sound_groups
 from h5sweep.base.plan import plan_product
@@ -20,6 +21,7 @@ from h5sweep.base.units import count_text
 from h5sweep.check import check
 from h5sweep.check.check import check_files
 from h5sweep.check.report import report_text
+from h5sweep.errors import DamagedError
 from h5sweep.merge.damaged_inputs import MetDamage
 from h5sweep.salvage.salvage import salvage_files
 from h5sweep.worker_files.findings import unmergeable_text
@@ -355,3 +357,30 @@ def test_a_merge_gives_the_library_time_for_many_groups(tmp_path: Path, are_alik
     assert request.objects >= 2 * count
     assert answer.said["errors"] == []
     assert answer.said["objects"] == (2 if are_alike else 2 * count)
+
+
+def write_packed(path: Path) -> bytes:
+    """Eight chunks of gzip, in the index of the old kind."""
+    with h5py.File(path, "w") as file:
+        settings = {"maxshape": (None,), "chunks": (1,), "compression": "gzip"}
+        file.create_dataset("aep", data=np.arange(8) + 0.5, **settings)
+        file.create_dataset("seed", data=np.arange(8), **settings)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("what", ["place of a chunk", "gzip level"])
+def test_a_changed_byte_about_chunks_is_damage(what: str, tmp_path: Path) -> None:
+    """A chunk that is said to lie elsewhere would leave zeros in its place, without a word."""
+    (tmp_path / "in").mkdir()
+    content = bytearray(write_packed(tmp_path / "in" / "w0.h5"))
+    if what == "gzip level":
+        place = content.index(b"deflate\0") + 8
+        assert content[place] == 4
+        content[place] = 0x24
+    else:
+        node = content.index(b"TREE\1")
+        content[content.index((3).to_bytes(8, "little"), node) + 1] = 2
+    (tmp_path / "in" / "w0.h5").write_bytes(content)
+    with pytest.raises(DamagedError, match=r"w0\.h5"):
+        h5sweep.merge_files(tmp_path / "in", tmp_path / "out.h5")
+    assert not (tmp_path / "out.h5").exists()

@@ -639,6 +639,19 @@ def test_filters_are_kept_by_what_is_packed_again(
         assert (file["x"][14:] == -1.0).all()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_shuffled_columns_of_two_types_are_packed_as_the_wider(
+    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes are shuffled by the size of the new elements, not by that of the first file's."""
+    monkeypatch.setattr(pack_chunks, "THREADS", threads)
+    for number, dtype in enumerate(("f4", "f8")):
+        with h5py.File(tmp_path / f"w{number}.h5", "w") as file:
+            settings = {"maxshape": (None,), "chunks": (3,), **PACKED_AGAIN["all"]}
+            file.create_dataset("x", data=np.arange(5, dtype=dtype) + number, **settings)
+    assert join(tmp_path).read("x").tolist() == [0, 1, 2, 3, 4, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("filters", [{}, {"compression": "gzip"}])
 def test_chunks_that_cut_rows_are_put_together(filters: dict[str, Any], tmp_path: Path) -> None:
     """A chunk may hold a part of a row, reach beyond the data, or not be there at all."""

@@ -93,8 +93,12 @@ class _Reader(NamedTuple):
 def _read_version_1(reader: _Reader, address: int) -> Iterator[Chunk]:
     sides = reader.layout.chunk
     key = Struct(f"<II{len(sides) + 1}Q")
+    last: list[int] = []
     for entry in read_tree(reader.file, address, CHUNK_NODE, key.size):
         size, mask, *start, _ = key.unpack(entry.key)
+        if start < last:
+            reader.file.pass_over(Damaged(f"a chunk that begins at {start}, listed after {last}"))
+        last = start
         if any(map(mod, start, sides)):
             reader.file.pass_over(Damaged(f"a chunk that begins at {start}, within another"))
             continue

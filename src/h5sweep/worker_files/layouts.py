@@ -16,7 +16,7 @@ from typing import Any
 from ..base.plan import key_text
 from ..base.units import size_text
 from ..hdf5.errors import Damaged, Unsupported
-from ..hdf5.messages import Storage
+from ..hdf5.messages import DEFLATE, Storage
 from ..hdf5.read_data import is_fill, read_column, read_row, rows_of_fill
 from ..hdf5.tree import Dataset, Object, ObjectKind, Tree, data_extents, least_unbelievable
 from . import findings
@@ -27,6 +27,7 @@ from .skipped_names import Names, is_mere_axis, without_skipped
 _INDEX = re.compile(r"(.*/)_i_([^/]+)/.+")
 MOST_KEY_COLUMNS = 4
 _KNOWN_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
+_GZIP_LEVELS = {(level,) for level in range(10)}  # the library reads no data that claim another
 _OUTPUT_FORMAT = "h5sweep.output/1"
 TELLING_ATTRIBUTES = ("h5sweep_format", "NAME")  # of which not only the names decide what is what
 _DIGITS = re.compile(r"(\d+)")
@@ -362,6 +363,9 @@ def _judge_datasets(tree: Tree) -> Iterator[Finding]:
             if step.number not in _KNOWN_FILTERS:
                 named = f" ({step.name})" if step.name else ""
                 yield findings.FILTER.finding(where=path, number=step.number, named=named)
+            elif step.number == DEFLATE and step.values not in _GZIP_LEVELS:
+                why = f"gzip of level {', '.join(map(str, step.values))}, which does not exist"
+                yield findings.METADATA.finding(where=path, why=why)
     yield from _judge_claims(tree)
     if tree.links_out:
         yield findings.LINKS_OUT.finding(count=tree.links_out)

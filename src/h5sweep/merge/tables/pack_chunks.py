@@ -56,7 +56,8 @@ class PackedChunk:
 def _unpacked(column: MergedColumn, data: bytes | memoryview) -> bytes | memoryview:
     element_bytes = int(column.type.get_size())
     for step in reversed(column.filters):
-        data = undo_filter(step, data, element_bytes, math.prod(column.chunk) * element_bytes)
+        own = step._replace(values=())  # of the input, whose elements may be shorter
+        data = undo_filter(own, data, element_bytes, math.prod(column.chunk) * element_bytes)
     return data
 
 
