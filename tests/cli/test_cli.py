@@ -313,8 +313,7 @@ def test_readers_are_right_during_a_run(terminal: Terminal, study: Study) -> Non
         assert "3 of 6 done (50.0 %)\n  2 running, 1 waiting\n" in text
         assert re.search(r"running  seed=3  \d+ s  pid \d+ on ", text)
         since = [entry["since"] for entry in status["running"]]
-        assert since == sorted(since)
-        assert time.time() - 60 < since[0] < time.time()
+        assert time.time() - 60 < min(since) <= max(since) < time.time()
         assert f"\na run is active (pid {run.pid} on {host})\nnext: h5sweep missing" in text
     finally:
         (terminal.folder / "go").touch()

@@ -256,6 +256,9 @@ def test_a_library_that_does_not_start_is_one_note(tmp_path: Path) -> None:
 def test_salvage_and_merge_blame_no_file_for_a_library_that_does_not_start(tmp_path: Path) -> None:
     """Salvage goes on with our own reader; a merge that needs the library says that it does."""
     write_groups(tmp_path / "worker_1.h5")
+    with h5py.File(tmp_path / "worker_1.h5", "a") as file:
+        for group in file.values():  # in chunks, which the library copies
+            group.create_dataset("history", data=np.arange(9.0), chunks=(3,))
     key = ["--key", "farm{farm_id:d}_t{farm_type:d}_s{seed:d}"]
     done = run_refused("death", "salvage", tmp_path, *key)
     assert "kills" not in done.stdout
