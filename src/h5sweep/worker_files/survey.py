@@ -20,7 +20,7 @@ from ..disk.open_files import Identity, files_being_written, identity_of
 from ..hdf5.file import Hdf5File
 from ..hdf5.source import FileSource, Source
 from ..hdf5.tree import Tree
-from ..hdf5.uniform_groups import AlikeFile
+from ..hdf5.uniform_groups import LEAST_GROUPS, AlikeFile
 from . import findings
 from .findings import Finding, State, by_weight
 from .first_bytes import is_record_file
@@ -208,6 +208,9 @@ class Survey(InputOpener):
         """
         if (alike := read_alike(self.alike_reader, file)) is None:
             return False
+        tree = alike.tree
+        if len(alike) < LEAST_GROUPS and (tree.datasets or tree.soft_links or tree.second_names):
+            return False  # a few groups beside data may be parts of one task
         layout = self.layout_of(alike.tree)
         if layout.style in (Style.ROWS, Style.OUTPUT) or _has_named(alike, self.skip):
             return False
