@@ -413,6 +413,27 @@ def columns_beside_a_group_that_grows(folder: Path) -> Truth:
     return truth(refused_key="--skip step")
 
 
+@layout(NAMES)
+def columns_in_a_group_beside_a_dataset(folder: Path) -> Truth:
+    """What a worker says once, beside the group with its columns."""
+    write_columns(folder, "/results")
+    for path, _ in files(folder):
+        with h5py.File(path, "a") as file:
+            file["version"] = 3
+    return truth(refused_key="--skip version")
+
+
+@layout(NAMES)
+def columns_beside_a_group_with_attributes(folder: Path) -> Truth:
+    """Settings in a group, with attributes of its own, beside columns at the root."""
+    write_columns(folder)
+    for path, _ in files(folder):
+        with h5py.File(path, "a") as file:
+            file["settings/tolerance"] = 1e-6
+            file["settings"].attrs["solver"] = "slsqp"
+    return truth(refused_key="--skip tolerance")
+
+
 def compounds_of(seeds: Iterable[int]) -> Any:
     kind = [("farm_id", "i8"), ("seed", "i8"), ("aep", "f8"), ("layout", "f8", (4, 2))]
     return np.array([(FARM, seed, aep(seed), places(seed)) for seed in seeds], kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +14,8 @@ import numpy as np
 
 from check_samples import set_flags
 
+# A refusal says what to do.
+NEXT_STEP = re.compile(r"--[a-z]|h5sweep [a-z]|rename|leave|move|remove|put|give|correct", re.I)
 # What every output of a sweep has besides keys and results.
 OURS = {"task", "duration_s", "finished_at", "row_crc32", "code"}
 # What refers to other objects, or counts what is beside it.

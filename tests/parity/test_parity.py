@@ -21,11 +21,10 @@ from h5sweep.runner.status import status_of
 from h5sweep.state.expected_tasks import read_expected_state, require_declared
 from h5sweep.worker_files.findings import State
 from layouts import LAYOUTS, Layout, Truth
-from readers import is_same, lacks, objects_of, rows_of
+from readers import NEXT_STEP, is_same, lacks, objects_of, rows_of
 from salvage_checks import read_results
 from terminal import Terminal
 
-NEXT_STEP = re.compile(r"--[a-z]|h5sweep [a-z]|rename|leave|move|remove|put|give|correct", re.I)
 SKIP = h5sweep.Policy(h5sweep.OnDamaged.SKIP)
 SALVAGE = h5sweep.Policy(h5sweep.OnDamaged.SALVAGE)
 

@@ -11,11 +11,15 @@ import numpy as np
 from h5sweep.base.key_rule import KeyRule
 from h5sweep.salvage import library_child
 from h5sweep.salvage.salvage import salvage_files
-from h5sweep.worker_files.file_view import FoundRows
-from h5sweep.worker_files.tasks import find_tasks
+from h5sweep.worker_files.file_view import FoundRows, FoundTask, Group
+from h5sweep.worker_files.read_tasks import locate_in_view, read_tasks
 
 FIXED_BYTES = 9_000_000  # bytes of the file that are kept or scanned, and room to write
 MOST_GROUP_BYTES = 6_000
+
+
+def read(groups: list[Group], rule: KeyRule) -> list[FoundTask | FoundRows]:
+    return list(read_tasks(groups, locate_in_view(groups, rule, "a.h5"), rule))
 
 
 def write_groups(path: Path, tasks: int) -> None:
@@ -46,7 +50,7 @@ def test_the_library_holds_few_datasets_open(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5") as file:
         listing = library_child._GroupListing(file)
         listing.walk()
-        found = list(find_tasks(listing.groups, KeyRule(("farm_id", "seed")), "a.h5"))
+        found = read(listing.groups, KeyRule(("farm_id", "seed")))
         assert len(found) == 200 and all(len(one.cells) == 3 for one in found)
         assert h5py.h5f.get_obj_count(file.id) <= library_child.DATASETS_OPEN + 1
 
@@ -66,7 +70,7 @@ def test_a_bad_chunk_costs_its_own_rows_alone(tmp_path: Path) -> None:
     with h5py.File(path) as file:
         listing = library_child._GroupListing(file)
         listing.walk()
-        found = list(find_tasks(listing.groups, KeyRule(("seed",)), "a.h5"))
+        found = read(listing.groups, KeyRule(("seed",)))
     alone = [one for one in found if not isinstance(one, FoundRows)]
     together = [len(one.rows) for one in found if isinstance(one, FoundRows)]
     assert [one.place for one in alone if not one.lost] == []

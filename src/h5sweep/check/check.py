@@ -27,8 +27,9 @@ from ..library.child_host import Library, Limits, Request
 from ..worker_files import findings
 from ..worker_files.findings import Finding, State, by_weight, state_of
 from ..worker_files.first_bytes import Triage, is_record_file
+from ..worker_files.judge_data import judge_contents
 from ..worker_files.keyed_tasks import KeyedFile
-from ..worker_files.layouts import Contents, FileLayout, Style, judge_contents
+from ..worker_files.layouts import Contents, FileLayout, Style, tasks_that_grow
 from ..worker_files.read_file import (
     data_findings,
     is_of_chunk,
@@ -195,6 +196,8 @@ class _Check:
             self.take_answers(wait=True)
             self.progress(len(self.reports), self.total)
         _look_again(self.reports)
+        if not self.tasks.are_wanted:
+            _count_groups_that_grow(self.reports)
         files = tuple(self.reports[p.path] for p in places if p.path in self.reports)
         return CheckReport(files, self.settings.depth, self.others, self.tasks.compare())
 
@@ -355,6 +358,16 @@ class _Check:
             looked.status.st_mtime,
             looked.depth is Depth.DEEP,
         )
+
+
+def _count_groups_that_grow(reports: dict[str, FileReport]) -> None:
+    """Count as a merge does that keeps groups: what a file is may show in the others only."""
+    known = [(r.path, r.contents) for r in reports.values() if r.contents and r.is_mergeable]
+    for path in tasks_that_grow(known):
+        contents = reports[path].contents
+        assert contents is not None
+        counted = replace(contents, style=Style.GROUPS, tasks=contents.groups)
+        reports[path] = reports[path]._replace(contents=counted)
 
 
 def _look_again(reports: dict[str, FileReport]) -> None:

@@ -102,6 +102,32 @@ class CompoundMember(NamedTuple):
     type: Datatype
 
 
+def field_places(datatype: Datatype) -> dict[str, tuple[int, int]]:
+    """Where the fields of an element lie, inner ones as `outer_inner`: offset and size."""
+    found: dict[str, tuple[int, int]] = {}
+    if datatype.type is Class.COMPOUND and not is_complex(datatype):
+        for member in datatype.members:
+            for name, (at, size) in field_places(member.type).items():
+                full = f"{member.name}_{name}" if name else member.name
+                found[full] = member.offset + at, size
+        return found
+    has_parts = datatype.type in (Class.ARRAY, Class.VARIABLE) and not datatype.is_text
+    parts = field_places(datatype.base) if has_parts and datatype.base is not None else {"": ()}
+    return dict.fromkeys(parts, (0, datatype.size))
+
+
+def is_complex(datatype: Datatype) -> bool:
+    """Whether it is how h5py keeps a complex number: two floats, named r and i."""
+    if datatype.type is not Class.COMPOUND or len(datatype.members) != 2:
+        return False
+    first, second = datatype.members
+    real, half = first.type, datatype.size // 2
+    is_float = real.type is Class.FLOAT and real.is_usual and real.size in (4, 8)
+    places = (first.name, first.offset, second.name, second.offset)
+    is_pair = real == second.type and places == ("r", 0, "i", half)
+    return is_float and is_pair and 2 * real.size == datatype.size
+
+
 @lru_cache(256)
 def read_datatype(data: bytes) -> Datatype:
     """The datatype that these bytes begin with; most in a file are alike, and one object then."""

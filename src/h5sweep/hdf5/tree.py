@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from . import headers
 from .chunks import Chunk, read_chunks
-from .datatypes import Datatype, read_datatype
+from .datatypes import Datatype, field_places, read_datatype
 from .errors import Damaged, Unsupported
 from .file import Hdf5File
 from .groups import is_group, read_attributes, read_links, resolved_message
@@ -71,6 +71,17 @@ class Dataset:
     chunks: Sequence[Chunk] = ()
     compact_at: int | None = None
     is_external: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The length of each axis; None if it can hold nothing."""
+        return self.space.dims
+
+    @property
+    def fields(self) -> dict[str, tuple[int, int]]:
+        """Where each field lies in a row, if this is a row of compounds; else nothing."""
+        places = field_places(self.type) if len(self.shape or ()) == 1 else {}
+        return {} if "" in places else places
 
     @property
     def size_bytes(self) -> int:

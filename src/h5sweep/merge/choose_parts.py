@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..worker_files.inputs import Input, OnConflict
-from ..worker_files.layouts import Contents, Style
+from ..worker_files.layouts import Contents, Style, tasks_that_grow
 from ..worker_files.same_structure import Family
 from ..worker_files.survey import Survey
 from .merged_before import Addition
@@ -31,7 +30,7 @@ def choose_parts(
         rows |= {*addition.tables} if rows else set()
         with_rows = [one for one in good if one in rows]
         with_groups = [one for one in good if one not in rows]
-    if growing := _tasks_that_grow(with_rows, has_groups=bool(with_groups)):
+    if growing := _tasks_that_grow(good) & {*with_rows}:
         with_rows = [one for one in with_rows if one not in growing]
         with_groups = [o for o in good if o in {*with_groups, *growing}]
     if not _have_common_column(survey, with_rows):
@@ -85,13 +84,7 @@ def _contents_of(inputs: Iterable[Input]) -> list[Contents]:
     return [contents for contents in found.values() if contents is not None]
 
 
-def _tasks_that_grow(inputs: Sequence[Input], *, has_groups: bool) -> set[Input]:
-    """Files whose groups grow and are tasks: a table is in many files, a task mostly in one."""
+def _tasks_that_grow(inputs: Sequence[Input]) -> set[Input]:
     if not any(contents.tables for contents in _contents_of(inputs)):
         return set()
-    tables = {one: one.contents.tables for one in inputs if one.contents and one.contents.tables}
-    files_of = Counter(group for groups in tables.values() for group in groups if group != "/")
-    once = sum(count == 1 for count in files_of.values())
-    if 2 * once <= len(files_of) or (len(files_of) == 1 and not has_groups):
-        return set()
-    return {one for one, groups in tables.items() if "/" not in groups}
+    return tasks_that_grow((one, one.contents) for one in inputs if one.contents)

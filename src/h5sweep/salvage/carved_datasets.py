@@ -14,7 +14,7 @@ from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import Storage
 from ..hdf5.read_data import fill_bytes
 from ..hdf5.tree import data_extents
-from ..worker_files.decode_elements import DoubtfulElements, field_places, has_lists
+from ..worker_files.decode_elements import DoubtfulElements, has_lists
 from ..worker_files.file_view import FoundValue, FoundValues, Gap, Proof, rows_that_fit
 from .carved_data import CarvedData, Extents
 from .data_gaps import FEW_BYTES, UNWRITTEN
@@ -52,9 +52,7 @@ class CarvedVariable(CarvedData):
 
     @cached_property
     def fields(self) -> dict[str, tuple[int, int]]:
-        """Where each field lies in a row, if this is one compound; else nothing."""
-        places = field_places(self.dataset.type) if len(self.shape or ()) == 1 else {}
-        return {} if "" in places else places
+        return self.dataset.fields
 
     @property
     def rows_there(self) -> int:

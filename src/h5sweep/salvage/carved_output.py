@@ -14,7 +14,7 @@ from ..base.key_rule import KeyRule
 from ..base.values import Array
 from ..hdf5.errors import Damaged
 from ..worker_files.file_view import NO_KEY, Failures, FoundTask, FoundValue, Group, Proof
-from ..worker_files.tasks import rows_of
+from ..worker_files.read_tasks import rows_of
 from .carved_datasets import CarvedVariable
 
 FORMAT = "h5sweep.output/1"

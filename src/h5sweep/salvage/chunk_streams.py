@@ -16,7 +16,7 @@ from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import DEFLATE
 from ..hdf5.read_data import chunk_bytes, fill_bytes
 from ..hdf5.tree import data_extents
-from ..worker_files.tasks import rows_of
+from ..worker_files.read_tasks import rows_of
 from .carved_datasets import CarvedVariable
 
 MOST_KEPT_BYTES = 64 << 20

@@ -17,8 +17,8 @@ from ..base.values import Array
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
 from ..hdf5.read_data import chunk_bytes, fill_bytes
-from ..worker_files.file_view import ROWS, Group
-from ..worker_files.tasks import columns_of, find_tables
+from ..worker_files.file_view import Group
+from ..worker_files.find_tasks import ROWS, Table
 from .carved_data import Rescued
 from .carved_datasets import CarvedVariable
 from .chunk_streams import LAST_CHUNKS, ChunkSlot, ChunkVersions
@@ -30,7 +30,9 @@ MOST_STEPS = 50_000
 _AMBIGUOUS = "several streams may be this chunk"
 
 
-def settle_streams(groups: Sequence[Group], rule: KeyRule, *, is_closed: bool) -> bool:
+def settle_streams(
+    groups: Sequence[Group], tables: Sequence[Table[Group]], rule: KeyRule, *, is_closed: bool
+) -> bool:
     """Give the columns of all tables the streams that are their chunks; whether any got one.
 
     A writer in SWMR mode puts nothing where something is that an index leads to. Chunks that are
@@ -39,10 +41,10 @@ def settle_streams(groups: Sequence[Group], rule: KeyRule, *, is_closed: bool) -
     """
     settled: list[CarvedVariable] = []
     every = [v for g in groups for v in g.variables.values() if isinstance(v, CarvedVariable)]
-    for group in find_tables(groups, rule):
+    for table in tables:
         columns: dict[str, CarvedVariable] = {
             name: variable
-            for name, variable in columns_of(group, rule).items()
+            for name, variable in table.columns.items()
             if isinstance(variable, CarvedVariable)
             and not variable.file.superblock.is_being_written_swmr
         }

@@ -10,7 +10,6 @@ that needs another superblock is read through one that is laid over it, never ch
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -36,8 +35,8 @@ from ..worker_files.file_view import (
     Group,
     rows_that_fit,
 )
+from ..worker_files.read_tasks import leave_out, locate_in_view, read_tasks
 from ..worker_files.skipped_names import is_mere_dimension
-from ..worker_files.tasks import find_tasks, leave_out, show_tasks
 
 MOST_OBJECTS = 200_000
 DATASETS_OPEN = 64
@@ -67,9 +66,9 @@ def _answer(request: dict[str, Any]) -> list[str]:
         listing.walk()
         listing.ask(request["wanted"])
         listing.limit_claims(request["size_bytes"])
-        name = os.path.basename(request["path"])  # noqa: PTH119
         groups = leave_out(listing.groups, frozenset(request["skip"]))
-        for found in find_tasks(show_tasks(groups, rule, name), rule, name):
+        where = locate_in_view(groups, rule, request["path"])
+        for found in read_tasks(groups, where, rule):
             if isinstance(found, FoundRows):
                 _send_rows(found)
             else:

@@ -34,15 +34,16 @@ from ..worker_files.file_view import (
 )
 from ..worker_files.first_bytes import Verdict, is_record_file, judge_bytes
 from ..worker_files.read_file import data_findings, own_tree
-from ..worker_files.skipped_names import Names, stray_text
-from ..worker_files.tasks import (
-    count_rows,
+from ..worker_files.read_tasks import (
+    FoundPlaces,
     drop_strays,
-    find_tasks,
     guess_rule,
     leave_out,
-    show_tasks,
+    locate_in_view,
+    read_tasks,
+    rows_of,
 )
+from ..worker_files.skipped_names import Names, stray_text
 from .carved_data import UNSURE_CHUNK
 from .carved_output import find_rows, is_output
 from .carved_view import view_carved
@@ -210,7 +211,7 @@ class _File(FileResults):
         if is_record_file(self.path, self.source):
             self.read_records()
             return
-        verdict, name = judge_bytes(self.source, self.path), Path(self.path).name
+        verdict = judge_bytes(self.source, self.path)
         self.what = "; ".join(f.message for f in verdict.findings[:2])
         carving = carve(self.source)
         memory = FileMemory(carving, self.job.limits.memory_bytes)
@@ -219,14 +220,15 @@ class _File(FileResults):
         self.note_damage(carving, bool(verdict.findings))
         carving.keep_nameless()  # the groups have what they need of the rest
         root, is_rescued = next((group for group in groups if is_output(group)), None), False
+        where = FoundPlaces() if root else locate_in_view(groups, self.rule, self.path)
+        is_told = carving.is_sound and not self.rule.is_guess
+        if is_told and (strays := drop_strays(groups, where)):
+            self.notes.append(stray_text(strays))
         if root is None:
-            groups = show_tasks(groups, self.rule, name)
-            if carving.is_sound and (strays := drop_strays(groups, self.rule)):
-                self.notes.append(stray_text(strays))
-            self.announce(count_rows(groups, self.rule))
-            is_rescued = settle_streams(groups, self.rule, is_closed=self.is_closed)
+            self.announce(sum(rows_of(table.columns) for table in where.tables))
+            is_rescued = settle_streams(groups, where.tables, self.rule, is_closed=self.is_closed)
         advice = _key_advice(groups)
-        found = find_tasks(groups, self.rule, name) if root is None else find_rows(root, self.rule)
+        found = find_rows(root, self.rule) if root else read_tasks(groups, where, self.rule)
         self.take_all(found)
         if root is None and self.job.library is not None and carving.has_superblock:
             self.ask_library(self.job.library, carving)
@@ -355,7 +357,7 @@ def _key_advice(groups: Sequence[Group]) -> str:
     """What may be the key of tasks that have none."""
     groups = [group for group in groups if group.variables]
     fields = {n for g in groups for v in g.variables.values() for n in v.fields}
-    names = sorted({n for g in groups for n in (*g.names, *g.attributes)} | fields)[:8]
+    names = sorted({n for g in groups for n in (*g.variables, *g.attributes)} | fields)[:8]
     paths = ", ".join(group.path for group in groups[:2] if group.path.strip("/"))
     where = f"; groups like {paths}" if paths else ""
     return f"its tasks need --key: there are {', '.join(names)}{where}"

@@ -4,10 +4,12 @@
     read_file        our own reading of a file, and what is wrong with its structure
     same_structure   files that differ in data and values only: one structure for all
     read_at_once     many small files, read together
-    layouts          which groups, columns or files are tasks, without a key
-    keyed_tasks      the same with a key, and the key of each
-    tasks            the same for salvage, with what each reader could get
-    file_view        how readers show a file to `tasks`
+    find_tasks       where the tasks of a file are, by their key: the one place that decides
+    layouts          the same without a key: which groups, columns or files are tasks
+    judge_data       what is wrong with these as results of a worker
+    keyed_tasks      the tasks of a file as our own reader lists it
+    read_tasks       the tasks of a file that may be damaged, with what vouches for their values
+    file_view        how salvage and its child show such a file
     skipped_names    what is left out of a file
     decode_elements  elements as NumPy arrays
     read_values      data and attributes as NumPy arrays

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..base.values import Array
 from ..hdf5.cursor import UINT_CODES
-from ..hdf5.datatypes import Class, CompoundMember, Datatype
+from ..hdf5.datatypes import Class, CompoundMember, Datatype, is_complex
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.file import Hdf5File
 from ..hdf5.heaps import read_global_heap
@@ -48,7 +48,7 @@ class Elements:
         base = datatype.base
         if datatype.type is Class.ARRAY and base is not None:
             return self.decode(base, data, (*shape, *datatype.dims))
-        if datatype.type is Class.COMPOUND and not _is_complex(datatype):
+        if datatype.type is Class.COMPOUND and not is_complex(datatype):
             return self._members(datatype, data, shape)
         if datatype.is_text:
             return {"": self._texts(datatype, data, shape)}
@@ -196,20 +196,6 @@ def _size(heap: dict[int, bytes]) -> int:
     return sum(len(found) + _OBJECT_BYTES for found in heap.values()) + _OBJECT_BYTES
 
 
-def field_places(datatype: Datatype) -> dict[str, tuple[int, int]]:
-    """Where in an element the bytes lie that `decode` gives under each name: offset and size."""
-    found: dict[str, tuple[int, int]] = {}
-    if datatype.type is Class.COMPOUND and not _is_complex(datatype):
-        for member in datatype.members:
-            for name, (at, size) in field_places(member.type).items():
-                full = f"{member.name}_{name}" if name else member.name
-                found[full] = member.offset + at, size
-        return found
-    has_parts = datatype.type in (Class.ARRAY, Class.VARIABLE) and not datatype.is_text
-    parts = field_places(datatype.base) if has_parts and datatype.base is not None else {"": ()}
-    return dict.fromkeys(parts, (0, datatype.size))
-
-
 def points_simply(datatype: Datatype) -> bool:
     """Whether it is a text or list of any length, of elements that point nowhere."""
     base = datatype.base
@@ -240,7 +226,7 @@ def _number_kind(datatype: Datatype) -> tuple[np.dtype[Any], bool]:
 
 def _number_dtype(datatype: Datatype) -> np.dtype[Any]:
     """The dtype of a number as it lies in the file; Unsupported if NumPy has none for it."""
-    if _is_complex(datatype):
+    if is_complex(datatype):
         order = _order(datatype.members[0].type)
         return np.dtype(f"{order}c{datatype.size}")
     if datatype.size not in _NUMBERS.get(datatype.type, ()) or not datatype.is_usual:
@@ -264,18 +250,6 @@ def _unsupported(datatype: Datatype) -> Unsupported:
     words += "" if datatype.is_usual else ", of unusual bits"
     words = "lists of any length" if datatype.type is Class.VARIABLE else words
     return Unsupported(f"values of a kind that results cannot have ({words})")
-
-
-def _is_complex(datatype: Datatype) -> bool:
-    """Whether it is how h5py keeps a complex number: two floats, named r and i."""
-    if datatype.type is not Class.COMPOUND or len(datatype.members) != 2:
-        return False
-    first, second = datatype.members
-    real, half = first.type, datatype.size // 2
-    is_float = real.type is Class.FLOAT and real.is_usual and real.size in (4, 8)
-    places = (first.name, first.offset, second.name, second.offset)
-    is_pair = real == second.type and places == ("r", 0, "i", half)
-    return is_float and is_pair and 2 * real.size == datatype.size
 
 
 def _is_truth(datatype: Datatype) -> bool:

@@ -16,7 +16,6 @@ from ..hdf5.errors import Damaged, Unsupported
 NEVER_WRITTEN = "perhaps none of its values were written"
 NO_KEY = "it has no key"
 CLAIMS_MORE = "its shape claims much more than the file holds of it"
-ROWS = ""  # what a dataset of compounds is called in the table that is made of it
 ROWS_AT_ONCE = 8192
 BYTES_AT_ONCE = 1 << 20
 # Bytes that nobody foresaw cost one value, and never the others.
@@ -103,7 +102,7 @@ class Variable(Protocol):
         """Where it lies: offsets and sizes."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Group:
     """A group: what it is called, what it says of itself, what it holds."""
 
@@ -129,12 +128,6 @@ class Group:
         """Forget what it holds, once that was read: there may be very many groups."""
         self.attributes.clear()
         self.variables.clear()
-
-    @property
-    def names(self) -> set[str]:
-        """The names of what it holds; of a table of compound rows, those of the fields."""
-        rows = self.variables.get(ROWS)
-        return set(self.variables) if rows is None else set(rows.fields)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""How other programs lay out results in HDF5, and what is wrong with what a worker left.
+"""How other programs lay out results in HDF5: which groups, rows or files are tasks.
 
 Two shapes are known: one group per task, and columns with one row per task. A file without either
 is taken for the file of one task.
@@ -8,29 +8,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 from ..base.plan import key_text
-from ..base.units import size_text
 from ..hdf5.errors import Damaged, Unsupported
-from ..hdf5.messages import DEFLATE, Storage
 from ..hdf5.read_data import is_fill, read_column, read_row, rows_of_fill
-from ..hdf5.tree import Dataset, Object, ObjectKind, Tree, data_extents, least_unbelievable
-from . import findings
-from .findings import Finding
+from ..hdf5.tree import Dataset, Object, ObjectKind, Tree, data_extents
 from .read_file import bad_chunks, can_be_proven
 from .skipped_names import Names, is_mere_axis, without_skipped
 
 _INDEX = re.compile(r"(.*/)_i_([^/]+)/.+")
 MOST_KEY_COLUMNS = 4
-_KNOWN_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
-_GZIP_LEVELS = {(level,) for level in range(10)}  # the library reads no data that claim another
 _OUTPUT_FORMAT = "h5sweep.output/1"
 TELLING_ATTRIBUTES = ("h5sweep_format", "NAME")  # of which not only the names decide what is what
 _DIGITS = re.compile(r"(\d+)")
+T = TypeVar("T", bound=Hashable)
 
 
 class Style(StrEnum):
@@ -55,6 +53,7 @@ class Contents:
     first_key: str = ""
     last_key: str = ""
     tables: tuple[str, ...] = ()  # groups whose columns grow
+    groups: int = 0  # how many tasks there are if these groups are tasks, and no tables
     has_groups: bool = False  # groups with datasets beside these
     has_packed: bool = False  # data behind filters
     has_unproven: bool = False  # among them such as our own reader cannot undo, or only slowly
@@ -119,16 +118,22 @@ class FileLayout:
             _OUTPUT_FORMAT.encode()
         )
 
+    @cached_property
+    def holders(self) -> set[str]:
+        """The groups below the root that hold a dataset, or a link that may lead to one."""
+        links = [*(path for path, _ in self.tree.second_names), *self.tree.soft_links]
+        return {*self.by_group, *(path.rpartition("/")[0] for path in links)} - {"/", ""}
+
     def _style(self) -> Style:
         if self.is_output:
             return Style.OUTPUT
         if self.tables():
             return Style.ROWS
-        root, groups = self.by_group.get("/", {}), self.by_group.keys() - {"/"}
+        root = self.by_group.get("/", {})
         if not root:
-            return Style.GROUPS if groups or self._described() else Style.NOTHING
-        if groups:
-            return Style.GROUPS if self._are_tasks(groups) else Style.ONE
+            return Style.GROUPS if self.holders or self._described() else Style.NOTHING
+        if self.holders:
+            return Style.GROUPS if self._are_tasks(self.holders) else Style.ONE
         return Style.ROWS if _are_fixed_columns(root.values()) else Style.ONE
 
     def _are_tasks(self, groups: Iterable[str]) -> bool:
@@ -136,7 +141,7 @@ class FileLayout:
 
         They hold datasets of the same names, or are numbered.
         """
-        names = [frozenset(self.by_group[group]) for group in groups]
+        names = [frozenset(self.by_group.get(group, ())) for group in groups]
         return len(set(names)) < len(names) or any(_DIGITS.search(group) for group in groups)
 
     def _described(self) -> list[str]:
@@ -201,13 +206,19 @@ class FileLayout:
     def all_tables(self) -> list[FileTable]:
         return self.tables() or [FileTable("/", self.by_group.get("/", {}))]
 
-    def task_groups(self) -> list[Object]:
-        """The topmost groups that hold datasets.
+    def task_groups(
+        self, *, others_have_data: bool = False, with_tables: bool = False
+    ) -> list[Object]:
+        """The topmost groups that hold datasets, and are no tables unless those are wanted too.
 
-        Without those in which something is damaged: their tasks are to be run again.
+        Where none does, those with attributes; the whole file may have others that do. Without
+        those in which something is damaged: their tasks are to be run again.
         """
-        groups = self.by_group.keys() - {"/"} if self.by_group else {*self._described()}
-        paths = {g for g in groups if groups.isdisjoint(_ways_to(g)[:-1])} - self.spoiled()
+        groups = self.holders
+        if not self.by_group and not groups and not others_have_data:
+            groups = {*self._described()}
+        inside = set() if with_tables else {table.group for table in self.tables()}
+        paths = _topmost(groups, besides=inside) - self.spoiled()
         found = [o for o in self.tree.objects if o.path in paths]
         return sorted(found, key=lambda o: natural_order(o.path))
 
@@ -232,6 +243,7 @@ class FileLayout:
             first,
             last,
             tuple(table.group for table in tables),
+            len(self.task_groups(with_tables=True)) if tables else 0,
             bool(self.groups_beside(tables)),
             any(dataset.filters for _, dataset in datasets),
             not all(can_be_proven(dataset) for _, dataset in datasets),
@@ -243,8 +255,9 @@ class FileLayout:
             return (task.rows if task else None), "", ""
         if self.style is Style.ROWS:
             tables = self.all_tables()
-            first, last = self._end_keys(tables[0]) if with_keys else ("", "")
-            return sum(map(self._whole_rows, tables)), first, last
+            rows = tables[0].rows - self.tail_rows(tables[0])
+            first, last = _end_keys(self.tree, tables[0], rows) if with_keys else ("", "")
+            return sum(map(self._whole_rows, tables)) + len(self.task_groups()), first, last
         if self.style is Style.GROUPS:
             groups = self.task_groups()
             ends = [group.path.strip("/") for group in (groups[:1] + groups[-1:])]
@@ -257,23 +270,36 @@ class FileLayout:
         rows = table.rows - self.tail_rows(table)
         return rows - sum(map(len, self.bad_rows(table.group, rows)))
 
-    def _end_keys(self, table: FileTable) -> tuple[str, str]:
-        """The keys of the first and last row that all columns have."""
-        rows = table.rows - self.tail_rows(table)
-        if not rows:
-            return "", ""
-        columns = {n: d for n, d in table.columns.items() if _may_be_key(d)}
-        names = list(columns)[:MOST_KEY_COLUMNS]
-        ends = []
-        for row in (0, rows - 1):
-            key = {}
-            for name in names:
-                try:
-                    (key[name],) = read_column(self.tree.file, columns[name], range(row, row + 1))
-                except (Damaged, Unsupported):
-                    continue
-            ends.append(key_text(key))
-        return ends[0], ends[1]
+
+def _topmost(groups: set[str], besides: Set[str] = frozenset()) -> set[str]:
+    """Those that lie in no other one, nor in one of `besides`."""
+    taken = groups | (besides - {"/"})
+    return {g for g in groups - besides if taken.isdisjoint(_ways_to(g)[:-1])}
+
+
+def _end_keys(tree: Tree, table: FileTable, rows: int) -> tuple[str, str]:
+    """The keys of the first and the last of some rows that all columns have."""
+    columns = {n: d for n, d in table.columns.items() if rows and _may_be_key(d)}
+    ends = []
+    for row in (0, rows - 1):
+        key = {}
+        for name in list(columns)[:MOST_KEY_COLUMNS]:
+            with suppress(Damaged, Unsupported):
+                (key[name],) = read_column(tree.file, columns[name], range(row, row + 1))
+        ends.append(key_text(key))
+    return ends[0], ends[1]
+
+
+def tasks_that_grow(files: Iterable[tuple[T, Contents]]) -> set[T]:
+    """Files whose groups grow and are tasks: a table is in many files, a task mostly in one."""
+    found = list(files)
+    tables = {one: contents.tables for one, contents in found if contents.tables}
+    files_of = Counter(group for groups in tables.values() for group in groups if group != "/")
+    once = sum(count == 1 for count in files_of.values())
+    has_groups = any(contents.style is Style.GROUPS for _, contents in found)
+    if 2 * once <= len(files_of) or (len(files_of) == 1 and not has_groups):
+        return set()
+    return {one for one, groups in tables.items() if "/" not in groups}
 
 
 def _are_columns(
@@ -328,121 +354,6 @@ def natural_order(text: str) -> list[Any]:
         significant = parts[place].lstrip("0")
         parts[place] = (len(significant), significant)
     return parts
-
-
-def judge_contents(layout: FileLayout, require: Sequence[str] = ()) -> list[Finding]:
-    """What is wrong with the data as a worker's results."""
-    found = [*_judge_datasets(layout.tree)]
-    is_listed = not any(f.is_listing for f in layout.tree.faults)
-    if layout.skipped.marks and not layout.tree.datasets and is_listed:
-        found.append(findings.INIT_ONLY.finding())
-    if require:
-        found += _judge_required(layout, require)
-    elif not layout.has_own_rules and layout.style is Style.ROWS:
-        uneven = [table for table in layout.tables() if len(table.lengths) > 1]
-        for table in layout.tables():
-            found += _judge_table(layout, table, is_usual=len(uneven) > 1)
-    return found
-
-
-def _judge_datasets(tree: Tree) -> Iterator[Finding]:
-    """Data that are not in the file, filters that are not known, shapes that nobody should read."""
-    size = tree.file.size
-    for path, dataset in tree.datasets:
-        beyond = [(at, n) for at, n in data_extents(dataset) if at + n > size]
-        if beyond and dataset.layout.storage is Storage.CHUNKED:
-            yield findings.CHUNK_BEYOND.finding(
-                where=path, count=len(beyond), address=min(at for at, _ in beyond)
-            )
-        elif beyond:
-            missing = sum(min(at + n - size, n) for at, n in beyond)
-            yield findings.DATA_BEYOND.finding(where=path, missing=missing)
-        if dataset.is_external or dataset.layout.storage is Storage.VIRTUAL:
-            yield findings.FEATURE.finding(where=path, why="its data are in another file")
-        for step in dataset.filters:
-            if step.number not in _KNOWN_FILTERS:
-                named = f" ({step.name})" if step.name else ""
-                yield findings.FILTER.finding(where=path, number=step.number, named=named)
-            elif step.number == DEFLATE and step.values not in _GZIP_LEVELS:
-                why = f"gzip of level {', '.join(map(str, step.values))}, which does not exist"
-                yield findings.METADATA.finding(where=path, why=why)
-    yield from _judge_claims(tree)
-    if tree.links_out:
-        yield findings.LINKS_OUT.finding(count=tree.links_out)
-
-
-def _judge_claims(tree: Tree) -> Iterator[Finding]:
-    """Data that the file cannot hold, and a reader would have to make up."""
-    by_claim = sorted(tree.datasets, key=lambda it: it[1].claimed_bytes)
-    claims = [dataset.claimed_bytes for _, dataset in by_claim]
-    if claims and claims[-1] >= least_unbelievable(claims, tree.file.size):
-        where, largest = by_claim[-1]
-        stored = size_text(sum(n for _, n in data_extents(largest)))
-        yield findings.HUGE.finding(where=where, shape=largest.space.dims, stored=stored)
-
-
-def _judge_required(layout: FileLayout, require: Sequence[str]) -> Iterator[Finding]:
-    """Every group that has one of the columns must have all, of equal length."""
-    if any(fault.is_listing for fault in layout.tree.faults):
-        return
-    groups = [g for g, columns in layout.by_group.items() if columns.keys() & set(require)]
-    for group in groups or ["/"]:
-        columns = layout.by_group.get(group, {})
-        prefix = group.strip("/") + "/" if group != "/" else ""
-        missing = [name for name in require if name not in columns]
-        if missing:
-            yield findings.REQUIRED.finding(names=", ".join(prefix + name for name in missing))
-        if layout.style is Style.ROWS:
-            table = FileTable(group, {name: columns[name] for name in require if name in columns})
-            if len(table.lengths) > 1:
-                yield findings.UNEQUAL.finding(lengths=_lengths_text(table))
-
-
-def _judge_table(layout: FileLayout, table: FileTable, *, is_usual: bool) -> Iterator[Finding]:
-    """What is wrong with a table; a killed writer leaves no more than one of unequal lengths."""
-    if len(table.lengths) > 1:
-        is_interrupted = _is_interrupted(table) and not is_usual
-        rule = findings.UNEQUAL if is_interrupted else findings.LENGTHS
-        yield rule.finding(lengths=_lengths_text(table))
-        return
-    if not table.is_even:
-        return
-    if not layout.tree.faults:  # a damaged index says enough by itself
-        yield from _judge_coverage(table)
-    if tail := layout.tail_rows(table):
-        yield findings.BOGUS_TAIL.finding(first=table.rows - tail, last=table.rows - 1)
-
-
-def _is_interrupted(table: FileTable) -> bool:
-    """Whether the lengths look like one append that did not reach every column."""
-    if len(table.lengths) != 2:
-        return False
-    ahead = max(table.lengths) - table.rows
-    return ahead == 1 or (len(table.columns) >= 4 and 0 < ahead <= table.rows)
-
-
-def _lengths_text(table: FileTable) -> str:
-    by_length: dict[int, list[str]] = {}
-    for name, dataset in table.columns.items():
-        by_length.setdefault(dataset.rows or 0, []).append(name)
-    return "; ".join(f"{n:,}: {', '.join(by_length[n])}" for n in sorted(by_length, reverse=True))
-
-
-def _judge_coverage(table: FileTable) -> Iterator[Finding]:
-    """Columns whose last chunk is in no index, while the others have theirs."""
-    covered = {name: _rows_covered(dataset) for name, dataset in table.columns.items()}
-    if max(covered.values()) < table.rows:
-        return
-    for name, rows in covered.items():
-        side = table.columns[name].layout.chunk[0] if table.columns[name].layout.chunk else 0
-        if 0 < rows < table.rows and table.rows - rows <= side:
-            where = f"{table.group.rstrip('/')}/{name}"
-            yield findings.DATA_SHORT.finding(where=where, first=rows, last=table.rows - 1)
-
-
-def _rows_covered(dataset: Dataset) -> int:
-    side = dataset.layout.chunk[0] if dataset.layout.chunk else 0
-    return max((chunk.start[0] + side for chunk in dataset.chunks), default=0)
 
 
 def _tail_rows(tree: Tree, table: FileTable) -> int:

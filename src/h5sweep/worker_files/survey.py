@@ -25,7 +25,8 @@ from . import findings
 from .findings import Finding, State, by_weight
 from .first_bytes import is_record_file
 from .inputs import Input, changed, in_natural_order, require_unchanged
-from .layouts import Contents, FileLayout, Style, judge_contents
+from .judge_data import judge_contents
+from .layouts import Contents, FileLayout, Style
 from .open_inputs import InputOpener, read_alike
 from .read_at_once import READ_AT_ONCE, MetFiles, read_files
 from .read_file import (
@@ -239,8 +240,10 @@ def _has_named(alike: AlikeFile, names: Names) -> bool:
 def contents_of_alike(layout: FileLayout, alike: AlikeFile) -> Contents:
     """Count the tasks of a file, those in groups that are alike and the others."""
     rest = layout.contents()
+    have_data = any(o.dataset for groups in alike.sets for o in groups.example.objects)
     # What stands at the root beside groups is no task.
-    tasks, datasets, data_bytes = len(layout.task_groups()), rest.datasets, rest.data_bytes
+    tasks = len(layout.task_groups(others_have_data=have_data))
+    datasets, data_bytes = rest.datasets, rest.data_bytes
     for groups in alike.sets:
         inside = [o.dataset for o in groups.example.objects if o.dataset is not None]
         tasks += len(groups)

@@ -17,7 +17,7 @@ from ...hdf5.messages import Attribute
 from ...hdf5.tree import Object, ObjectKind
 from ...worker_files.inputs import Input
 from ...worker_files.keyed_tasks import KeyedFile
-from ...worker_files.layouts import FileLayout
+from ...worker_files.layouts import FileLayout, Style
 from ...worker_files.read_file import damaged_file
 from ...worker_files.read_values import MOST_VALUE_BYTES
 from ...worker_files.skipped_names import MOST_NAMED
@@ -42,36 +42,9 @@ class ForeignFile(KeyedFile):
         if self.tree.is_cut:
             raise UnmergeableError(f"{one.path} has too many objects to list them all")
 
-    def datasets(self) -> Iterator[tuple[str, Object]]:
-        """Every dataset with values under each of its names; a second name may be a link."""
-        for found in self.tree.objects:
-            if found.dataset is not None and found.path not in self.axes:
-                yield found.path, found
-        by_address = {o.address: o for o in self.tree.objects}
-        for path, address in self.tree.second_names:
-            if by_address[address].dataset is not None:
-                yield path, by_address[address]
-        for path, target in self.tree.soft_links.items():
-            other = self.by_path.get(_resolved(path, target))
-            if other is not None and other.dataset is not None:
-                yield path, other
-
-    def links_to_nothing(self) -> dict[str, str]:
-        """Names in groups behind which there is no dataset that could be read, and why."""
-        by_address = {o.address: o for o in self.tree.objects}
-        found = dict.fromkeys(self.tree.external_links, "points to another file")
-        for path, address in self.tree.second_names:
-            if by_address[address].dataset is None:
-                found[path] = f"is a second name of {by_address[address].path}"
-        for path, target in self.tree.soft_links.items():
-            other = self.by_path.get(_resolved(path, target))
-            if other is None or other.dataset is None:
-                found[path] = f"points to {target!r}, which is not a dataset of the file"
-        return found
-
     def has_results(self) -> bool:
         """Whether there is anything but what a worker's file has before its first result."""
-        return bool([*self.datasets()] or self.links_to_nothing() or self.task_groups())
+        return self.layout.style is not Style.NOTHING or bool(self.links_to_nothing())
 
     def name(self, path: str, taken: Container[str] = ()) -> str:
         """The name of a result value: an identifier that no column of every output has."""
@@ -223,8 +196,3 @@ class ForeignFile(KeyedFile):
             return self.encoder.encode(result)
         except UnsupportedValueError as error:
             raise UnmergeableError(f"{self.one.path}: {place}: {error}") from error
-
-
-def _resolved(path: str, target: str | None) -> str:
-    """What a soft link names, as a path from the root."""
-    return posixpath.normpath(posixpath.join(posixpath.dirname(path), target or "\0"))

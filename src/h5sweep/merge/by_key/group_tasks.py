@@ -19,7 +19,7 @@ from ...worker_files.inputs import Input
 from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import FileLayout
 from .foreign_file import ForeignFile
-from .row_tasks import CompoundTasks, RowTasks
+from .row_tasks import row_tasks
 from .tasks_of_file import Result, TasksOfFile, leave_out_groups
 from .unmatched import no_key_text, require_all_matched, require_none_beside
 
@@ -31,18 +31,16 @@ def find_tasks(
     file = ForeignFile(layout, one, rule)
     if not file.has_results():
         return NoTasks(file)
-    where = file.find()
-    if where is None:
+    if not file.where:
         raise UsageError(no_key_text(file))
-    if where.is_file:
-        return _OneTask(file, where.objects["/"])
-    if not where.objects:
-        return (CompoundTasks if "" in where.columns else RowTasks)(file, where)
-    require_all_matched(file, where.objects, skip=skip_unmatched)
-    tasks = GroupTasks(file, where.objects, skip_unmatched=skip_unmatched)
-    if tasks.has_datasets:
-        tasks.leave_out_empty()
-    return tasks
+    if file.where.file is not None:
+        return _OneTask(file, file.where.file)
+    if file.where.tables:
+        return row_tasks(file, file.table())
+    objects = file.objects()
+    require_all_matched(file, objects, skip=skip_unmatched)
+    leave_out_groups(file.about, [group.path for group in file.where.begun])
+    return GroupTasks(file, objects, skip_unmatched=skip_unmatched)
 
 
 class NoTasks:

@@ -8,7 +8,8 @@ from itertools import chain
 from ...base.values import Array, naming_order
 from ...hdf5.errors import Damaged, Unsupported
 from ...hdf5.tree import Dataset, ObjectKind
-from ...worker_files.keyed_tasks import Where
+from ...worker_files.find_tasks import ROWS, Table
+from ...worker_files.keyed_tasks import TreeGroup
 from .foreign_file import ForeignFile
 from .tasks_of_file import Result
 from .unmatched import require_none_beside
@@ -17,21 +18,26 @@ BLOCK_BYTES = 8 << 20
 MOST_BLOCK_BYTES = 64 << 20  # of which there are some copies at a time
 
 
+def row_tasks(file: ForeignFile, table: Table[TreeGroup]) -> RowTasks:
+    """The rows of a table as tasks."""
+    return (CompoundTasks if ROWS in table.columns else RowTasks)(file, table)
+
+
 class RowTasks:
     """One task per row."""
 
-    def __init__(self, file: ForeignFile, where: Where) -> None:
-        self._file, self.about, self._group = file, file.about, where.table
-        self.rows = file.rows_of(where)
-        fitting = {
-            name: where.columns[name]
-            for name in sorted(where.columns, key=naming_order)
-            if where.columns[name].rows == self.rows
+    def __init__(self, file: ForeignFile, table: Table[TreeGroup]) -> None:
+        self._file, self.about, self._group = file, file.about, table.path
+        self.rows = file.rows_of(table)
+        fitting: dict[str, Dataset] = {
+            name: table.columns[name]
+            for name in sorted(table.columns, key=naming_order)
+            if table.columns[name].rows == self.rows
         }
         self._columns = {name: d for name, d in fitting.items() if name not in file.rule.names}
         self._note_dropped(fitting)
         try:
-            self.keys = list(file.row_keys(where, self.rows))
+            self.keys = list(file.row_keys(table, self.rows))
         except (Damaged, Unsupported) as error:
             raise file.failure(self._group, error) from error
 

@@ -20,7 +20,7 @@ from ...hdf5.tree import Dataset, Object
 from ...hdf5.uniform_groups import AlikeFile, AlikeGroups
 from ...worker_files.decode_elements import points_simply
 from ...worker_files.inputs import Input
-from ...worker_files.keyed_tasks import nearest
+from ...worker_files.keyed_tasks import is_single, nearest
 from ...worker_files.layouts import FileLayout
 from .column_attributes import Described
 from .foreign_file import ForeignFile
@@ -40,7 +40,9 @@ def find_alike_tasks(
     `layout` is of the objects that are in no such group.
     """
     file = ForeignFile(layout, one, rule)
-    rest = file.task_groups()
+    if file.where.tables:
+        return None
+    rest = file.objects() if file.where.groups else {}
     sets = [_SetOfTasks(file, groups) for groups in alike.sets]
     keys: list[KeyRow] = []
     for found in sets:
@@ -94,7 +96,7 @@ class _SetOfTasks:
         try:
             if attribute is not None and attribute.space.count == 1:
                 values = self._attribute(attribute, every)
-            elif attribute is None and dataset is not None and dataset.space.count == 1:
+            elif attribute is None and dataset is not None and is_single(dataset):
                 values = self._dataset(f"/{name}", dataset, every)
             else:
                 return None

@@ -50,7 +50,10 @@ class ListedGroups:
         self.skipped = layout.skipped.paths
         self.marks = self._values.texts_of(layout.skipped.marks.values())
         self._beside: set[str] = set()  # those of the roots that are no tasks
+        self._holders = layout.holders
         self.roots = {f"/{stem}": "/"} if is_one else self._find_roots()
+        if not is_one:
+            self._beside |= self._without_data(layout, with_tables=not in_columns)
         # One dictionary serves as both, unless a file is a task as a whole.
         is_renamed = any(path != source for path, source in self.roots.items())
         self.sources = {s: path for path, s in self.roots.items()} if is_renamed else self.roots
@@ -61,17 +64,13 @@ class ListedGroups:
         """The topmost groups that hold datasets, those that hold nothing, datasets beside them."""
         parents = {posixpath.dirname(o.path) for o in self._tree.objects if o.path != "/"}
         parents |= {path.rpartition("/")[0] or "/" for path in self._numbers}
-        linked = {posixpath.dirname(path) for path, _ in self._tree.second_names}
-        linked |= {posixpath.dirname(path) for path in self._tree.soft_links}
-        holders = {posixpath.dirname(o.path) for o in self._tree.objects if o.dataset is not None}
-        holders |= linked - {"/"}
         found: dict[str, str] = {}
         for group in self._tree.objects:
             if group.kind is not ObjectKind.GROUP:
                 if posixpath.dirname(group.path) in self._open:
                     self._keep_beside(group, group.path, found)
                 continue
-            is_task = group.path in holders or group.path not in parents
+            is_task = group.path in self._holders or group.path not in parents
             if group.path not in self._open and is_task and nearest(group.path, found) is None:
                 found[group.path] = group.path
         for path, address in self._tree.second_names:
@@ -84,15 +83,13 @@ class ListedGroups:
                 self._inside.setdefault(holder, []).append(path)
             else:
                 found[path] = path
-        self._beside |= self._without_data(found.keys() - self._beside, holders)
         return found
 
-    def _without_data(self, groups: Set[str], holders: Set[str]) -> Set[str]:
-        """Groups that are no tasks, as `check` counts: those without data, if others have data."""
-        bare = groups - holders - self._numbers.keys()
-        if len(bare) < len(groups):
-            return bare
-        return {path for path in bare if not self._by_path[path].attributes}
+    def _without_data(self, layout: FileLayout, *, with_tables: bool) -> Set[str]:
+        """Groups that are no tasks, as `check` counts."""
+        have_data = any(o.dataset for groups in self.sets for o in groups.example.objects)
+        tasks = layout.task_groups(others_have_data=have_data, with_tables=with_tables)
+        return self.roots.keys() - {o.path for o in tasks} - self._numbers.keys()
 
     def _keep_beside(self, one: Object | None, path: str, found: dict[str, str]) -> None:
         """Keep a dataset that is in no task group; say so of what is neither."""

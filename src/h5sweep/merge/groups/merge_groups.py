@@ -322,7 +322,7 @@ def opened_output(path: Path, in_columns: Collection[str] = ()) -> Iterator[Task
         with OpenSource(path) as opened:
             is_small = opened.size <= _SMALL_BYTES
             found = open_file(Source(opened.read(0, opened.size)) if is_small else opened)
-            alike = _read_alike_output(found)
+            alike = _read_alike_output(found, in_columns)
             layout = FileLayout(alike.tree if alike else read_whole_tree(found))
             yield task_groups_of(str(path), layout, "", alike, in_columns)
     except (Damaged, OSError) as error:
@@ -333,11 +333,15 @@ def _not_read_back(path: Path, error: Exception) -> DamagedError:
     return DamagedError(f"{path} cannot be read back: {error}")
 
 
-def _read_alike_output(file: Hdf5File) -> AlikeFile | None:
+def _read_alike_output(file: Hdf5File, in_columns: Collection[str]) -> AlikeFile | None:
+    """The groups that are alike, if none of them holds columns."""
     try:
-        return AlikeReader().read_over(file.superblock, file.source)
+        found = AlikeReader().read_over(file.superblock, file.source)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
+    tables = {posixpath.dirname(path) for path in in_columns}
+    has_tables = found and any(not tables.isdisjoint(groups.paths) for groups in found.sets)
+    return None if has_tables else found
 
 
 __all__ = ["MergedGroups", "is_in_groups"]

@@ -112,7 +112,9 @@ class MergedSchema:
             self.notes.append(f"{Mode.RECODED.value}: {', '.join(recoded)}")
         self.scales = self._merge_scales()
         self.axes = self._merge_axes()
-        paths = _object_paths(self.columns, self.scales, self.structures)
+        # Groups of files that have more are merged with that.
+        alone = [structure for structure in self.structures if not self.has_more(structure)]
+        paths = _object_paths(self.columns, self.scales, alone)
         self.attributes = MergedAttributes(survey, inputs, self.structures, self.of_input, paths)
         self.notes += self.attributes.notes
 

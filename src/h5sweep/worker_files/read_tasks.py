@@ -1,8 +1,7 @@
-"""Find tasks and their results among the groups and datasets of a file, by any reader.
+"""Read tasks, with what vouches for their values, out of a file that may be damaged.
 
-A file is seen as groups with attributes and variables; `salvage.carved_view` and
-`salvage.library_child` show it so. A task is a group with a key, a row of columns or of a compound,
-or the whole file.
+The file is seen as groups with attributes and variables; `salvage.carved_view` and
+`salvage.library_child` list it so. Where the tasks are is decided in `find_tasks`.
 """
 
 from __future__ import annotations
@@ -10,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 
-from ..base.key_pattern import KeyPattern
 from ..base.key_rule import KeyRule
 from ..base.plan import RESERVED_NAMES, Key
 from ..base.values import VALUE, free_name, naming_order, value_name
 from ..hdf5.errors import Unsupported
 from .file_view import (
     NO_KEY,
-    ROWS,
     Failures,
     FoundRows,
     FoundTask,
@@ -32,10 +29,21 @@ from .file_view import (
     Variable,
     row_place,
 )
+from .find_tasks import ROWS, Table, Where, locate_tasks, path_in
 from .skipped_names import MARK, Beside, Names, is_mark, is_named
 
 FEW_ROWS = 16  # that are read one by one rather than by halves
 MOST_ROWS_LOST = 10_000  # that are named one by one, behind all that is there
+
+
+class FoundKey(NamedTuple):
+    """The key of a task, and what vouches for it."""
+
+    key: Key
+    proof: Proof
+
+
+FoundPlaces = Where[Group, FoundKey]
 
 
 def guess_rule(groups: Sequence[Group], rule: KeyRule) -> KeyRule:
@@ -74,80 +82,6 @@ def _has_mark(root: Group, *, has_groups: bool) -> bool:
     return is_mark(mark.shape, beside, has_groups=has_groups)
 
 
-def show_tasks(groups: Sequence[Group], rule: KeyRule, file_name: str) -> list[Group]:
-    """Make a group of each dataset that is a task by its name, or has one in each row.
-
-    The latter are compounds that have the key among their fields. Those in the group of a task, or
-    beside columns that are the key, are values.
-    """
-    if rule.pattern is not None:
-        has_keys = any(_group_key(group, rule) for group in groups)
-        is_one = has_keys or _file_key(rule, file_name) is not None
-        return list(groups) if is_one else [*groups, *_named_datasets(groups, rule.pattern)]
-    if not rule.names:
-        return list(groups)
-    keyed = {id(group): True for group in groups if _group_key(group, rule) is not None}
-    found = []
-    for group in groups:
-        found.append(group)
-        is_task = id(group) in keyed or _keyed_above(group, keyed) is not None
-        if not is_task and not _has_key_columns(group, rule):
-            fields = {name: set(v.fields) for name, v in group.variables.items()}
-            rows = [name for name, known in fields.items() if set(rule.names) <= known]
-            found += [_taken_out(group, name, ROWS) for name in rows]
-    return found
-
-
-def _named_datasets(groups: Sequence[Group], pattern: KeyPattern) -> list[Group]:
-    return [
-        _taken_out(group, name, VALUE)
-        for group in groups
-        for name in list(group.variables)
-        if pattern.key_of(_path_in(group, name)) is not None
-    ]
-
-
-def _taken_out(group: Group, name: str, new_name: str) -> Group:
-    """A dataset as a group, which is not among the variables of its own any more."""
-    return Group(
-        _path_in(group, name),
-        variables={new_name: group.variables.pop(name)},
-        is_linked=group.is_linked,
-        has_checked_name=group.has_checked_name,
-        parent=group,
-        doubt=group.doubt,
-    )
-
-
-def _path_in(group: Group, name: str) -> str:
-    return f"{group.path.rstrip('/')}/{name}"
-
-
-def drop_strays(groups: Sequence[Group], rule: KeyRule) -> list[str]:
-    """Take datasets that are in no task out of their groups, and return their paths.
-
-    These are beside tasks that have the key; where nothing has it, any may be tasks.
-    """
-    keyed = {id(group): True for group in groups if _group_key(group, rule) is not None}
-    tables = {id(group) for group in groups if _has_key_columns(group, rule)}
-    if rule.is_guess or not (keyed or tables):
-        return []
-    strays = [
-        group
-        for group in groups
-        if not (id(group) in keyed or id(group) in tables or _keyed_above(group, keyed))
-        and (columns_of(group, rule) or group.path == "/")
-    ]
-    paths = [_path_in(group, name) for group in strays for name in group.variables]
-    for group in strays:
-        group.variables.clear()
-    return paths
-
-
-def _has_key_columns(group: Group, rule: KeyRule) -> bool:
-    return bool(rule.names) and set(rule.names) <= group.names | group.lost.keys()
-
-
 def _is_name(name: str) -> bool:
     return name.isidentifier() and name not in RESERVED_NAMES
 
@@ -156,37 +90,99 @@ def _may_be_key(cell: FoundValue) -> bool:
     return cell.value.shape == () and cell.value.dtype.kind in "biuU"
 
 
-def find_tasks(
-    groups: Sequence[Group], rule: KeyRule, file_name: str
+class ViewReader:
+    """Keys in a file that may be damaged, and what vouches for each."""
+
+    def __init__(self, rule: KeyRule) -> None:
+        self._rule = rule
+
+    def key_in_name(self, path: str, group: Group | None) -> FoundKey | None:
+        pattern = self._rule.pattern
+        key = None if pattern is None else self._rule.checked(pattern.key_of(path))
+        is_checked = group is not None and group.has_checked_name
+        return None if key is None else FoundKey(key, Proof(Proof.NOTHING + is_checked))
+
+    def key_in_content(self, group: Group) -> FoundKey | None:
+        """Where a name is lost, attributes called like the fields of the pattern tell the same."""
+        rule, cells = self._rule, {}
+        for name in rule.names:
+            cell = group.attributes.get(name) or _single_value(group, name)
+            if cell is None or cell.value.size != 1:
+                return None
+            cells[name] = cell
+        values = {name: cell.value.reshape(()).item() for name, cell in cells.items()}
+        if rule.pattern is not None and not rule.pattern.may_give(values):
+            return None
+        key = rule.checked(values)
+        proof = min(cell.proof for cell in cells.values())
+        return None if key is None else FoundKey(key, proof)
+
+
+def locate_in_view(groups: Sequence[Group], rule: KeyRule, file_path: str) -> FoundPlaces:
+    """Where the tasks are among groups as salvage and its child list them."""
+    return locate_tasks(groups, rule, file_path, ViewReader(rule))
+
+
+def drop_strays(groups: Sequence[Group], where: FoundPlaces) -> list[str]:
+    """Take datasets that belong to no task out of their groups, and return their paths."""
+    strays = list(where.strays(groups))
+    for group, name in strays:
+        del group.variables[name]
+    return [path_in(group, name) for group, name in strays]
+
+
+def read_tasks(
+    groups: Sequence[Group], where: FoundPlaces, rule: KeyRule
 ) -> Iterator[FoundTask | FoundRows]:
     """Every task of a file, with its values; of what could not be read, why.
 
     Groups that were read hold nothing afterwards.
     """
-    keyed = {id(group): key for group in groups if (key := _group_key(group, rule)) is not None}
-    tables = {id(g) for g in groups if id(g) not in keyed and columns_of(g, rule)}
-    if not keyed and (own_key := _file_key(rule, file_name)) is not None:
-        yield _read_one(groups, own_key, rule)
+    if where.file is not None:
+        yield _read_one(groups, where.file.key, rule)
         return
-    inner = _groups_within(groups, keyed)
-    above = {id(group.parent) for group in groups}
+    inner: dict[Group, list[Group]] = {}
     for group in groups:
-        if id(group) in keyed:
-            within = inner.get(id(group), [])
-            yield _read_group(group, within, keyed[id(group)], rule)
+        if group not in where.groups and (task := where.task_of(group)) is not None:
+            inner.setdefault(task, []).append(group)
+    tables: dict[Group, list[Table[Group]]] = {}
+    for table in where.tables:
+        tables.setdefault(table.group, []).append(table)
+    above = {group.parent for group in groups}
+    for group in groups:
+        if group in where.groups:
+            within = inner.get(group, [])
+            yield _read_group(group, within, where.groups[group], rule)
             for read in (group, *within):
                 read.let_go()
-        elif id(group) in tables:
-            yield from _read_table(group, rule)
-        elif _keyed_above(group, keyed) is None:
-            is_known = bool(keyed or tables)
-            yield from _lost_in(group, rule, is_leaf=id(group) not in above, is_known=is_known)
+        elif group in where.begun:
+            yield FoundTask(group.place, where.begun[group].key, lost={"": "it holds no values"})
+        elif group in tables:
+            for table in tables[group]:
+                yield from _read_table(table, rule)
+        elif where.task_of(group) is None:
+            yield from _read_named(group, where, rule)
+            is_leaf = group not in above
+            if (columns := _keyless_columns(group)) and not where.datasets:
+                yield from _read_table(Table(group, columns), KeyRule())
+            else:
+                yield from _lost_in(group, rule, is_leaf=is_leaf, is_known=bool(where))
+
+
+def _read_named(group: Group, where: FoundPlaces, rule: KeyRule) -> Iterator[FoundTask]:
+    """The datasets of a group that are tasks by their names."""
+    for name in [name for name in group.variables if (group, name) in where.datasets]:
+        key, proof = where.datasets[group, name]
+        found = FoundTask(path_in(group, name), key, key_proof=proof, doubt=group.doubt)
+        found.is_linked = group.is_linked
+        _take_cells(found, VALUE, group.variables.pop(name), None, rule)
+        yield found
 
 
 def _lost_in(group: Group, rule: KeyRule, *, is_leaf: bool, is_known: bool) -> Iterator[FoundTask]:
     """What of a group that is no task may be lost tasks: groups it names, or itself."""
     for name, why in group.lost.items():
-        path = _path_in(group, name)
+        path = path_in(group, name)
         key = rule.checked(rule.pattern.key_of(path)) if rule.pattern else None
         yield FoundTask(path, key, lost={"": why})
     has_values = group.variables and (group.path != "/" or not is_known)
@@ -194,29 +190,6 @@ def _lost_in(group: Group, rule: KeyRule, *, is_leaf: bool, is_known: bool) -> I
         yield FoundTask(group.place, lost={"": NO_KEY})
     elif group.unread:
         yield FoundTask("", lost={"": f"{group.place}: {group.unread}"})
-
-
-def _group_key(group: Group, rule: KeyRule) -> tuple[Key, Proof] | None:
-    """The key of a group that is a task; what its name says comes before its attributes.
-
-    Where a name is lost, attributes called like the fields of the pattern tell the same.
-    """
-    by_name = rule.pattern.key_of(group.path) if rule.pattern and group.path != "/" else None
-    if (key := rule.checked(by_name)) is not None:
-        return key, Proof.CHECKSUM if group.has_checked_name else Proof.NOTHING
-    if not rule.names or (rule.pattern is not None and group.path):
-        return None
-    cells = {}
-    for name in rule.names:
-        cell = group.attributes.get(name) or _single_value(group, name)
-        if cell is None or cell.value.shape != ():
-            return None
-        cells[name] = cell
-    values = {name: cell.value.item() for name, cell in cells.items()}
-    if rule.pattern is not None and not rule.pattern.may_give(values):
-        return None
-    key = rule.checked(values)
-    return None if key is None else (key, min(cell.proof for cell in cells.values()))
 
 
 def _single_value(group: Group, name: str) -> FoundValue | None:
@@ -231,29 +204,7 @@ def _single_value(group: Group, name: str) -> FoundValue | None:
     return None if cell is None else replace(cell, value=cell.value.reshape(()))
 
 
-def _keyed_above(group: Group, keyed: Mapping[int, object]) -> Group | None:
-    """The group of a task that this one lies in."""
-    above = group.parent
-    for _ in range(32):
-        if above is None or id(above) in keyed:
-            return above
-        above = above.parent
-    return None
-
-
-def _groups_within(groups: Sequence[Group], keyed: Mapping[int, object]) -> dict[int, list[Group]]:
-    """The groups that lie in the group of a task, by that."""
-    found: dict[int, list[Group]] = {}
-    for group in groups:
-        above = None if id(group) in keyed else _keyed_above(group, keyed)
-        if above is not None:
-            found.setdefault(id(above), []).append(group)
-    return found
-
-
-def _read_group(
-    group: Group, groups: Sequence[Group], known: tuple[Key, Proof], rule: KeyRule
-) -> FoundTask:
+def _read_group(group: Group, groups: Sequence[Group], known: FoundKey, rule: KeyRule) -> FoundTask:
     key, proof = known
     found = FoundTask(group.place, key, key_proof=proof, order=group.address)
     found.is_linked = group.is_linked
@@ -315,23 +266,12 @@ def _full_name(name: str, member: str) -> str:
     return f"{name}_{member}" if name and member else name or member
 
 
-def columns_of(group: Group, rule: KeyRule) -> dict[str, Variable]:
-    """The columns of a table: those that may grow or, if none may, all of equal length."""
+def _keyless_columns(group: Group) -> dict[str, Variable]:
+    """Columns without a key: those that may grow or, if none may, all of one length at the root."""
     growing = {n: v for n, v in group.variables.items() if v.may_grow and v.shape}
-    is_keyed = _has_key_columns(group, rule)
-    if growing and (not is_keyed or set(rule.names) <= growing.keys() or ROWS in growing):
-        return growing
-    lengths = [v.shape[0] if v.shape else None for v in group.variables.values()]
-    is_equal = len(lengths) > 1 and len(set(lengths)) == 1 and lengths[0] is not None
-    if is_keyed or (is_equal and group.path in ("/", "")):
-        return {n: v for n, v in group.variables.items() if v.shape}
-    return {}
-
-
-def find_tables(groups: Sequence[Group], rule: KeyRule) -> list[Group]:
-    """The groups whose columns hold one task per row; none if nothing says what their key is."""
-    tables = [group for group in groups if rule.names and columns_of(group, rule)]
-    return [group for group in tables if _group_key(group, rule) is None]
+    lengths = {v.shape[0] if v.shape else None for v in group.variables.values()}
+    is_even = len(group.variables) > 1 and len(lengths) == 1 and None not in lengths
+    return growing or (dict(group.variables) if is_even and group.path in ("/", "") else {})
 
 
 def rows_of(columns: Mapping[str, Variable]) -> int:
@@ -343,43 +283,37 @@ def rows_of(columns: Mapping[str, Variable]) -> int:
     return min(rows, max((v.rows_there for v in columns.values()), default=0) + MOST_ROWS_LOST)
 
 
-def count_rows(groups: Sequence[Group], rule: KeyRule) -> int:
-    """How many rows the tables of a file have."""
-    return sum(rows_of(columns_of(table, rule)) for table in find_tables(groups, rule))
-
-
-def _read_table(group: Group, rule: KeyRule) -> Iterator[FoundTask | FoundRows]:
-    columns = dict(_in_order(columns_of(group, rule)))
+def _read_table(table: Table[Group], rule: KeyRule) -> Iterator[FoundTask | FoundRows]:
+    columns = dict(_in_order(table.columns))
     total, row = rows_of(columns), 0
     while row < total:
         at_once = min(variable.rows_at_once(row) for variable in columns.values())
         rows = range(row, min(row + max(at_once, 1), total))
-        yield from _read_some(group, columns, rule, rows)
+        yield from _read_some(replace(table, columns=columns), rule, rows)
         row = rows.stop
 
 
-def _read_some(
-    group: Group, columns: Mapping[str, Variable], rule: KeyRule, rows: range
-) -> Iterator[FoundTask | FoundRows]:
+def _read_some(table: Table[Group], rule: KeyRule, rows: range) -> Iterator[FoundTask | FoundRows]:
     """Rows at once; around one that cannot be read so, fewer and fewer, and then one by one."""
-    read_row = partial(_read_row, group, columns, rule)
-    if (found := _read_rows(group, columns, rule, rows)) is not None:
+    read_row = partial(_read_row, table, rule)
+    if (found := _read_rows(table, rule, rows)) is not None:
         yield from _interleaved(found, read_row)
     elif len(rows) <= FEW_ROWS:
         yield from map(read_row, rows)
     else:
-        yield from _read_some(group, columns, rule, rows[: len(rows) // 2])
-        yield from _read_some(group, columns, rule, rows[len(rows) // 2 :])
+        yield from _read_some(table, rule, rows[: len(rows) // 2])
+        yield from _read_some(table, rule, rows[len(rows) // 2 :])
 
 
-def _read_row(group: Group, columns: Mapping[str, Variable], rule: KeyRule, row: int) -> FoundTask:
-    found = FoundTask(row_place(group.place, row), is_row=True)
+def _read_row(table: Table[Group], rule: KeyRule, row: int) -> FoundTask:
+    group, columns = table.group, table.columns
+    found = FoundTask(row_place(table.path or group.place, row), is_row=True)
     found.is_linked, found.doubt = group.is_linked, group.doubt or group.unread
     has_key = any(name in columns or ROWS in columns for name in rule.names)
-    found.lost.update({name: why for name, why in group.lost.items() if has_key})
+    found.lost.update({name: why for name, why in table.lost.items() if has_key})
     for name, variable in columns.items():
         _take_cells(found, name, variable, row, KeyRule())
-    if has_key and rule.pattern is None:
+    if has_key:
         _take_row_key(found, rule)
         found.key_fills -= _grown_names(columns, rule)
     return found
@@ -391,11 +325,10 @@ def _grown_names(columns: Mapping[str, Variable], rule: KeyRule) -> set[str]:
     return {name for name, column in sources.items() if column is not None and column.may_grow}
 
 
-def _read_rows(
-    group: Group, columns: Mapping[str, Variable], rule: KeyRule, rows: range
-) -> FoundRows | None:
+def _read_rows(table: Table[Group], rule: KeyRule, rows: range) -> FoundRows | None:
     """The same rows at once; None if they have to be read one by one."""
-    if len(rows) == 1 or group.lost:
+    group, columns = table.group, table.columns
+    if len(rows) == 1 or table.lost:
         return None
     try:
         read = [
@@ -405,7 +338,7 @@ def _read_rows(
         ]
     except (MemoryError, *Failures):
         return None
-    has_key = rule.pattern is None and any(n in columns or ROWS in columns for n in rule.names)
+    has_key = any(n in columns or ROWS in columns for n in rule.names)
     names = rule.names if has_key else ()
     values = dict(read)
     keys = {name: values.pop(name) for name in names if name in values}
@@ -418,7 +351,7 @@ def _read_rows(
     grown = _grown_names(columns, rule)
     nothing = np.zeros(len(rows), bool)
     return FoundRows(
-        group.place,
+        table.path or group.place,
         rows,
         values,
         [rule.checked(dict(zip(names, row, strict=True))) for row in zip(*lists, strict=True)]
@@ -460,12 +393,6 @@ def _take_row_key(found: FoundTask, rule: KeyRule) -> None:
     found.key_gaps = frozenset(name for name, cell in whole.items() if cell.gap is Gap.MAYBE)
     found.key_odd = frozenset(name for name, cell in whole.items() if cell.gap > Gap.MAYBE)
     found.doubt = found.doubt or next((c.doubt for c in whole.values() if c.doubt), "")
-
-
-def _file_key(rule: KeyRule, file_name: str) -> Key | None:
-    if rule.pattern is None:
-        return None
-    return rule.checked(rule.pattern.key_of(PurePosixPath(file_name).stem))
 
 
 def _read_one(groups: Sequence[Group], key: Key, rule: KeyRule) -> FoundTask:
