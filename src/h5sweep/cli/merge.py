@@ -166,11 +166,11 @@ def _merge_files(
 
 
 def _remove_merged(output: Path) -> int:
-    from ..clean.removable_files import locked, remove_merged
+    from ..clean.clean_files import remove_merged
     from ..clean.report import held_texts
 
-    with showing_progress() as display, locked(output, tell=display.say):
-        purged, report = remove_merged(output, progress=display.checking)
+    with showing_progress() as display:
+        purged, report = remove_merged(output, progress=display.checking, tell=display.say)
     size = size_text(purged.freed_bytes)
     tell(f"removed {count_text(purged.files, 'file')} ({size}); {output.name} holds their results")
     if kept := len(report.kept) + len(report.refused):
