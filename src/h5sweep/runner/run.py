@@ -28,12 +28,11 @@ from ..state.extend_plan import is_up_to_date
 from ..state.state import FolderState, read_state, refusal_texts
 from ..state.study import Declaration
 from .events import Ended, Failed, Note, Stopped
-from .launch import LaunchOrder
 from .pool import Pool
 from .settings import PoolSettings
 from .time_left import Moment, RunningTask
 from .worker import failure_header
-from .worker_handle import Current
+from .worker_handle import Current, LaunchOrder
 
 ORPHANS_S = 3.0
 DEFAULT_GRACE_S = 20.0
@@ -98,7 +97,7 @@ def run_sweep(
     folder = RunFolder.of(output)
     reference = declaration.reference()
     require_own_folder(folder, declaration)
-    order = LaunchOrder(str(folder.output.absolute()), reference, _threads_each(settings))
+    order = LaunchOrder(RunFolder(folder.output.absolute()), reference, _threads_each(settings))
     with (
         _naming_next_step(),
         holding_folder(folder, tell=display.say),
