@@ -125,8 +125,8 @@ def _conclude_run(report: RunReport, *, merge: bool) -> int:
 
 def _say_failures(output: Path) -> None:
     from ..runfolder.layout import RunFolder
-    from ..runner.status import failures_text, group_failures
+    from ..runner.status import failures_text
     from ..state.expected_tasks import read_expected_state
 
     state = read_expected_state(RunFolder.of(output))
-    tell(failures_text(state, group_failures(state.all_failures)))
+    tell(failures_text(state.plan, state.all_failures))

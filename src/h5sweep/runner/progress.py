@@ -232,7 +232,10 @@ class _Forgiving:
         return getattr(self._stream, name)
 
 
-def choose_display() -> PlainDisplay | TerminalDisplay:
+Display = PlainDisplay | TerminalDisplay
+
+
+def choose_display() -> Display:
     """The live view if messages go to a terminal that can show one."""
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return TerminalDisplay()
