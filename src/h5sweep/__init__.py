@@ -82,45 +82,36 @@ __all__ = [
 ]
 
 # Imported when first used: the command line starts without them.
-_PLACES = {
-    "AuditTrail": ("runfolder.audit", "AuditTrail"),
-    "CheckReport": ("check.report", "CheckReport"),
-    "CleanReport": ("clean.report", "CleanReport"),
-    "FilesReport": ("merge.report", "FilesReport"),
-    "Finding": ("worker_files.findings", "Finding"),
-    "Missing": ("state.state", "Missing"),
-    "MissingReport": ("state.missing_report", "MissingReport"),
-    "OnConflict": ("worker_files.inputs", "OnConflict"),
-    "OnDamaged": ("merge.policy", "OnDamaged"),
-    "Plan": ("base.plan", "Plan"),
-    "Policy": ("merge.policy", "Policy"),
-    "Purged": ("clean.report", "Purged"),
-    "Recorder": ("runner.recorder", "Recorder"),
-    "Restored": ("clean.restore", "Restored"),
-    "RunReport": ("runner.run", "RunReport"),
-    "SalvageReport": ("salvage.report", "SalvageReport"),
-    "Status": ("runner.status", "Status"),
-    "Sweep": ("api", "Sweep"),
-    "Threshold": ("merge.policy", "Threshold"),
-    "check_files": ("check.check", "check_files"),
-    "find_removable": ("clean.removable_files", "find_removable"),
-    "merge_files": ("merge.merge_files", "merge_files"),
-    "open": ("api", "open_output"),
-    "purge_quarantine": ("clean.clean_files", "purge_quarantine"),
-    "quarantine_files": ("clean.clean_files", "quarantine_files"),
-    "read_audit": ("runfolder.audit", "read_audit"),
-    "read_missing": ("state.missing_report", "read_missing"),
-    "read_plan": ("state.expected_tasks", "read_plan"),
-    "read_status": ("runner.status", "read_status"),
-    "restore_quarantine": ("clean.clean_files", "restore_quarantine"),
-    "salvage_files": ("salvage.salvage", "salvage_files"),
-    "sweep": ("api", "sweep"),
+_MODULES = {
+    "api": "Sweep open sweep",
+    "base.plan": "Plan",
+    "check.check": "check_files",
+    "check.report": "CheckReport",
+    "clean.clean_files": "purge_quarantine quarantine_files restore_quarantine",
+    "clean.removable_files": "find_removable",
+    "clean.report": "CleanReport Purged",
+    "clean.restore": "Restored",
+    "merge.merge_files": "merge_files",
+    "merge.policy": "OnDamaged Policy Threshold",
+    "merge.report": "FilesReport",
+    "runfolder.audit": "AuditTrail read_audit",
+    "runner.recorder": "Recorder",
+    "runner.run": "RunReport",
+    "runner.status": "Status read_status",
+    "salvage.report": "SalvageReport",
+    "salvage.salvage": "salvage_files",
+    "state.expected_tasks": "read_plan",
+    "state.missing_report": "MissingReport read_missing",
+    "state.state": "Missing",
+    "worker_files.findings": "Finding",
+    "worker_files.inputs": "OnConflict",
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PLACES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _PLACES[name]
-    value = globals()[name] = getattr(import_module(f".{module}", __name__), attribute)
+    module = import_module(f".{_MODULE_OF[name]}", __name__)
+    value = globals()[name] = getattr(module, "open_output" if name == "open" else name)
     return value

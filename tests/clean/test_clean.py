@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ import pytest
 from h5sweep import Recorder
 from h5sweep.base.plan import plan_product
 from h5sweep.clean import prove as clean_proof
-from h5sweep.clean import quarantine, removable_files
-from h5sweep.clean.removable_files import (
-    find_removable,
+from h5sweep.clean import quarantine
+from h5sweep.clean.clean_files import (
     move_to_quarantine,
-    purge,
+    purge_quarantine,
     remove_merged,
-    restore,
+    restore_quarantine,
 )
+from h5sweep.clean.removable_files import find_removable
 from h5sweep.disk import move_files
 from h5sweep.errors import DamagedError, LockedError, UsageError
 from h5sweep.merge.audit_entry import entry_of_files
@@ -38,7 +39,8 @@ from h5sweep.merge.policy import OnDamaged, Policy
 from h5sweep.output.verify import verify_rows
 from h5sweep.runfolder.audit import append_entry, audit_path, read_audit
 from h5sweep.runfolder.layout import RunFolder
-from h5sweep.runfolder.lock import holding
+from h5sweep.runfolder.lock import holding, holding_output
+from h5sweep.state.extend_plan import is_up_to_date
 from h5sweep.state.state import read_state
 from h5sweep.worker_files.inputs import Taken
 from h5sweep.worker_files.survey import Survey
@@ -81,14 +83,12 @@ def test_status_and_the_next_merge_do_without_the_records(folder: RunFolder) -> 
         before = file["x"][:].tolist(), file["layout"][:].tolist()
     moved = move_to_quarantine(find_removable(folder.output))
     assert moved.quarantine is not None
-    purge(folder.output, moved.quarantine.name)
+    purge_quarantine(folder.output, moved.quarantine.name)
     assert folder.record_paths() == []
     plan = folder.load_plan()
     assert plan is not None
     assert read_state(folder, plan).tasks_done == 9
-    assert removable_files.is_up_to_date(folder, plan), (
-        "else the next run would write it anew for nothing"
-    )
+    assert is_up_to_date(folder, plan), "else the next run would write it anew for nothing"
     record(folder, SOME % (9, 10))
     merge_run(folder)
     with h5py.File(folder.output) as file:
@@ -520,7 +520,7 @@ def test_moved_files_are_listed_and_come_back(joined: Path) -> None:
     assert not worker(joined, 0).exists()
     assert contents(joined.parent) == before
     assert find_removable(joined).gone == 0, "what is in quarantine is not gone"
-    (restored,) = restore(joined)
+    restored = restore_quarantine(joined)
     assert set(restored.put_back) == {worker(joined, n) for n in range(3)}
     assert os.stat(worker(joined, 0)).st_mtime_ns == times
     assert contents(joined.parent) == before
@@ -533,7 +533,7 @@ def test_a_restore_never_replaces_another_file(joined: Path) -> None:
     made = move_to_quarantine(find_removable(joined)).quarantine
     assert made is not None
     worker(joined, 1).write_bytes(b"something new")
-    (restored,) = restore(joined, made.name)
+    restored = restore_quarantine(joined, made.name)
     assert restored.in_the_way == (worker(joined, 1),)
     assert worker(joined, 1).read_bytes() == b"something new"
     (left,) = quarantine.read_quarantines(joined)
@@ -555,7 +555,7 @@ def test_files_of_one_name_from_two_folders(joined: Path) -> None:
         "1/worker_2.h5",
         "2/worker_0.h5",
     ]
-    restore(joined)
+    restore_quarantine(joined)
     assert twin.read_bytes() == worker(joined, 0).read_bytes()
 
 
@@ -564,7 +564,7 @@ def test_a_purge_proves_again_and_says_what_came_free(joined: Path) -> None:
     size = sum(worker(joined, n).stat().st_size for n in range(3))
     made = move_to_quarantine(find_removable(joined)).quarantine
     assert made is not None
-    purged = purge(joined, made.name)
+    purged = purge_quarantine(joined, made.name)
     assert (purged.files, purged.freed_bytes, purged.left) == (3, size, ())
     assert not made.path.exists()
     events = [json.loads(line).get("event") for line in audit_path(joined).read_text().splitlines()]
@@ -595,7 +595,7 @@ def test_a_purge_refuses_what_it_cannot_prove(
     assert made is not None
     change(joined, made.place_of(made.items[2]))
     with pytest.raises(DamagedError, match=r"--restore"):
-        purge(joined, made.name)
+        purge_quarantine(joined, made.name)
     assert len(made.items_inside()) == 3
 
 
@@ -603,11 +603,11 @@ def test_a_name_that_is_none_is_refused(joined: Path) -> None:
     """Nothing is purged or restored by a name that no quarantine has."""
     move_to_quarantine(find_removable(joined))
     with pytest.raises(UsageError, match="has no quarantine 'all'"):
-        purge(joined, "all")
+        purge_quarantine(joined, "all")
     with pytest.raises(UsageError, match="has no quarantine"):
-        restore(joined, "../temp")
-    restore(joined)
-    assert restore(joined) == [], "there is nothing left, and that is no error"
+        restore_quarantine(joined, "../temp")
+    restore_quarantine(joined)
+    assert not restore_quarantine(joined).put_back, "there is nothing left, and that is no error"
 
 
 def test_damaged_files_move_by_name_and_are_never_purged(joined: Path) -> None:
@@ -623,10 +623,10 @@ def test_damaged_files_move_by_name_and_are_never_purged(joined: Path) -> None:
     made = move_to_quarantine(report, also=["worker_9.h5", "worker_61817.h5"]).quarantine
     assert made is not None
     assert len(made.items_inside()) == 5
-    purged = purge(joined, made.name)
+    purged = purge_quarantine(joined, made.name)
     assert purged.files == 4, "the empty one and the three that were merged"
     assert [item.path for item in purged.left] == [damaged]
-    restore(joined)
+    restore_quarantine(joined)
     assert damaged.exists()
 
 
@@ -647,7 +647,7 @@ def test_a_damaged_manifest_is_named(joined: Path) -> None:
     assert made is not None
     (made.path / "manifest.json").write_text("{")
     with pytest.raises(DamagedError, match=r"manifest.json is damaged"):
-        restore(joined)
+        restore_quarantine(joined)
     assert len(made.items_inside()) == 3
 
 
@@ -677,27 +677,29 @@ def test_merged_files_are_removed_at_once(joined: Path) -> None:
     assert not quarantine.quarantine_root(joined).exists()
 
 
-def test_record_files_are_removed_only_if_asked_for(folder: RunFolder) -> None:
-    """By itself `remove_merged` leaves the run folder as it is."""
+def test_record_files_are_not_removed_with_worker_files(folder: RunFolder) -> None:
+    """`remove_merged` leaves the run folder as it is."""
     path = record(folder, SOME % (0, 3))
     merge_run(folder)
     assert remove_merged(folder.output)[0].files == 0
     assert path.exists()
-    assert remove_merged(folder.output, records=True)[0].files == 1
-    assert not path.exists()
 
 
 def test_a_lock_keeps_others_away_and_leaves_nothing(joined: Path, folder: RunFolder) -> None:
     """Two cleans of one output exclude each other, and so do a clean and a run."""
     with (
-        removable_files.locked(joined),
+        holding_output(RunFolder.of(joined)),
         pytest.raises(LockedError, match=r"out\.h5"),
-        removable_files.locked(joined),
+        holding_output(RunFolder.of(joined)),
     ):
         pass
     assert not quarantine.quarantine_root(joined).exists()
     folder.create()
-    with holding(folder.lock_path), pytest.raises(LockedError), removable_files.locked(joined):
+    with (
+        holding(folder.lock_path),
+        pytest.raises(LockedError),
+        holding_output(RunFolder.of(joined)),
+    ):
         pass
 
 
@@ -742,9 +744,9 @@ def test_a_quarantine_takes_files_of_another_disk(joined: Path, other_disk: Path
     assert made is not None
     assert not path.exists()
     assert made.place_of(made.items[-1]).read_bytes() == before
-    assert restore(joined)[0].outside == (path,), "nobody has named that folder"
+    assert restore_quarantine(joined).outside == (path,), "nobody has named that folder"
     assert not path.exists()
-    restore(joined, to=[other_disk])
+    restore_quarantine(joined, to=[other_disk])
     assert path.read_bytes() == before
 
 
@@ -757,7 +759,7 @@ def test_a_kill_between_copy_and_removal_is_mended(joined: Path, other_disk: Pat
     before = path.read_bytes()
     made = move_to_quarantine(find_removable(joined)).quarantine
     assert made is not None
-    removable_files.replace(made, stage=quarantine.QuarantineStage.MOVING).save()
+    replace(made, stage=quarantine.QuarantineStage.MOVING).save()
     shutil.copy2(made.place_of(made.items[-1]), path)
     again = move_to_quarantine(find_removable(joined)).quarantine
     assert again is not None

@@ -19,7 +19,8 @@ import pytest
 from cases import some_of
 from h5sweep.base.process_id import this_process
 from h5sweep.clean import quarantine
-from h5sweep.clean.removable_files import find_removable, move_to_quarantine, purge, restore
+from h5sweep.clean.clean_files import move_to_quarantine, purge_quarantine, restore_quarantine
+from h5sweep.clean.removable_files import find_removable
 from h5sweep.cli import entry
 from h5sweep.errors import DamagedError, StorageError
 from h5sweep.merge.from_records.build import merge_run
@@ -79,7 +80,11 @@ def test_names_in_a_manifest_stay_inside_its_folder(
 ) -> None:
     """A manifest that names a file elsewhere is damaged: nothing is restored, purged or moved."""
     made = forge(folder, folder.output.parent / "x", name.format(victim=victim), **as_it_is(victim))
-    for act in (restore, find_removable, lambda output: purge(output, made.name)):
+    for act in (
+        restore_quarantine,
+        find_removable,
+        lambda output: purge_quarantine(output, made.name),
+    ):
         with pytest.raises(DamagedError, match=r"manifest\.json is damaged"):
             act(folder.output)
     assert victim.read_text() == "the only copy"
@@ -91,7 +96,7 @@ def test_a_restore_writes_only_where_somebody_said(folder: RunFolder, path: str)
     target = Path(os.path.normpath(folder.output.parent / path))
     made = forge(folder, target, "1/evil.pth")
     (made / "1" / "evil.pth").write_text("import os")
-    (restored,) = restore(folder.output)
+    restored = restore_quarantine(folder.output)
     assert restored.outside == (target,)
     assert not target.parent.exists()
     terminal = Terminal(folder.output.parent)
@@ -107,11 +112,11 @@ def test_a_restore_follows_no_link(folder: RunFolder, victim: Path) -> None:
     made = forge(folder, folder.output.parent / "temp" / "a.h5", "1/a.h5")
     (made / "1" / "a.h5").write_text("a")
     (folder.output.parent / "temp").symlink_to(victim.parent)
-    assert len(restore(folder.output)[0].outside) == 1
+    assert len(restore_quarantine(folder.output).outside) == 1
     shutil.rmtree(made / "1")
     (made / "1").symlink_to(victim.parent)
     shutil.copy(victim, victim.parent / "a.h5")
-    restore(folder.output)
+    restore_quarantine(folder.output)
     assert contents(victim.parent) == dict.fromkeys(["thesis.txt", "a.h5"], "the only copy")
 
 
@@ -178,7 +183,7 @@ def test_files_come_back_beside_an_output_that_was_moved(folder: RunFolder) -> N
     (path,) = folder.record_paths()
     move_to_quarantine(find_removable(folder.output))
     moved = RunFolder(folder.output.parent.rename(folder.output.parents[1] / "new") / "out.h5")
-    restore(moved.output)
+    restore_quarantine(moved.output)
     assert [one.name for one in moved.record_paths()] == [path.name]
 
 

@@ -18,12 +18,12 @@ from h5sweep.base.plan import plan_product
 from h5sweep.errors import StartError, UsageError
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import RecordKind
-from h5sweep.runner import pool, said_once
-from h5sweep.runner import worker_restarts as starts
+from h5sweep.runner import pool
+from h5sweep.runner import workers as workers_module
 from h5sweep.runner.events import Note, Tick
-from h5sweep.runner.launch import LaunchOrder
 from h5sweep.runner.queue import TaskQueue
 from h5sweep.runner.settings import PoolSettings, Retries
+from h5sweep.runner.worker_handle import LaunchOrder
 from h5sweep.state.study import StudyReference
 from running import (
     count,
@@ -683,8 +683,7 @@ def test_workers_that_are_always_killed_end_the_run_for_now(
             return {"x": seed}
     """)
     impatient = (
-        "import h5sweep.runner.worker_restarts as s; s.FIRST_PAUSE_S = 0.001; "
-        "from h5sweep.cli import main"
+        "import h5sweep.runner.workers as s; s.FIRST_PAUSE_S = 0.001; from h5sweep.cli import main"
     )
     words = [sys.executable, "-c", f"{impatient}; main()", *RUN, "-j", "2"]
     done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True)
@@ -697,7 +696,7 @@ def test_workers_that_cannot_be_started_end_the_run_for_now(
     terminal: Terminal, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the system gives no more descriptors or processes, that is said, and is no bug."""
-    monkeypatch.setattr(starts, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(workers_module, "FIRST_PAUSE_S", 0.001)
     order = launch_order(RunFolder(terminal.folder / "out.h5"), study(WAITING_IMPORT), tasks=3)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with pool.Pool(order, PoolSettings(workers=2)) as workers:
@@ -791,14 +790,14 @@ def launch_order(folder: RunFolder, study_path: Path, tasks: int) -> LaunchOrder
     folder.create()
     folder.save_plan(plan_product({"seed": range(tasks)}))
     reference = StudyReference("f", str(study_path), None, tuple(sys.path))
-    return LaunchOrder(str(folder.output), reference, threads=1)
+    return LaunchOrder(folder, reference, threads=1)
 
 
 def test_study_that_hangs_at_import_is_noted_once(
     terminal: Terminal, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that hangs at import is named once, with its log; later the run goes on."""
-    monkeypatch.setattr(said_once, "SLOW_IMPORT_S", 0.0)
+    monkeypatch.setattr(workers_module, "SLOW_IMPORT_S", 0.0)
     monkeypatch.chdir(terminal.folder)
     order = launch_order(RunFolder(terminal.folder / "out.h5"), study(WAITING_IMPORT), tasks=3)
     notes, ticks = [], 0

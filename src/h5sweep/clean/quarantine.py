@@ -121,18 +121,10 @@ class Quarantine:
         return self.path / item.name
 
     @contextmanager
-    def opened(self, *names: str) -> Iterator[OpenFolder]:
-        """The quarantine, or a folder in it, from which no link leads away."""
-        with OpenFolder(self.output.parent) as start:
-            root = quarantine_root(self.output).name
-            with start.below(root, self.name, *names) as folder:
-                yield folder
-
-    @contextmanager
     def entry(self, item: Item) -> Iterator[FolderEntry]:
         """The place of an item, to be moved or removed."""
         number, _, name = item.name.partition("/")
-        with self.opened(number) as folder:
+        with _opened(self.output, self.name, number) as folder:
             yield FolderEntry(folder, name)
 
     def items_inside(self) -> list[Item]:
@@ -167,6 +159,14 @@ def quarantine_root(output: Path) -> Path:
     return output.with_name(output.name + QUARANTINE_SUFFIX)
 
 
+@contextmanager
+def _opened(output: Path, *names: str) -> Iterator[OpenFolder]:
+    """Where quarantines lie, or a folder in there, from which no link leads away."""
+    root = quarantine_root(output).name
+    with OpenFolder(output.parent) as start, start.below(root, *names) as folder:
+        yield folder
+
+
 def read_quarantines(output: Path) -> list[Quarantine]:
     """Every quarantine of `output`, the oldest first; DamagedError if a manifest is damaged."""
     return [one for name in _folder_names(output) if (one := _read(name, output))]
@@ -174,14 +174,14 @@ def read_quarantines(output: Path) -> list[Quarantine]:
 
 def _folder_names(output: Path) -> list[str]:
     """The folders that lie where quarantines do, the oldest first."""
-    root = quarantine_root(output)
     try:
-        with OpenFolder(output.parent) as start, start.below(root.name) as folder:
+        with _opened(output) as folder:
             entries = [FolderEntry(folder, name) for name in folder.names()]
             return [one.name for one in entries if stat.S_ISDIR(one.lstat().st_mode)]
     except FileNotFoundError:
         return []
     except (LinkError, NotADirectoryError) as error:
+        root = quarantine_root(output)
         raise DamagedError(f"{root} is a symbolic link, or not a folder: move it away") from error
 
 
@@ -392,30 +392,28 @@ def remove_remains(output: Path) -> None:
     """Remove folders that a kill left before anything was in them, or after all was gone."""
     for name in filter(_OWN_NAME.fullmatch, _folder_names(output)):
         if not os.path.lexists(quarantine_root(output) / name / MANIFEST):
-            _remove_empty(
-                Quarantine(quarantine_root(output) / name, output, QuarantineStage.WHOLE, ())
-            )
+            _remove_empty(output, name)
     with suppress(OSError):  # something is in it, or it is not there
         quarantine_root(output).rmdir()
 
 
 def remove_quarantine(quarantine: Quarantine) -> None:
     """Remove a quarantine with nothing left in it, durably."""
-    _remove_empty(quarantine, MANIFEST)
+    _remove_empty(quarantine.output, quarantine.name, MANIFEST)
     remove_remains(quarantine.output)
     sync_folders([quarantine.path.parent])
 
 
-def _remove_empty(quarantine: Quarantine, *files: str) -> None:
+def _remove_empty(output: Path, quarantine: str, *files: str) -> None:
     """Remove a quarantine, these files, and what a kill left half written; all else stays."""
-    with suppress(OSError), quarantine.opened() as folder:  # such as that it is not empty
+    with suppress(OSError), _opened(output, quarantine) as folder:  # such as that it is not empty
         for name in folder.names():
             if name.isdigit():
                 with folder.below(name) as below:
                     _remove_files(below)
                 durable.remove_folder(FolderEntry(folder, name))
         _remove_files(folder, files)
-        quarantine.path.rmdir()
+        (quarantine_root(output) / quarantine).rmdir()
 
 
 def _remove_files(folder: OpenFolder, files: Collection[str] = ()) -> None:

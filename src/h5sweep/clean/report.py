@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,18 +65,18 @@ def clean_text(report: CleanReport, *, show_all: bool = False) -> str:
     most = None if show_all else MOST_LINES
     lines = [f"note: {note}" for note in report.notes]
     if report.removable:
-        count, size = _count_and_size(report.removable)
+        count, size = count_text(len(report.removable), "file"), size_text(report.removable_bytes)
         are = "is" if len(report.removable) == 1 else "are"
         lines.append(
             f"{count} {are} safe to remove ({size}); every result was read back from the output"
         )
-        lines += _shown([_item_text(item) for item in report.removable], most)
+        lines += _shown([_item_text(item, item.reason) for item in report.removable], most)
     else:
         lines.append("nothing is safe to remove")
     if report.refused:
-        count, _ = _count_and_size(report.refused)
+        count = count_text(len(report.refused), "file")
         lines.append(f"{count} damaged or not merged: moved only if named with --also")
-        lines += _shown([_refused_text(item) for item in report.refused], most)
+        lines += _shown([_item_text(item, item.why) for item in report.refused], most)
     if report.kept:
         are = "is" if len(report.kept) == 1 else "are"
         lines.append(f"{count_text(len(report.kept), 'file')} {are} kept")
@@ -174,17 +174,8 @@ def _quarantine_json(one: Quarantine) -> dict[str, Any]:
     }
 
 
-def _count_and_size(items: Sequence[Item]) -> tuple[str, str]:
-    size_bytes = sum(item.size_bytes for item in items)
-    return count_text(len(items), "file"), size_text(size_bytes)
-
-
-def _item_text(item: Item) -> str:
-    return f"{_shortest(item.path)}  {size_text(item.size_bytes)}, {item.reason}"
-
-
-def _refused_text(item: Item) -> str:
-    return f"{_shortest(item.path)}  {size_text(item.size_bytes)}, {item.why}"
+def _item_text(item: Item, why: str) -> str:
+    return f"{_shortest(item.path)}  {size_text(item.size_bytes)}, {why}"
 
 
 def _shortest(path: Path) -> Path:

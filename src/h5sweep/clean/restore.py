@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..disk import durable, move_files
-from ..disk.inside_folder import (
-    FolderEntry,
-    LinkError,
-    OpenFolder,
-    way_below,
-)
+from ..disk.inside_folder import FolderEntry, LinkError, OpenFolder, way_below
+from ..runfolder.audit import append_removal
 from .quarantine import Item, Quarantine, remove_quarantine, sync_folders
 
 
@@ -32,7 +28,7 @@ class Restored:
         return (*self.in_the_way, *self.held, *self.outside)
 
 
-def restore_files(quarantine: Quarantine, named: Sequence[Path] = ()) -> Restored:
+def restore_all(quarantines: Iterable[Quarantine], named: Sequence[Path] = ()) -> Restored:
     """Put every file back where it was, never over one that is different.
 
     Only below the folder of the output and below those that are `named`: where a file was is what
@@ -40,12 +36,16 @@ def restore_files(quarantine: Quarantine, named: Sequence[Path] = ()) -> Restore
     place, whole, and the same call again goes on.
     """
     found: dict[str, list[Path]] = {"put_back": [], "in_the_way": [], "held": [], "outside": []}
-    for item in quarantine.items_inside():
-        found[_restore(quarantine, item, named)].append(item.path)
-    sync_folders(path.parent for path in found["put_back"])
-    sync_folders(quarantine.place_of(item).parent for item in quarantine.items)
-    if not quarantine.items_inside():
-        remove_quarantine(quarantine)
+    for quarantine in quarantines:
+        inside = quarantine.items_inside()
+        about = [item.as_json() for item in inside]
+        append_removal(quarantine.output, f"put back from {quarantine.name}", about)
+        for item in inside:
+            found[_restore(quarantine, item, named)].append(item.path)
+        sync_folders(path.parent for path in found["put_back"])
+        sync_folders(quarantine.place_of(item).parent for item in quarantine.items)
+        if not quarantine.items_inside():
+            remove_quarantine(quarantine)
     return Restored(**{how: tuple(paths) for how, paths in found.items()})
 
 

@@ -8,12 +8,13 @@ import click
 
 from ..base.units import command_text, count_text, size_text
 from ..errors import UsageError
-from .options import keep_process_small, reading_options
+from . import options
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
 
 @click.command("clean")
-@reading_options
+@options.output
+@options.as_json
 @click.option("--yes", is_flag=True, help="Move the files that are safe to remove to quarantine.")
 @click.option(
     "--also",
@@ -32,7 +33,7 @@ from .terminal import print_json, print_text, print_texts, showing_progress, tel
     "--to",
     metavar="FOLDER",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     help="With --restore: also put files back into FOLDER, although it is outside OUTPUT's folder.",
 )
 @click.option(
@@ -40,7 +41,7 @@ from .terminal import print_json, print_text, print_texts, showing_progress, tel
     metavar="NAME",
     help="Delete quarantine NAME for good, after comparing it with OUTPUT again.",
 )
-@click.option("--all", "show_all", is_flag=True, help="List every file, however many there are.")
+@options.show_all
 def clean_command(
     output: Path,
     as_json: bool,
@@ -64,7 +65,7 @@ def clean_command(
         raise UsageError("use only one of --yes (with --also), --restore and --purge")
     if to and restore is None:
         raise UsageError("--to works only with --restore: add --restore")
-    keep_process_small()
+    options.keep_process_small()
     if restore is not None:
         return _restore(output, restore or None, to, as_json)
     if purge is not None:

@@ -10,7 +10,7 @@ import click
 from ..base.units import command_text, count_text, size_text
 from ..disk.find_files import RUN_SUFFIX
 from ..errors import UsageError
-from .options import keep_process_small, skipping
+from . import options
 from .terminal import print_json, print_text, print_texts, showing_progress, tell
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 @click.command("merge")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@options.paths
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     help="The merged file to write; without it, PATH is the output of a run.",
 )
 @click.option(
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Which result to take if a task has two different ones.",
 )
-@skipping
+@options.skip
 @click.option(
     "--force", is_flag=True, help="Replace an output that h5sweep did not write; keep a backup."
 )
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     help="Remove each file whose results were all read back from the output.",
 )
 @click.option("--audit-text", is_flag=True, help="Print what was taken from which file.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def merge_command(paths: tuple[str, ...], output: Path | None, **options: Any) -> int:
+@options.as_json
+def merge_command(paths: tuple[str, ...], output: Path | None, **choices: Any) -> int:
     """Merge worker files into one HDF5 file, or a run folder into its output.
 
     With -o, PATH is a file, a folder or a glob: worker files of any program, run folders, record
@@ -79,11 +79,11 @@ def merge_command(paths: tuple[str, ...], output: Path | None, **options: Any) -
     h5sweep merge layouts.h5_temp -o layouts.h5
     h5sweep merge layouts.h5_temp -o layouts.h5 --key farm_id,farm_type,seed
     """
-    keep_process_small()
+    options.keep_process_small()
     if output is not None:
-        return _merge_files(paths, output, **options)
-    ours = {"compress": options.pop("compress"), "as_json": options.pop("as_json")}
-    wrong = [name for name, value in options.items() if value not in (False, None, "stop")]
+        return _merge_files(paths, output, **choices)
+    ours = {"compress": choices.pop("compress"), "as_json": choices.pop("as_json")}
+    wrong = [name for name, value in choices.items() if value not in (False, None, "stop")]
     if len(paths) > 1 or wrong:
         raise UsageError("name the file to write, for example -o layouts.h5")
     return _merge_run(Path(paths[0]), **ours)
@@ -166,11 +166,11 @@ def _merge_files(
 
 
 def _remove_merged(output: Path) -> int:
-    from ..clean.removable_files import locked, remove_merged
+    from ..clean.clean_files import remove_merged
     from ..clean.report import held_texts
 
-    with showing_progress() as display, locked(output, tell=display.say):
-        purged, report = remove_merged(output, progress=display.checking)
+    with showing_progress() as display:
+        purged, report = remove_merged(output, progress=display.checking, tell=display.say)
     size = size_text(purged.freed_bytes)
     tell(f"removed {count_text(purged.files, 'file')} ({size}); {output.name} holds their results")
     if kept := len(report.kept) + len(report.refused):

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import click
 
-from .options import expecting, load_expected, reading_options
+from . import options
 from .terminal import print_texts, tell
 
 
 @click.command("missing")
-@reading_options
+@options.output
+@options.as_json
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: key columns, reason, detail.")
-@expecting
+@options.expect
+@options.sweep
 def missing_command(
     output: Path, as_json: bool, as_csv: bool, expect: Path | None, name: str | None
 ) -> int:
@@ -35,7 +37,7 @@ def missing_command(
         read_missing,
     )
 
-    report = read_missing(output, expected=load_expected(expect, name))
+    report = read_missing(output, expected=options.load_expected(expect, name))
     if as_json:
         print_texts([missing_json(report.tasks, str(report.output))])
     elif as_csv:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,9 @@ from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ..base.plan import Plan
+
+PATH = click.Path(path_type=Path)
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def keep_process_small() -> None:
@@ -28,8 +30,8 @@ def keep_process_small() -> None:
     child_process.may_fork = True
 
 
-def parsed_by(parse: Callable[[str], Any]) -> Callable[..., Any]:
-    """A click callback that turns an option's text into a value, or into a usage error."""
+def parsed(*names: str, parse: Callable[[str], Any], **settings: Any) -> Decorator:
+    """An option whose text `parse` turns into a value, or into a usage error."""
 
     def callback(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
         try:
@@ -37,10 +39,20 @@ def parsed_by(parse: Callable[[str], Any]) -> Callable[..., Any]:
         except UsageError as error:
             raise click.BadParameter(str(error), ctx, param) from error
 
-    return callback
+    return click.option(*names, callback=callback, show_default=True, **settings)
 
 
-def parse_limit(parse: Callable[[str], float]) -> Callable[[str], float]:
+def time_limit(**settings: Any) -> Decorator:
+    parse = _above_zero(parse_duration)
+    return parsed("--timeout", "timeout_s", parse=parse, metavar="DURATION", **settings)
+
+
+def memory_limit(**settings: Any) -> Decorator:
+    parse = _above_zero(parse_size)
+    return parsed("--memory", "memory_bytes", parse=parse, metavar="SIZE", **settings)
+
+
+def _above_zero(parse: Callable[[str], float]) -> Callable[[str], float]:
     """The same parser for a limit, which must leave something to use."""
 
     def parse_above_zero(text: str) -> float:
@@ -54,28 +66,29 @@ def parse_limit(parse: Callable[[str], float]) -> Callable[[str], float]:
     return parse_above_zero
 
 
-def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What every command that reads a run folder takes."""
-
-    @click.argument("output", type=click.Path(path_type=Path))
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-    @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return command(*args, **kwargs)
-
-    return wrapped
-
-
-def expecting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What every command takes that can compare with the tasks there should be."""
-    command = click.option(
-        "--sweep", "name", metavar="NAME", help="Which sweep to use if the study has several."
-    )(command)
-    return click.option(
-        "--expect",
-        type=click.Path(path_type=Path),
-        help="Study or CSV that lists the tasks there should be.",
-    )(command)
+paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+output = click.argument("output", type=PATH)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+show_all = click.option(
+    "--all", "show_all", is_flag=True, help="List every file, however many there are."
+)
+sweep = click.option(
+    "--sweep", "name", metavar="NAME", help="Which sweep to use if the study has several."
+)
+expect = click.option(
+    "--expect", type=PATH, help="Study or CSV that lists the tasks there should be."
+)
+key = click.option(
+    "--key",
+    metavar="KEY",
+    help="Where each task's key is found: farm{farm_id:d}_s{seed:d}, or farm_id,seed.",
+)
+skip = click.option(
+    "--skip", metavar="NAMES", help="Names of datasets and groups to leave out: init,meta."
+)
+library_time_limit = time_limit(
+    default="20s", help="Time limit for the HDF5 library per file, plus 0.1 s per MB."
+)
 
 
 def load_expected(expect: Path | None, name: str | None) -> Plan | None:
@@ -85,36 +98,3 @@ def load_expected(expect: Path | None, name: str | None) -> Plan | None:
     from ..state import expected_tasks  # which other commands need not load
 
     return expected_tasks.load_expected(expect, name)
-
-
-def skipping(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What every command takes that counts or takes the tasks of other programs' files."""
-    return click.option(
-        "--skip",
-        metavar="NAMES",
-        help="Names of datasets and groups to leave out: init,meta.",
-    )(command)
-
-
-def limiting_library(*, memory_help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """What every command takes that asks the HDF5 library about files it may not survive."""
-
-    def add_options(command: Callable[..., Any]) -> Callable[..., Any]:
-        command = click.option(
-            "--memory",
-            metavar="SIZE",
-            callback=parsed_by(parse_limit(parse_size)),
-            default="1GiB",
-            show_default=True,
-            help=memory_help,
-        )(command)
-        return click.option(
-            "--timeout",
-            metavar="DURATION",
-            callback=parsed_by(parse_limit(parse_duration)),
-            default="20s",
-            show_default=True,
-            help="Time limit for the HDF5 library per file, plus 0.1 s per MB.",
-        )(command)
-
-    return add_options

@@ -4,58 +4,42 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..base.units import command_text, parse_duration, parse_size
-from ..runner.settings import PoolSettings, Retries, parse_retries
+from ..base.units import command_text, parse_duration
+from ..runner.settings import PoolSettings, parse_retries
+from . import options
 from .merge import say_notes, say_wrote
-from .options import parse_limit, parsed_by
 from .terminal import tell
 
 if TYPE_CHECKING:
     from ..runner.run import RunReport
-    from ..state.study import Declaration
 
 
 @click.command("run")
-@click.argument("study", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="The output file; default: STUDY.h5."
-)
-@click.option(
-    "--sweep", "name", metavar="NAME", help="Which sweep to use if the study has several."
-)
+@click.argument("study", type=options.PATH)
+@click.option("-o", "--output", type=options.PATH, help="The output file; default: STUDY.h5.")
+@options.sweep
 @click.option(
     "-j", "--workers", type=click.IntRange(1), help="Number of workers; default: one per core."
 )
-@click.option(
-    "--timeout",
-    metavar="DURATION",
-    callback=parsed_by(parse_limit(parse_duration)),
-    help="Time limit per task, e.g. 20min.",
-)
-@click.option(
-    "--memory",
-    metavar="SIZE",
-    callback=parsed_by(parse_limit(parse_size)),
-    help="Memory limit per task, e.g. 2GB.",
-)
-@click.option(
+@options.time_limit(help="Time limit per task, e.g. 20min.")
+@options.memory_limit(help="Memory limit per task, e.g. 2GB.")
+@options.parsed(
     "--retries",
     metavar="COUNTS",
-    callback=parsed_by(parse_retries),
+    parse=parse_retries,
     default="died=2",
-    show_default=True,
     help="How often to retry a failed task in this run: 2, or died=3,timed-out=1,raised=0.",
 )
-@click.option(
+@options.parsed(
     "--backoff",
+    "backoff_s",
     metavar="DURATION",
-    callback=parsed_by(parse_duration),
+    parse=parse_duration,
     default="1s",
-    show_default=True,
     help="Pause before the first retry; it doubles with each retry.",
 )
 @click.option(
@@ -64,12 +48,12 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     help="Replace each worker after N tasks.",
 )
-@click.option(
+@options.parsed(
     "--grace",
+    "grace_s",
     metavar="DURATION",
-    callback=parsed_by(parse_duration),
+    parse=parse_duration,
     default="20s",
-    show_default=True,
     help="How long running tasks may continue after Ctrl-C or SIGTERM.",
 )
 @click.option("--merge/--no-merge", default=True, help="Write the output at the end, or do not.")
@@ -86,15 +70,11 @@ def run_command(
     output: Path | None,
     name: str | None,
     workers: int | None,
-    timeout: float | None,
-    memory: int | None,
-    retries: Retries,
-    backoff: float,
-    tasks_per_worker: int | None,
-    grace: float,
+    grace_s: float,
     merge: bool,
     compress: bool,
     try_count: int | None,
+    **limits: Any,
 ) -> int:
     """Run every task of STUDY that has no result yet, then merge.
 
@@ -108,40 +88,23 @@ def run_command(
     from ..api import default_workers
     from ..runner.progress import choose_display
     from ..runner.run import run_sweep
+    from ..runner.try_tasks import try_tasks
     from ..state.study import load_study
 
     here = Path.cwd()
     declaration = load_study(study, name)
+    workers = workers or default_workers()
     if try_count is not None:
-        return _try(declaration, try_count, workers)
+        return try_tasks(declaration, try_count, workers, tell)
     # A study may change the folder when it is imported; the output was named from here.
     os.chdir(here)
     output = output or Path(study.stem + ".h5")
-    settings = PoolSettings(
-        workers=default_workers() if workers is None else workers,
-        timeout_s=timeout,
-        memory_bytes=memory,
-        retries=retries,
-        backoff_s=backoff,
-        tasks_per_worker=tasks_per_worker,
-    )
+    settings = PoolSettings(workers, **limits)
+    display = choose_display()
     report = run_sweep(
-        declaration,
-        output,
-        settings,
-        choose_display(),
-        merge=merge,
-        compress=compress,
-        grace_s=grace,
+        declaration, output, settings, display, merge=merge, compress=compress, grace_s=grace_s
     )
     return _conclude_run(report, merge=merge)
-
-
-def _try(declaration: Declaration, count: int, workers: int | None) -> int:
-    from ..api import default_workers
-    from ..runner.try_tasks import try_tasks
-
-    return try_tasks(declaration, count, workers or default_workers(), tell)
 
 
 def _conclude_run(report: RunReport, *, merge: bool) -> int:
@@ -162,8 +125,8 @@ def _conclude_run(report: RunReport, *, merge: bool) -> int:
 
 def _say_failures(output: Path) -> None:
     from ..runfolder.layout import RunFolder
-    from ..runner.status import failures_text, group_failures
+    from ..runner.status import failures_text
     from ..state.expected_tasks import read_expected_state
 
     state = read_expected_state(RunFolder.of(output))
-    tell(failures_text(state, group_failures(state.all_failures)))
+    tell(failures_text(state.plan, state.all_failures))

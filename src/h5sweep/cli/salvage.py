@@ -5,33 +5,27 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
-from .options import expecting, keep_process_small, limiting_library, load_expected, skipping
+from . import options
 from .terminal import print_text, print_texts, showing_progress
 
 
 @click.command("salvage")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@options.paths
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     help="Write recovered results into the run folder of this output.",
 )
-@click.option(
-    "--to",
-    type=click.Path(path_type=Path),
-    help="Write recovered results into this folder instead.",
-)
-@click.option(
-    "--key",
-    metavar="KEY",
-    help="Where each task's key is found: farm{farm_id:d}_s{seed:d}, or farm_id,seed.",
-)
-@expecting
-@skipping
+@click.option("--to", type=options.PATH, help="Write recovered results into this folder instead.")
+@options.key
+@options.expect
+@options.sweep
+@options.skip
 @click.option(
     "--accept",
     type=click.Choice(["verified", "consistent", "unverified"]),
@@ -41,25 +35,20 @@ from .terminal import print_text, print_texts, showing_progress
 )
 @click.option(
     "--nameless",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="DIR",
     help="Write arrays that lost their names into this folder, as npy files.",
 )
-@limiting_library(memory_help="Memory limit for one result.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@options.library_time_limit
+@options.memory_limit(default="1GiB", help="Memory limit for one result.")
+@options.as_json
 def salvage_command(
     paths: tuple[str, ...],
-    output: Path | None,
-    to: Path | None,
-    key: str | None,
     expect: Path | None,
     name: str | None,
-    accept: str,
-    nameless: Path | None,
     skip: str | None,
-    timeout: float,
-    memory: int,
     as_json: bool,
+    **as_given: Any,
 ) -> int:
     """Recover results from damaged HDF5 files without changing the files.
 
@@ -71,26 +60,20 @@ def salvage_command(
     h5sweep salvage layouts.h5_temp -o layouts.h5 --expect study.py
     """
     if expect is None:
-        keep_process_small()
+        options.keep_process_small()
     from ..salvage.report import report_json, report_text
     from ..salvage.salvage import salvage_files
     from ..worker_files.skipped_names import parse_names
 
-    expected = load_expected(expect, name)
+    expected = options.load_expected(expect, name)
     with showing_progress() as display:
         report = salvage_files(
             paths,
-            output=output,
-            to=to,
-            key=key,
             expected=expected,
-            accept=accept,
-            nameless=nameless,
-            timeout_s=timeout,
-            memory_bytes=memory,
             skip=parse_names(skip),
             progress=display.salvaging,
             notice=display.say,
+            **as_given,
         )
     if expect is not None:
         sweep = "" if name is None else f" --sweep {shlex.quote(name)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import reading_options
+from . import options
 from .terminal import print_text, print_texts, terminal_size
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ WATCH_S = 2.0
 
 
 @click.command("status")
-@reading_options
+@options.output
+@options.as_json
 @click.option("--watch", is_flag=True, help="Refresh every 2 s until the run has ended.")
 @click.option(
     "--exit-code",

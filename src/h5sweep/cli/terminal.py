@@ -14,7 +14,7 @@ from ..base.safe_text import json_text, printable
 from ..errors import StorageError
 
 if TYPE_CHECKING:
-    from ..runner.progress import PlainDisplay, TerminalDisplay
+    from ..runner.progress import Display
 
 
 def print_texts(texts: Iterable[str]) -> bool:
@@ -51,7 +51,7 @@ def tell(text: str) -> None:
 
 
 @contextmanager
-def showing_progress() -> Iterator[PlainDisplay | TerminalDisplay]:
+def showing_progress() -> Iterator[Display]:
     """A display for as long as something goes on; it is gone before a result is printed."""
     from ..runner.progress import choose_display
 

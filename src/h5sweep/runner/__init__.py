@@ -5,19 +5,15 @@
     recorder         results of somebody else's pool
     settings         limits and numbers that a user may set
     pool             gives tasks to workers and says what became of each
-    queue            which task is next, and how often a failed one is tried again
-    task_outcomes    how the tasks of a batch ended
-    workers          starts, syncs and ends the processes; enforces time and memory limits
-    worker_handle    what the coordinator knows of one worker
-    worker_restarts  when a worker may be started again
+    queue            which task is next, how often a failed one is tried again, how each ended
+    workers          starts, again if that fails, syncs and ends the processes; enforces limits
+    worker_handle    starts one worker, and what the coordinator knows of it
     worker_position  shared memory in which a worker says where it is
-    launch           starts the process of a worker
     worker           what runs in that process
     channel          messages between a worker and its coordinator
     task_log         what a task prints
     crash_stacks     where in its code a task was when it ended
     events           what a pool says
-    said_once        messages that a user should see once
     progress         the line that counts; `time_left` knows the pace
     time_left        how long it will take
     status           `h5sweep status`

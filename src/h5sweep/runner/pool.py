@@ -1,8 +1,8 @@
 """Supervised worker processes on this machine. Knows records, but neither HDF5 nor plans.
 
 What happens to tasks is kept apart from what happens to processes: `queue` decides which task runs
-when and how often, `task_outcomes` says how each ended; `workers` are the processes, and a
-`WorkerHandle` is one of them and what it was given. `Pool` watches them.
+when and how often, and says how each ended; `workers` are the processes, and a `WorkerHandle` is
+one of them and what it was given. `Pool` watches them.
 
 Each worker has its own channel and its own shared memory: a worker that dies, at whatever
 instant, can leave no lock behind that another one waits for. The task that a dead worker was in is
@@ -22,12 +22,9 @@ from ..errors import StorageError, StudyError, UsageError
 from ..runfolder.records import RecordKind
 from .channel import NOT_YET
 from .events import Event, Note, Stopped, Tick
-from .launch import LaunchOrder
-from .queue import LARGEST_BATCH
-from .said_once import SaidOnce
+from .queue import LARGEST_BATCH, TaskQueue
 from .settings import PoolSettings
-from .task_outcomes import TaskOutcomes
-from .worker_handle import Current, Outcome, WorkerHandle, cause_of_death, is_from_outside
+from .worker_handle import Current, LaunchOrder, Outcome, WorkerHandle, cause_of_death
 from .workers import Workers
 
 STUCK_S = 0.5
@@ -47,8 +44,8 @@ class Pool:
     def __init__(self, order: LaunchOrder, settings: PoolSettings) -> None:
         _allow_descriptors(DESCRIPTORS_EACH * settings.workers)
         self._settings = settings
-        self._tasks = TaskOutcomes(settings)
-        self._said = SaidOnce(order)
+        self._tasks = TaskQueue((), settings)
+        self._said: set[str] = set()
         self._has_started = False
         self._start_error = ""
         self._stopping = False
@@ -72,7 +69,7 @@ class Pool:
 
     def run(self, tasks: Iterable[int]) -> Iterator[Event]:
         """Run all tasks. StorageError if results can no longer be kept: what was done is kept."""
-        self._tasks.begin(tasks)
+        self._tasks.add(tasks)
         try:
             yield from self._supervise()
         finally:
@@ -102,11 +99,11 @@ class Pool:
             if self._tasks.is_draining:
                 self._begin_no_more()
             self._fill()
-            if not self._workers.active and not len(self._tasks.queue):
+            if not self._workers.active and not len(self._tasks):
                 return
             yield from self._wait()
             self._watch()
-            yield from self._said.slow_import(self._workers.active)
+            yield from self._note_once("slow import", self._workers.slow_import_text())
             yield Tick()
         if self._stopping:
             yield from self._stop_tasks()
@@ -116,15 +113,14 @@ class Pool:
         found = [(m, current) for m in self._workers.active if (current := m.current()) is not None]
         running = sorted(found, key=lambda pair: -pair[1].running_s)[:MOST_STOPPED]
         for worker, _ in running:
-            worker.end_with_stack(self._workers.log_of(worker))
+            worker.end_with_stack()
         for worker, current in running:
             worker.has_ended(max(worker.ends_by - time.monotonic(), 0))
             if current.task not in worker.outcomes_on_disk():
-                where = worker.stack(self._workers.log_of(worker))["where"]
-                yield Stopped(current.task, current.running_s, where)
+                yield Stopped(current.task, current.running_s, worker.stack()["where"])
 
     def _begin_no_more(self) -> None:
-        self._tasks.queue.clear()
+        self._tasks.clear()
         for worker in self._workers.active:
             worker.begin_no_more()
 
@@ -135,7 +131,7 @@ class Pool:
         for worker in [m for m in self._workers.active if m.is_idle]:
             self._give_or_dismiss(worker)
         busy = sum(not m.is_idle for m in self._workers.active)
-        wanted = min(self._settings.workers, busy + len(self._tasks.queue))
+        wanted = min(self._settings.workers, busy + len(self._tasks))
         if wanted and not self._workers.active and self._workers.starts.is_hopeless:
             raise self._workers.starts.error()
         while len(self._workers.active) < wanted and self._workers.starts.is_due:
@@ -144,10 +140,10 @@ class Pool:
     def _give_or_dismiss(self, worker: WorkerHandle) -> None:
         limit = self._settings.tasks_per_worker
         left = LARGEST_BATCH if limit is None else limit - worker.tasks_run
-        batch = self._tasks.queue.next_batch(left) if left > 0 else []
+        batch = self._tasks.next_batch(left) if left > 0 else []
         if batch:
             worker.give(batch)
-        elif left <= 0 or not len(self._tasks.queue):
+        elif left <= 0 or not len(self._tasks):
             self._workers.dismiss(worker)
 
     # What workers say
@@ -164,9 +160,9 @@ class Pool:
                 yield from self._take_death(worker)
 
     def _hear(self, worker: WorkerHandle) -> Iterator[Event]:
-        message = worker.hear()
+        message = worker.channel.receive_packet()
         if message is NOT_YET:
-            yield from self._said.other_writers(worker)
+            yield from self._note_once("other writers", worker.other_writers_text)
         elif message is not None:
             yield from self._take_message(worker, message)
         elif not worker.has_ended(CLOSING_S):
@@ -197,11 +193,20 @@ class Pool:
         else:
             raise StudyError(error["message"])
 
+    def _note_once(self, about: str, text: str) -> Iterator[Note]:
+        """Say in a run only once what is about the same."""
+        if text and about not in self._said:
+            self._said.add(about)
+            yield Note(text)
+
     # What becomes of those that die
 
     def _take_death(self, worker: WorkerHandle) -> Iterator[Event]:
         """Find out what a worker that ended unasked had finished, and what it died of."""
-        while worker.channel.has_something() and (message := worker.hear()) is not None:
+        while (
+            worker.channel.has_something()
+            and (message := worker.channel.receive_packet()) is not None
+        ):
             # It may have answered just before it ended.
             if message is not NOT_YET:
                 yield from self._take_message(worker, message)
@@ -210,17 +215,10 @@ class Pool:
         if worker.tasks_run or current is not None or worker.outcomes_on_disk():
             self._workers.starts.succeed()
         else:
-            yield from self._take_failed_start(worker, exit_code)
-        yield from self._tasks.settle_batch(worker, current, exit_code, self._workers.log_of)
-
-    def _take_failed_start(self, worker: WorkerHandle, exit_code: int) -> Iterator[Note]:
-        by_study = not is_from_outside(exit_code)
-        reason = cause_of_death(exit_code, self._tasks.oom_kills).error["message"]
-        note = self._workers.starts.fail(
-            worker.started, reason, by_study=by_study, detail=self._start_error
-        )
-        if note:
-            yield Note(note)
+            reason = cause_of_death(exit_code, self._tasks.oom_kills).error["message"]
+            note = self._workers.fail_start(worker, exit_code, reason, self._start_error)
+            yield from [Note(note)] if note else []
+        yield from self._tasks.settle_batch(worker, current, exit_code)
 
     # What is enforced
 

@@ -50,7 +50,32 @@ class Count:
         return ", ".join([done, *failed, *pace.words()])
 
 
-class PlainDisplay:
+class _Steps:
+    """The steps that commands take; each display shows them in its way."""
+
+    def merging(self, rows: int, rows_total: int) -> None:
+        # Rows count twice, when written and when read back: a share says more.
+        self._show_step(
+            rows, rows_total, lambda: f"merging: {_share(rows, rows_total)} %", at_once=True
+        )
+
+    def copying(self, done_bytes: int, bytes_total: int) -> None:
+        self._show_step(done_bytes, bytes_total, lambda: _copying_text(done_bytes, bytes_total))
+
+    def checking(self, files: int, files_total: int) -> None:
+        self._show_step(files, files_total, lambda: f"{files:,} of {files_total:,} files checked")
+
+    def salvaging(self, files: int, files_total: int, results: int) -> None:
+        files_text = f"{files:,} of {files_total:,} files searched"
+        self._show_step(files, files_total, lambda: f"{files_text}, {results:,} results found")
+
+    def _show_step(
+        self, done: int, total: int, text: Callable[[], str], *, at_once: bool = False
+    ) -> None:
+        raise NotImplementedError
+
+
+class PlainDisplay(_Steps):
     """Lines on a stream that is no terminal: a log, a pipe, a notebook."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -71,21 +96,11 @@ class PlainDisplay:
             pace = self._count.pace(moment)
             self._say_now([self._count.describe(moment, pace), *pace.long_line()])
 
-    def merging(self, rows: int, rows_total: int) -> None:
+    def _show_step(
+        self, done: int, total: int, text: Callable[[], str], *, at_once: bool = False
+    ) -> None:
         if self._is_time():
-            self._say_now([_merging_text(rows, rows_total)])
-
-    def copying(self, done_bytes: int, bytes_total: int) -> None:
-        if self._is_time():
-            self._say_now([_copying_text(done_bytes, bytes_total)])
-
-    def checking(self, files: int, files_total: int) -> None:
-        if self._is_time():
-            self._say_now([_checking_text(files, files_total)])
-
-    def salvaging(self, files: int, files_total: int, results: int) -> None:
-        if self._is_time():
-            self._say_now([_salvaging_text(files, files_total, results)])
+            self._say_now([text()])
 
     def _is_time(self) -> bool:
         return time.monotonic() - self._last_line >= LINE_EVERY_S
@@ -99,7 +114,7 @@ class PlainDisplay:
         """Nothing to take down."""
 
 
-class TerminalDisplay:
+class TerminalDisplay(_Steps):
     """A live view: a bar, counts, rate, time left, and the tasks that are running."""
 
     def __init__(self) -> None:
@@ -136,25 +151,12 @@ class TerminalDisplay:
         head = [self._count.describe(moment, pace), *pace.long_line(width)]
         self._draw(completed, [*head, *shown, *more])
 
-    def merging(self, rows: int, rows_total: int) -> None:
-        if self._live is None:
-            self._open(rows_total, 0)
-        if not self._is_early():
-            self._draw(rows, [_merging_text(rows, rows_total)])
-
-    def copying(self, done_bytes: int, bytes_total: int) -> None:
-        self._show_late(done_bytes, bytes_total, lambda: _copying_text(done_bytes, bytes_total))
-
-    def checking(self, files: int, files_total: int) -> None:
-        self._show_late(files, files_total, lambda: _checking_text(files, files_total))
-
-    def salvaging(self, files: int, files_total: int, results: int) -> None:
-        text = _salvaging_text(files, files_total, results)
-        self._show_late(files, files_total, lambda: text)
-
-    def _show_late(self, done: int, total: int, text: Callable[[], str]) -> None:
+    def _show_step(
+        self, done: int, total: int, text: Callable[[], str], *, at_once: bool = False
+    ) -> None:
         """Show what mostly ends at once, if it does not."""
-        if self._live is None and time.monotonic() - self._begun > SHOW_AFTER_S:
+        is_due = at_once or time.monotonic() - self._begun > SHOW_AFTER_S
+        if self._live is None and is_due:
             self._open(total, 0)
         if self._live is not None and not self._is_early():
             self._draw(done, [text()])
@@ -230,7 +232,10 @@ class _Forgiving:
         return getattr(self._stream, name)
 
 
-def choose_display() -> PlainDisplay | TerminalDisplay:
+Display = PlainDisplay | TerminalDisplay
+
+
+def choose_display() -> Display:
     """The live view if messages go to a terminal that can show one."""
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return TerminalDisplay()
@@ -242,23 +247,10 @@ def _one_line(text: str) -> str:
     return printable(cut_middle(" ".join(text.split()), MOST_SAID), breaks="")
 
 
-def _merging_text(rows: int, rows_total: int) -> str:
-    # Rows count twice, when written and when read back: a share says more.
-    return f"merging: {_share(rows, rows_total)} %"
-
-
 def _copying_text(done_bytes: int, bytes_total: int) -> str:
     # Each byte counts twice, when written and when read back.
     percent = _share(done_bytes, bytes_total)
     return f"merging: {percent} %, {size_text(done_bytes // 2)} of {size_text(bytes_total // 2)}"
-
-
-def _checking_text(files: int, files_total: int) -> str:
-    return f"{files:,} of {files_total:,} files checked"
-
-
-def _salvaging_text(files: int, files_total: int, results: int) -> str:
-    return f"{files:,} of {files_total:,} files searched, {results:,} results found"
 
 
 def _share(done: int, total: float) -> int:

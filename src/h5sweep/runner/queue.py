@@ -1,14 +1,17 @@
-"""Which task runs when, and how often. Knows nothing of processes."""
+"""Which task runs when, how often, and what became of each."""
 
 from __future__ import annotations
 
 import heapq
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from ..runfolder.records import RecordKind
+from .events import Ended, Event, Failed
 from .settings import PoolSettings
+from .worker_handle import Current, OomKills, Outcome, WorkerHandle
 
 BATCH_S = 0.2
 BATCH_GROWTH = 8
@@ -17,7 +20,10 @@ LONGEST_BACKOFF_S = 60.0
 
 
 class TaskQueue:
-    """The tasks that wait: new ones in order, failed ones again after a pause."""
+    """The tasks of a run: new ones in order, failed ones again after a pause.
+
+    What workers answer, and what dead ones left, becomes events here.
+    """
 
     def __init__(self, tasks: Iterable[int], settings: PoolSettings) -> None:
         self._new = deque(tasks)
@@ -26,9 +32,21 @@ class TaskQueue:
         self._settings = settings
         self._seconds_a_task: float | None = None
         self._last_size = 1
+        self.is_draining = False  # no task is begun any more
+        self.oom_kills = OomKills()
+        self._answered = 0  # tasks, of batches that took so long:
+        self._answered_s = 0.0
 
     def __len__(self) -> int:
         return len(self._new) + len(self._later)
+
+    def add(self, tasks: Iterable[int]) -> None:
+        self._new.extend(tasks)
+
+    def clear(self) -> None:
+        """Hand out nothing more."""
+        self._new.clear()
+        self._later.clear()
 
     def next_batch(self, largest: int) -> list[int]:
         """As many tasks as fill about BATCH_S; a task tried again comes alone."""
@@ -50,21 +68,67 @@ class TaskQueue:
         seconds = elapsed_s / tasks
         known = self._seconds_a_task
         self._seconds_a_task = seconds if known is None else (known + seconds) / 2
+        self._answered += tasks
+        self._answered_s += elapsed_s
+
+    @property
+    def usual_s(self) -> float | None:
+        """How long a task takes on average; None if none has ended."""
+        return self._answered_s / self._answered if self._answered else None
 
     def give_back(self, tasks: list[int]) -> None:
-        """Put tasks that were handed out but not begun back to the front."""
-        self._new.extendleft(reversed(tasks))
+        """Put tasks that were handed out but not begun back to the front, unless none is begun."""
+        if not self.is_draining:
+            self._new.extendleft(reversed(tasks))
 
     def retry(self, task: int, kind: RecordKind) -> bool:
         """Whether a failed task is tried again; if so, it is queued after a growing pause."""
         failures = self._failures[task, kind] = self._failures.get((task, kind), 0) + 1
-        if failures > self._settings.retries.allowed(kind):
+        if self.is_draining or failures > self._settings.retries.allowed(kind):
             return False
         pause_s = min(self._settings.backoff_s * 2 ** (failures - 1), LONGEST_BACKOFF_S)
         heapq.heappush(self._later, (time.monotonic() + pause_s, task))
         return True
 
-    def clear(self) -> None:
-        """Hand out nothing more."""
-        self._new.clear()
-        self._later.clear()
+    # How tasks ended
+
+    def take_answer(self, worker: WorkerHandle, answer: dict[str, Any]) -> Iterator[Event]:
+        """Say how the tasks of a batch ended; those that its worker has left go elsewhere."""
+        batch, ended, errors = worker.batch, answer["ended"], answer["errors"]
+        self.give_back(worker.end_batch(ended))
+        if worker.killed_for:
+            # Its task has ended after all; the signal may still be on its way.
+            worker.kill()
+        if ended:
+            self.learn(ended, time.monotonic() - worker.batch_begun)
+        yield Ended(ended - len(errors))
+        for index, error in errors.items():
+            outcome = Outcome(RecordKind(error["kind"]), error["error"])
+            yield self._failed(batch[int(index)], outcome)
+
+    def settle_batch(
+        self, worker: WorkerHandle, current: Current | None, exit_code: int
+    ) -> Iterator[Event]:
+        """Say how the tasks of a dead worker ended, blame the one that it was in, save the rest."""
+        batch = worker.unanswered()
+        if not batch:
+            return
+        outcomes = worker.outcomes_on_disk()
+        yield Ended(sum(outcome.kind == RecordKind.DONE for outcome in outcomes.values()))
+        for task, outcome in outcomes.items():
+            if outcome.kind != RecordKind.DONE:
+                yield self._failed(task, outcome)
+        left = [task for task in batch if task not in outcomes]
+        if current is not None and current.task in left:
+            last = worker.outcome_of(current.task, exit_code, self.oom_kills)
+            if last is not None:
+                left.remove(current.task)
+                seconds = current.running_s
+                yield self._failed(current.task, last, duration_s=seconds, recorded=False)
+        self.give_back(left)
+
+    def _failed(
+        self, task: int, outcome: Outcome, *, duration_s: float = 0.0, recorded: bool = True
+    ) -> Failed:
+        will_retry = self.retry(task, outcome.kind)
+        return Failed(task, outcome.kind, outcome.error, duration_s, will_retry, recorded)

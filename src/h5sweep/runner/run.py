@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from ..base.plan import Plan, key_text
 from ..base.units import count_text, duration_text
@@ -28,30 +28,16 @@ from ..state.extend_plan import is_up_to_date
 from ..state.state import FolderState, read_state, refusal_texts
 from ..state.study import Declaration
 from .events import Ended, Failed, Note, Stopped
-from .launch import LaunchOrder
 from .pool import Pool
+from .progress import Display
 from .settings import PoolSettings
 from .time_left import Moment, RunningTask
 from .worker import failure_header
-from .worker_handle import Current
+from .worker_handle import LaunchOrder
 
 ORPHANS_S = 3.0
 DEFAULT_GRACE_S = 20.0
 SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Display(Protocol):
-    """Where a run says what it does; the command line and notebooks each have one."""
-
-    def say(self, text: str) -> None: ...
-
-    def begin(self, *, tasks_total: int, tasks_done: int) -> None: ...
-
-    def update(self, moment: Moment) -> None: ...
-
-    def merging(self, rows: int, rows_total: int) -> None: ...
-
-    def end(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -72,15 +58,6 @@ class RunReport:
         return self.tasks_missing == 0
 
 
-@dataclass
-class Tally:
-    """What this run has seen so far."""
-
-    done: int = 0
-    failed: set[int] = field(default_factory=set)
-    last_end: float = field(default_factory=time.monotonic)
-
-
 def run_sweep(
     declaration: Declaration,
     output: Path,
@@ -98,7 +75,7 @@ def run_sweep(
     folder = RunFolder.of(output)
     reference = declaration.reference()
     require_own_folder(folder, declaration)
-    order = LaunchOrder(str(folder.output.absolute()), reference, _threads_each(settings))
+    order = LaunchOrder(RunFolder(folder.output.absolute()), reference, _threads_each(settings))
     with (
         _naming_next_step(),
         holding_folder(folder, tell=display.say),
@@ -171,37 +148,26 @@ def _run_tasks(
     grace_s: float,
 ) -> None:
     """Run the tasks; InterruptedRunError if a signal stopped it, or why it cannot go on."""
-    tally = Tally()
     if not wanted:
         return
-    failures = FailureFile(folder, state.plan)
+    outcomes = _Outcomes(folder, state.plan, display)
     kept = state.tasks_done
     display.begin(tasks_total=kept + len(wanted), tasks_done=kept)
-
-    def running() -> list[RunningTask]:
-        return [_running_task(current, state.plan) for current in pool.current()]
-
     try:
         with _stopping(pool, display, grace_s) as interruption:
             for event in pool.run(wanted):
                 interruption.check()
-                _take(event, tally, failures, state.plan, display)
-                quiet_s = time.monotonic() - tally.last_end
-                moment = Moment(tally.done, len(tally.failed), quiet_s, pool.usual_s, running)
-                display.update(moment)
-    except StorageError as error:
+                outcomes.take(event)
+                display.update(outcomes.moment(pool))
+    except (StorageError, StartError) as error:
         done = read_state(folder, state.plan).tasks_done
-        raise StorageError(
-            f"{error}. The run has stopped; {_kept_text(done)}. {error.next_step}"
-        ) from error
-    except StartError as error:
-        done = read_state(folder, state.plan).tasks_done
-        raise StartError(
-            f"{error}. The run has stopped; {_kept_text(done)}. "
-            "Run the same command again, with fewer --workers if memory is short"
-        ) from error
+        text = f"{error}. The run has stopped; {_kept_text(done)}"
+        if isinstance(error, StorageError):
+            raise StorageError(f"{text}. {error.next_step}") from error
+        again = "Run the same command again, with fewer --workers if memory is short"
+        raise StartError(f"{text}. {again}") from error
     finally:
-        failures.close()
+        outcomes.close()
         display.end()
     if interruption.signal is not None:
         # Counted again: workers that were stopped had finished more than they could say.
@@ -212,46 +178,44 @@ def _kept_text(results: int) -> str:
     return f"{count_text(results, 'finished result')} {'is' if results == 1 else 'are'} kept"
 
 
-def _running_task(current: Current, plan: Plan) -> RunningTask:
-    key = key_text(plan.key(current.task))
-    return RunningTask(key, current.running_s, f"pid {current.pid}")
+class _Outcomes:
+    """What this run has seen so far, and a record file for failures no worker lived to record."""
 
-
-def _take(event: object, tally: Tally, failures: FailureFile, plan: Plan, display: Display) -> None:
-    if isinstance(event, Ended | Failed):
-        tally.last_end = time.monotonic()
-    if isinstance(event, Ended):
-        tally.done += event.tasks_done
-    elif isinstance(event, Note):
-        display.say(event.text)
-    elif isinstance(event, Stopped):
-        where = f" at {event.where}" if event.where else ""
-        key = key_text(plan.key(event.task))
-        display.say(f"stopped after {duration_text(event.running_s)}{where}: {key}")
-    elif isinstance(event, Failed):
-        if not event.recorded:
-            failures.append(event)
-        if not event.will_retry:
-            if not tally.failed:
-                display.say(f"first failure: {_failure_text(event, plan)}")
-            tally.failed.add(event.task)
-
-
-def _failure_text(failed: Failed, plan: Plan) -> str:
-    error = failed.error
-    where = f" at {error['where']}" if error["where"] else ""
-    return f"{key_text(plan.key(failed.task))}: {error['type']}{where}: {error['message']}"
-
-
-class FailureFile:
-    """The coordinator's own record file: failures that no worker lived to record."""
-
-    def __init__(self, folder: RunFolder, plan: Plan) -> None:
+    def __init__(self, folder: RunFolder, plan: Plan, display: Display) -> None:
         self._folder = folder
         self._plan = plan
+        self._display = display
         self._records: RecordWriter | None = None
+        self._done = 0
+        self._failed: set[int] = set()
+        self._last_end = time.monotonic()
 
-    def append(self, failed: Failed) -> None:
+    def take(self, event: object) -> None:
+        if isinstance(event, Ended | Failed):
+            self._last_end = time.monotonic()
+        if isinstance(event, Ended):
+            self._done += event.tasks_done
+        elif isinstance(event, Note):
+            self._display.say(event.text)
+        elif isinstance(event, Stopped):
+            where = f" at {event.where}" if event.where else ""
+            ran = duration_text(event.running_s)
+            self._display.say(f"stopped after {ran}{where}: {self._key_text(event.task)}")
+        elif isinstance(event, Failed):
+            self._take_failure(event)
+
+    def _take_failure(self, failed: Failed) -> None:
+        if not failed.recorded:
+            self._record(failed)
+        if not failed.will_retry:
+            if not self._failed:
+                error = failed.error
+                where = f" at {error['where']}" if error["where"] else ""
+                what = f"{error['type']}{where}: {error['message']}"
+                self._display.say(f"first failure: {self._key_text(failed.task)}: {what}")
+            self._failed.add(failed.task)
+
+    def _record(self, failed: Failed) -> None:
         if self._records is None:
             path = self._folder.new_record_path("run")
             self._records = RecordWriter(path, about={"role": "run", "plan": self._plan.id})
@@ -262,6 +226,21 @@ class FailureFile:
             finished_at=time.time(),
             duration_s=failed.duration_s,
         )
+
+    def moment(self, pool: Pool) -> Moment:
+        """How far the run is now."""
+
+        def running() -> list[RunningTask]:
+            return [
+                RunningTask(self._key_text(one.task), one.running_s, f"pid {one.pid}")
+                for one in pool.current()
+            ]
+
+        quiet_s = time.monotonic() - self._last_end
+        return Moment(self._done, len(self._failed), quiet_s, pool.usual_s, running)
+
+    def _key_text(self, task: int) -> str:
+        return key_text(self._plan.key(task))
 
     def close(self) -> None:
         if self._records is not None:
@@ -323,31 +302,32 @@ class Interruption:
 def _stopping(pool: Pool, display: Display, grace_s: float) -> Iterator[Interruption]:
     """Take the signals that end a run, while it runs."""
     interruption = Interruption(pool, display, grace_s)
-    before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in SIGNALS:
-            # A signal that is ignored from the start (nohup) stays ignored.
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                before[number] = signal.signal(number, interruption.handle)
-    try:
+    # A signal that is ignored from the start (nohup) stays ignored.
+    taken = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    with _handling(taken, interruption.handle):
         yield interruption
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
 def _knowing_how_children_end() -> Iterator[None]:
     """Undo what a parent may have set: with SIGCHLD ignored nobody learns how a worker ended."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGCHLD) is not signal.SIG_IGN:
+    is_ignored = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+    with _handling([signal.SIGCHLD] if is_ignored else [], signal.SIG_DFL):
         yield
-        return
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+@contextmanager
+def _handling(numbers: list[int], handler: Any) -> Iterator[None]:
+    """Take signals in this way for the while, if this is the thread that may say so."""
+    before: dict[int, Any] = {}
     try:
+        if threading.current_thread() is threading.main_thread():
+            for number in numbers:
+                before[number] = signal.signal(number, handler)
         yield
     finally:
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def _merge(folder: RunFolder, compress: bool, display: Display) -> MergeReport:

@@ -32,18 +32,6 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
-class FailureGroup:
-    """Failures of one cause: the same error at the same place, or in the same words."""
-
-    kind: str
-    error: str
-    where: str
-    message: str
-    traceback: str
-    tasks: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Running:
     """A task that a process is working on, and when it began."""
 
@@ -374,20 +362,14 @@ def status_json(status: Status) -> str:
     return json_text(value)
 
 
-def group_failures(failures: dict[int, Failure]) -> list[FailureGroup]:
-    """Failures by cause, the commonest first."""
-    groups: dict[tuple[str, str, str, str], list[int]] = {}
+def group_failures(failures: dict[int, Failure]) -> list[dict[int, Failure]]:
+    """Failures by cause, the commonest first: one error at one place, or in the same words."""
+    groups: dict[tuple[str, str, str, str], dict[int, Failure]] = {}
     for task, failure in failures.items():
         shape = "" if failure.where else _shape(failure.message)
         cause = (failure.kind.words, failure.error, failure.where, shape)
-        groups.setdefault(cause, []).append(task)
-    found = []
-    for (kind, error, where, _), tasks in groups.items():
-        example = failures[tasks[0]]
-        found.append(
-            FailureGroup(kind, error, where, example.message, example.traceback, tuple(tasks))
-        )
-    return sorted(found, key=lambda group: -len(group.tasks))
+        groups.setdefault(cause, {})[task] = failure
+    return sorted(groups.values(), key=lambda group: -len(group))
 
 
 def _shape(message: str) -> str:
@@ -395,23 +377,21 @@ def _shape(message: str) -> str:
     return _NUMBERS.sub("0", _QUOTED.sub("''", message))
 
 
-def failures_text(state: FolderState, groups: list[FailureGroup]) -> str:
+def failures_text(plan: Plan, failures: dict[int, Failure]) -> str:
     """What failed, one paragraph for each cause, with one traceback each."""
-    lines = (line for group in groups for line in _group_lines(state, group))
+    lines = (line for group in group_failures(failures) for line in _group_lines(plan, group))
     return "\n".join(printable(line, breaks="\t") for line in lines)
 
 
-def _group_lines(state: FolderState, group: FailureGroup) -> Iterator[str]:
-    where = f" at {group.where}" if group.where else ""
-    count = count_text(len(group.tasks), "task")
-    yield f"{count} {group.kind}: {group.error}{where}: {' '.join(group.message.split())}"
-    yield f"  for example {key_text(state.plan.key(group.tasks[0]))}"
-    yield from (f"  | {line}" for line in group.traceback.rstrip().splitlines())
+def _group_lines(plan: Plan, group: dict[int, Failure]) -> Iterator[str]:
+    task, example = next(iter(group.items()))
+    where = f" at {example.where}" if example.where else ""
+    count, message = count_text(len(group), "task"), " ".join(example.message.split())
+    yield f"{count} {example.kind.words}: {example.error}{where}: {message}"
+    yield f"  for example {key_text(plan.key(task))}"
+    yield from (f"  | {line}" for line in example.traceback.rstrip().splitlines())
     yield ""
 
 
 def _plain_process(process: ProcessId | None) -> dict[str, Any]:
-    return {
-        "pid": None if process is None else process.pid,
-        "host": None if process is None else process.host,
-    }
+    return {name: getattr(process, name, None) for name in ("pid", "host")}

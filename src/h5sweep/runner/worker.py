@@ -1,4 +1,4 @@
-"""The process that runs tasks, started by `launch`.
+"""The process that runs tasks, started by `worker_handle`.
 
 It imports the user's function, then works through the batches it is sent: call, append the
 outcome to its own record file, next. It never holds an HDF5 file. It ends by itself when the
@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -54,12 +54,12 @@ class WorkerOrder:
     parent: int
 
     def to_json(self) -> str:
-        return json.dumps({**vars(self), "study": self.study.as_json()})
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> WorkerOrder:
         value = json.loads(text)
-        return cls(**{**value, "study": StudyReference.from_json(value["study"])})
+        return cls(**{**value, "study": StudyReference(**value["study"])})
 
 
 def main() -> None:

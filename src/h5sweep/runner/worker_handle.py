@@ -13,20 +13,52 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..base.new_process import signal_name
+from ..base.new_process import python_command, signal_name
 from ..disk.durable import storage_error
+from ..runfolder.layout import RunFolder
 from ..runfolder.records import FAILURES, KIND, TASK, RecordFile, RecordKind, Scan
+from ..state.study import StudyReference
 from .channel import Channel, is_readable
 from .crash_stacks import asked_stack, crash_stack, end_with_stack, size_bytes
-from .launch import LaunchOrder, kill_group, start_worker
+from .worker import WorkerOrder
 from .worker_position import NO_END, WorkerPosition
 
 EXIT_S = 5.0
 STACK_S = 1.0
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+
+@dataclass(frozen=True)
+class LaunchOrder:
+    """What every worker of a run has in common."""
+
+    folder: RunFolder
+    study: StudyReference
+    threads: int
+
+    def start(self, connection: int, slot: int) -> subprocess.Popen[bytes]:
+        """Start a new interpreter that runs `main` of `worker`."""
+        order = WorkerOrder(str(self.folder.output), self.study, connection, slot, os.getpid())
+        # Each library's threads are limited to this worker's share of cores.
+        limits = dict.fromkeys(THREAD_VARIABLES, str(self.threads))
+        # A session of its own: Ctrl-C in the terminal reaches the coordinator alone.
+        return subprocess.Popen(
+            python_command("h5sweep.runner.worker", order.to_json()),
+            pass_fds={connection, slot},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**limits, **os.environ},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +86,7 @@ class Outcome(NamedTuple):
 class WorkerHandle:
     """A worker of a pool. `sentinel` is readable once its process has ended."""
 
+    folder: RunFolder
     process: subprocess.Popen[bytes]
     channel: Channel
     slot: WorkerPosition
@@ -76,8 +109,11 @@ class WorkerHandle:
     @classmethod
     def start(cls, order: LaunchOrder) -> WorkerHandle:
         """Start a worker process; it says when it is ready."""
-        process, channel, slot = start_worker(order)
-        return cls(process, channel, slot, os.pidfd_open(process.pid))
+        ours, theirs = Channel.make_pair()
+        with ours, theirs, WorkerPosition.create() as (slot, descriptor):
+            process = order.start(theirs.fileno(), descriptor)
+            sentinel = os.pidfd_open(process.pid)
+            return cls(order.folder, process, Channel(ours.detach()), slot, sentinel)
 
     @property
     def pid(self) -> int:
@@ -89,13 +125,14 @@ class WorkerHandle:
         return self.record_path is not None
 
     @property
-    def is_idle(self) -> bool:
-        return self.is_ready and not self.batch
+    def log(self) -> Path:
+        """Where it writes what its tasks print, once it was given one."""
+        assert self.record_path is not None  # it was given a task
+        return self.folder.log_path(self.record_path)
 
     @property
-    def is_overdue(self) -> bool:
-        """Whether it was dismissed, or told to stop, and should have ended by now."""
-        return time.monotonic() > self.ends_by
+    def is_idle(self) -> bool:
+        return self.is_ready and not self.batch
 
     # What it is given
 
@@ -106,10 +143,6 @@ class WorkerHandle:
         self._taken_back_at = None
         self.slot.end = NO_END
         self.channel.send(tasks)
-
-    def hear(self) -> Any:
-        """Its next message, NOT_YET if that is not whole, None if its end is closed."""
-        return self.channel.receive_packet()
 
     def end_batch(self, ended: int) -> list[int]:
         """Make it idle after so many tasks of its batch; return those that it has left.
@@ -147,6 +180,16 @@ class WorkerHandle:
         self._taken_back_at = end
         return self.batch[end:]
 
+    @property
+    def other_writers_text(self) -> str:
+        """That a task of it writes where it should not: it may do harm elsewhere."""
+        if not self.channel.has_met_others:
+            return ""
+        return (
+            f"a task in process {self.pid} has written to file descriptors that it did not "
+            "open; what came from there is left out"
+        )
+
     # Where it is
 
     def current(self) -> Current | None:
@@ -169,14 +212,6 @@ class WorkerHandle:
         running_s = (time.monotonic_ns() - begun_ns) / 1e9
         return Current(self.batch[index], index, self.pid, running_s)
 
-    def resident_bytes(self) -> int:
-        """How much memory it uses; 0 if it has ended."""
-        try:
-            fields = Path(f"/proc/{self.pid}/statm").read_text().split()
-        except OSError:
-            return 0
-        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
-
     # How it ends
 
     def dismiss(self) -> None:
@@ -190,43 +225,42 @@ class WorkerHandle:
 
     def kill(self) -> None:
         """End it at once, with whatever its tasks have started."""
-        kill_group(self.pid)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     def kill_for(self, task: int | None, outcome: Outcome) -> None:
         """Kill it; the task that it is in has ended so. What was said first stays said."""
         self._blame(task, outcome)
         self.kill()
 
-    def stop_for(self, task: int, outcome: Outcome, log: Path) -> None:
+    def stop_for(self, task: int, outcome: Outcome) -> None:
         """The same, but have it leave its stack."""
         self._blame(task, outcome)
-        self.end_with_stack(log)
+        self.end_with_stack()
 
-    def end_with_stack(self, log: Path) -> None:
+    def end_with_stack(self) -> None:
         """End it, having left its stack in its log; if it refuses, it is overdue after STACK_S."""
-        self._stack_start = size_bytes(log)
+        self._stack_start = size_bytes(self.log)
         self.ends_by = time.monotonic() + STACK_S
         end_with_stack(self.pid)
 
-    def stack(self, log: Path) -> dict[str, str]:
+    def stack(self) -> dict[str, str]:
         """Where it was when it was ended, if it left that: a part of what a failure says."""
-        return asked_stack(log, self._stack_start)
+        return asked_stack(self.log, self._stack_start)
 
     def _blame(self, task: int | None, outcome: Outcome) -> None:
         if self.killed_for is None:
             self.killed_for, self._killed_in = outcome, task
 
-    def outcome_of(
-        self, task: int, exit_code: int, oom_kills: OomKills, log: Path
-    ) -> Outcome | None:
+    def outcome_of(self, task: int, exit_code: int, oom_kills: OomKills) -> Outcome | None:
         """How the task has ended that it died in; None if it was killed for an earlier one."""
         if self.killed_for is None:
             kind, error = cause_of_death(exit_code, oom_kills)
-            return Outcome(kind, {**error, **crash_stack(log)})
+            return Outcome(kind, {**error, **crash_stack(self.log)})
         if self._killed_in not in (task, None):
             return None
         kind, error = self.killed_for
-        return Outcome(kind, {**error, **self.stack(log)})
+        return Outcome(kind, {**error, **self.stack()})
 
     def has_ended(self, wait_s: float) -> bool:
         return is_readable(self.sentinel, wait_s)
@@ -249,6 +283,15 @@ class WorkerHandle:
         if self.record_path is None or not self.record_path.exists():
             return {}
         return _read_outcomes(self.record_path, self._scan_from)
+
+
+def resident_bytes(pid: int) -> int:
+    """How much memory a process uses; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+    except OSError:
+        return 0
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _read_outcomes(path: Path, start: int) -> dict[int, Outcome]:

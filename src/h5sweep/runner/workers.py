@@ -1,21 +1,38 @@
-"""The worker processes of a pool: started, ended, limited and synced."""
+"""The worker processes of a pool: started, ended, limited and synced.
+
+A worker that ends before its first task was ended by the study, which is a mistake in it, or from
+outside: by somebody, by a batch system, by the kernel for want of memory. That may pass, so it is
+tried again for longer, after pauses that grow. Workers that were started together count once.
+"""
 
 from __future__ import annotations
 
+import math
 import selectors
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..disk.durable import Syncer
-from ..errors import StorageError
+from ..errors import StartError, StorageError, StudyError, SweepError
 from ..runfolder.records import RecordKind
-from .launch import LaunchOrder
 from .settings import PoolSettings
-from .worker_handle import Current, Outcome, WorkerHandle
-from .worker_restarts import Starts
+from .worker_handle import (
+    Current,
+    LaunchOrder,
+    Outcome,
+    WorkerHandle,
+    is_from_outside,
+    resident_bytes,
+)
 
 TICK_S = 0.1
+SLOW_IMPORT_S = 30.0
+MOST_BY_STUDY = 3  # failures in a row
+MOST_FROM_OUTSIDE = 9
+NOTED_FROM_OUTSIDE = 3
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 10.0
 
 
 class Workers:
@@ -52,6 +69,13 @@ class Workers:
         self.active.append(worker)
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
         self._selector.register(worker.sentinel, selectors.EVENT_READ, worker)
+
+    def fail_start(
+        self, worker: WorkerHandle, exit_code: int, reason: str, detail: str
+    ) -> str | None:
+        """Note that a worker ended before its first task; return what the user should hear."""
+        by_study = not is_from_outside(exit_code)
+        return self.starts.fail(worker.started, reason, by_study=by_study, detail=detail)
 
     def dismiss(self, worker: WorkerHandle) -> None:
         """Have an idle worker end by itself. Nobody waits for it: `wait` meets its end."""
@@ -104,8 +128,20 @@ class Workers:
     def kill_overdue(self) -> None:
         """End those that were dismissed, or told to stop, and should have ended by now."""
         for worker in (*self.active, *self._dismissed):
-            if worker.is_overdue:
+            if time.monotonic() > worker.ends_by:
                 worker.kill()
+
+    def slow_import_text(self) -> str:
+        """That a study takes long to import: it may wait for what never comes."""
+        for worker in self.active:
+            waited_s = time.monotonic() - worker.started
+            if not worker.is_ready and waited_s >= SLOW_IMPORT_S:
+                log = self._order.folder.log_pattern("worker", worker.pid)
+                return (
+                    f"worker {worker.pid} is still importing the study after {waited_s:.0f} s; "
+                    f"what it prints is in {log}"
+                )
+        return ""
 
     def check_limits(self, worker: WorkerHandle, current: Current, settings: PoolSettings) -> None:
         """End a worker whose task takes longer, or more memory, than it may."""
@@ -116,13 +152,58 @@ class Workers:
         if timeout_s is not None and running_s > timeout_s:
             message = f"still running after {running_s:.1f} s; the limit is {timeout_s:g} s"
             outcome = Outcome.failure(RecordKind.TIMED_OUT, "time limit", message)
-            worker.stop_for(current.task, outcome, self.log_of(worker))
-        elif memory_bytes is not None and (used := worker.resident_bytes()) > memory_bytes:
+            worker.stop_for(current.task, outcome)
+        elif memory_bytes is not None and (used := resident_bytes(worker.pid)) > memory_bytes:
             message = f"used {used / 1e6:,.0f} MB; the limit is {memory_bytes / 1e6:,.0f} MB"
             outcome = Outcome.failure(RecordKind.OVER_MEMORY, "memory limit", message)
             worker.kill_for(current.task, outcome)
 
-    def log_of(self, worker: WorkerHandle) -> Path:
-        """Where a worker that was given a task writes what that prints."""
-        assert worker.record_path is not None  # it was given a task
-        return self._order.folder.log_path(worker.record_path)
+
+class Starts:
+    """The starts since a worker last got to a task."""
+
+    def __init__(self, logs_path: Path) -> None:
+        self._logs_path = logs_path
+        self._by_study = self._from_outside = 0
+        self._last_failure = -math.inf
+        self._next_start = -math.inf
+        self._reason = self._detail = ""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a worker may be started now."""
+        return time.monotonic() >= self._next_start
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self._by_study >= MOST_BY_STUDY or self._from_outside >= MOST_FROM_OUTSIDE
+
+    def succeed(self) -> None:
+        """A worker has got to a task."""
+        self._by_study = self._from_outside = 0
+        self._next_start = -math.inf
+
+    def fail(self, started: float, reason: str, *, by_study: bool, detail: str = "") -> str | None:
+        """A worker that was started then has got to none; return what the user should hear."""
+        if started < self._last_failure:
+            return None
+        self._reason, self._detail = reason, detail
+        self._by_study += by_study
+        self._from_outside += not by_study
+        failures = self._by_study + self._from_outside
+        self._last_failure = time.monotonic()
+        pause_s = min(FIRST_PAUSE_S * 2 ** (failures - 1), LONGEST_PAUSE_S)
+        self._next_start = self._last_failure + pause_s
+        if by_study or self._from_outside != NOTED_FROM_OUTSIDE:
+            return None
+        return f"{self._text(self._from_outside)}; trying again, with longer and longer pauses"
+
+    def error(self) -> SweepError:
+        """Why no more are started."""
+        if self._by_study >= MOST_BY_STUDY:
+            advice = f"read the logs in {self._logs_path}"
+            return StudyError(f"{self._text(self._by_study)}: {advice}\n{self._detail}".rstrip())
+        return StartError(self._text(self._from_outside))
+
+    def _text(self, failures: int) -> str:
+        return f"{failures} times in a row no worker reached its first task ({self._reason})"

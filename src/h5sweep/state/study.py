@@ -12,13 +12,12 @@ import inspect
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import Loader, SourceLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from ..base.listed_plan import plan_list
 from ..base.plan import RESERVED_NAMES, Plan, check_signature, plan_product
@@ -50,19 +49,7 @@ class StudyReference:
     name: str
     path: str
     module: str | None
-    search_path: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "path": self.path,
-            "module": self.module,
-            "search_path": list(self.search_path),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> StudyReference:
-        return cls(value["name"], value["path"], value["module"], tuple(value["search_path"]))
+    search_path: Sequence[str]
 
 
 class Declaration:

@@ -60,398 +60,291 @@ READ = "h5sweep merge and h5sweep salvage read it as it is"
 _ALL: dict[str, Rule] = {}
 
 
-def _rule(code: str, name: str, state: State, sentence: str, next_: str, example: str) -> Rule:
+def _rule(
+    title: str, sentence: str, example: str, next_: str = "", state: State | None = None
+) -> Rule:
+    """A finding of this code and name: damage to be kept for salvage, or a note, unless said."""
+    code, _, name = title.partition(" ")
     assert code not in _ALL  # a code belongs to one finding for ever
-    _ALL[code] = rule = Rule(code, name, state, sentence, next_, example)
+    is_note = code.startswith("N")
+    usual, usually_next = (State.SOUND, "nothing") if is_note else (State.DAMAGED, KEEP)
+    _ALL[code] = rule = Rule(code, name, state or usual, sentence, next_ or usually_next, example)
     return rule
 
 
-_D, _E, _X, _L, _S = State.DAMAGED, State.EMPTY, State.NOT_HDF5, State.LIVE, State.SOUND
-
 EMPTY = _rule(
-    "D101",
-    "empty",
-    _E,
+    "D101 empty",
     "0 bytes; its process died before its first write",
-    RERUN,
     "touch worker_1.h5",
+    RERUN,
+    state=State.EMPTY,
 )
 NOT_HDF5 = _rule(
-    "D102",
-    "not-hdf5",
-    _X,
+    "D102 not-hdf5",
     "this is {what}",
-    "find the HDF5 file that should be here; nothing was read from this one",
     "a git-lfs pointer, or a web page, saved as worker_1.h5",
+    "find the HDF5 file that should be here; nothing was read from this one",
+    state=State.NOT_HDF5,
 )
 SIGNATURE = _rule(
-    "D103",
-    "signature-damaged",
-    _D,
+    "D103 signature-damaged",
     "wrong bytes in the signature: {wrong} of 8; the superblock after them is plausible",
-    "on a copy, write 89 48 44 46 0d 0a 1a 0a over its first 8 bytes; keep the original",
     "the first byte of a file was changed",
+    "on a copy, write 89 48 44 46 0d 0a 1a 0a over its first 8 bytes; keep the original",
 )
 SUPERBLOCK_LOST = _rule(
-    "D104",
-    "superblock-lost",
-    _D,
+    "D104 superblock-lost",
     "no superblock, but HDF5 structures ({signature} at {offset:,})",
-    KEEP,
     "the first 512 bytes of a file were zeroed",
 )
 NEWBORN = _rule(
-    "D105",
-    "newborn",
-    _D,
+    "D105 newborn",
     "only a superblock: eof = {size}, stored_eof = {end}; its process died before its first flush",
-    RERUN,
     "a writer was killed right after it had created the file",
+    RERUN,
 )
 NEVER_FLUSHED = _rule(
-    "D106",
-    "never-flushed",
-    _D,
+    "D106 never-flushed",
     "zeros where the root group should be, at {root:,}: the file was never flushed",
-    "run its tasks again; the file may hold raw values, but no names",
     "a writer that never called flush() was killed",
+    "run its tasks again; the file may hold raw values, but no names",
 )
 NOT_CLOSED = _rule(
-    "D107",
-    "not-closed",
-    _D,
+    "D107 not-closed",
     "its writer did not close it",
-    READ,
     "a writer with libver='latest' was killed",
+    READ,
 )
 NOT_CLOSED_SWMR = _rule(
-    "D108",
-    "not-closed-swmr",
-    _D,
+    "D108 not-closed-swmr",
     "its SWMR writer did not close it",
-    READ,
     "a writer in SWMR mode was killed",
+    READ,
 )
 TRUNCATED = _rule(
-    "D109",
-    "truncated",
-    _D,
+    "D109 truncated",
     "it has {size:,} of {end:,} bytes: {missing:,} missing{why}",
-    "if it was copied here, copy it again; otherwise " + KEEP,
     "half a file was copied",
+    "if it was copied here, copy it again; otherwise " + KEEP,
 )
 STALE_END = _rule(
-    "D110",
-    "stale-end",
-    _D,
+    "D110 stale-end",
     "{extra:,} bytes lie after the end of file that the superblock gives, at {end:,}",
-    KEEP,
     "a writer was killed while the file grew",
 )
 SUPERBLOCK_CHECKSUM = _rule(
-    "D111",
-    "superblock-checksum",
-    _D,
+    "D111 superblock-checksum",
     "the superblock has a wrong checksum",
-    KEEP,
     "a bit of the superblock was flipped",
 )
 SUPERBLOCK = _rule(
-    "D112",
-    "superblock-damaged",
-    _D,
+    "D112 superblock-damaged",
     "the superblock is damaged: {why}",
-    KEEP,
     "the version number of the superblock was changed",
 )
 UNREADABLE = _rule(
-    "D113",
-    "unreadable",
-    _D,
+    "D113 unreadable",
     "it cannot be read: {why}",
-    "check its permissions and the disk; its content is unknown",
     "chmod 000 worker_1.h5",
+    "check its permissions and the disk; its content is unknown",
 )
 RETYPED = _rule(
-    "D114",
-    "copied-as-text",
-    _D,
+    "D114 copied-as-text",
     "it was copied as text, which changed its bytes: {how}",
-    "copy it again as binary; this copy cannot be repaired",
     "FTP in text mode turned every LF into CR LF",
+    "copy it again as binary; this copy cannot be repaired",
 )
 SHIFTED = _rule(
-    "D115",
-    "shifted",
-    _D,
+    "D115 shifted",
     "{offset:,} bytes were put before its signature, where no HDF5 reader looks for it",
-    "on a copy, delete the bytes before the signature; keep the original",
     "a download was saved with the lines that its server sent first",
+    "on a copy, delete the bytes before the signature; keep the original",
 )
 JOINED = _rule(
-    "D116",
-    "joined",
-    _D,
+    "D116 joined",
     "another HDF5 file begins where this one ends, at {end:,}; HDF5 readers do not see it",
-    "cut a copy in two there; keep the original",
     "cat worker_1.h5 worker_2.h5 > all.h5",
+    "cut a copy in two there; keep the original",
 )
 
 ROOT = _rule(
-    "D201",
-    "root-unlistable",
-    _D,
+    "D201 root-unlistable",
     "the root group cannot be listed: {why}",
-    KEEP,
     "a writer was killed while it flushed a new group",
 )
 METADATA_CHECKSUM = _rule(
-    "D202",
-    "metadata-checksum",
-    _D,
+    "D202 metadata-checksum",
     "{where}: {why}",
-    KEEP,
     "a bit of an object header was flipped, in a file with checksums",
 )
 METADATA = _rule(
-    "D203",
-    "metadata-damaged",
-    _D,
-    "{where}: {why}",
-    KEEP,
-    "a heap was overwritten, in a file without checksums",
+    "D203 metadata-damaged", "{where}: {why}", "a heap was overwritten, in a file without checksums"
 )
 LIBRARY_REFUSES = _rule(
-    "D204",
-    "library-refuses",
-    _D,
-    "{where}: the HDF5 library says: {why}",
-    KEEP,
-    "an impossible datatype",
+    "D204 library-refuses", "{where}: the HDF5 library says: {why}", "an impossible datatype"
 )
 LIBRARY_KILLED = _rule(
-    "D205",
-    "kills-library",
-    _D,
+    "D205 kills-library",
     "it kills the HDF5 library ({why})",
-    "do not open it in your own programs; " + KEEP,
     "a file made to crash its reader",
+    "do not open it in your own programs; " + KEEP,
 )
 LIBRARY_HANGS = _rule(
-    "D206",
-    "hangs-library",
-    _D,
+    "D206 hangs-library",
     "it hangs the HDF5 library: no answer within {limit_s:g} s",
-    "do not open it in your own programs; " + KEEP,
     "a heap whose free blocks form a loop",
+    "do not open it in your own programs; " + KEEP,
 )
 LIBRARY_MEMORY = _rule(
-    "D207",
-    "exhausts-memory",
-    _D,
+    "D207 exhausts-memory",
     "the HDF5 library asks for more than {limit} of memory to read it",
-    "do not open it in your own programs; " + KEEP,
     "an overwritten count of elements",
+    "do not open it in your own programs; " + KEEP,
 )
 
 CHUNK_STALE = _rule(
-    "D301",
-    "chunk-stale-size",
-    _D,
+    "D301 chunk-stale-size",
     "{where}: the chunk of {size:,} bytes at {address:,} continues beyond that size",
-    KEEP,
     "a compressed chunk grew, and its writer was killed before its index was written",
 )
 CHUNK_MOVED = _rule(
-    "D302",
-    "chunk-moved",
-    _D,
+    "D302 chunk-moved",
     "{where}: no compressed data at {address:,}, where a chunk should be",
-    KEEP,
     "a compressed chunk was moved, and its writer was killed before its index was written",
 )
 CHUNK_FILTER = _rule(
-    "D303",
-    "chunk-damaged",
-    _D,
+    "D303 chunk-damaged",
     "{where}: a chunk at {address:,} cannot be read: {why}",
-    KEEP,
     "a byte of a compressed chunk was changed",
 )
 CHUNK_BEYOND = _rule(
-    "D304",
-    "chunk-beyond-end",
-    _D,
+    "D304 chunk-beyond-end",
     "{where}: chunks beyond the end of the file: {count:,}, the first at {address:,}",
-    KEEP,
     "a file with chunks was cut short",
 )
 DATA_SHORT = _rule(
-    "D305",
-    "data-short",
-    _D,
+    "D305 data-short",
     "{where}: rows {first:,} to {last:,} are in no chunk and read as fill values",
-    KEEP,
     "a row was appended to every column, but the index of one was not written",
 )
 DATA_BEYOND = _rule(
-    "D306",
-    "data-beyond-end",
-    _D,
+    "D306 data-beyond-end",
     "{where}: its last {missing:,} bytes are beyond the end of the file",
-    KEEP,
     "a file with contiguous data was cut short",
 )
 
 INIT_ONLY = _rule(
-    "D401",
-    "init-only",
-    _E,
+    "D401 init-only",
     "it has only a dataset `init`: its worker died before its first task",
-    RERUN,
     "a worker that writes `init` first was killed in its first task",
+    RERUN,
+    state=State.EMPTY,
 )
 REQUIRED = _rule(
-    "D402",
-    "required-missing",
-    _D,
+    "D402 required-missing",
     "it has no dataset {names}",
-    KEEP,
     "h5sweep check --require aep on a file without it",
 )
 UNEQUAL = _rule(
-    "D403",
-    "unequal-lengths",
-    _D,
+    "D403 unequal-lengths",
     "columns of unequal length, {lengths}: a row was being appended",
-    "take only the rows that all columns have",
     "a writer was killed between two columns",
+    "take only the rows that all columns have",
 )
 BOGUS_TAIL = _rule(
-    "D404",
-    "bogus-tail",
-    _D,
+    "D404 bogus-tail",
     "rows {first:,} to {last:,} are fill values in every column: allocated, but never written",
-    "leave these rows out",
     "a writer was killed after it had made room for a row",
+    "leave these rows out",
 )
 
 RECORDS_DAMAGED = _rule(
-    "D501",
-    "records-damaged",
-    _D,
+    "D501 records-damaged",
     "damaged records: {count:,}, the first at {offset:,}",
-    "start the run again: it repeats their tasks",
     "a byte of a record was changed",
+    "start the run again: it repeats their tasks",
 )
 OUTPUT_ROWS = _rule(
-    "D502",
-    "row-checksum",
-    _D,
+    "D502 row-checksum",
     "rows that differ from what was written: {count:,}, the first of task {task}",
-    "h5sweep merge OUTPUT rebuilds it from its run folder; run computes what that folder lacks",
     "a value in an output was changed",
+    "h5sweep merge OUTPUT rebuilds it from its run folder; run computes what that folder lacks",
 )
 PLAN = _rule(
-    "D503",
-    "plan-damaged",
-    _D,
+    "D503 plan-damaged",
     "{why}",
-    "move the plan away and start the run again: the records hold the keys too",
     "a byte of plan.jsonl was changed",
+    "move the plan away and start the run again: the records hold the keys too",
 )
 OUTPUT_BEHIND = _rule(
-    "D504",
-    "output-incomplete",
-    _S,
+    "D504 output-incomplete",
     "results in its run folder that it lacks: {count:,}",
-    "h5sweep merge OUTPUT rebuilds it",
     "a run was killed before its merge",
+    "h5sweep merge OUTPUT rebuilds it",
+    state=State.SOUND,
 )
 
 LIVE = _rule(
-    "N601",
-    "live",
-    _L,
+    "N601 live",
     "being written by {who}; not opened",
-    "wait until its writer has ended",
     "a writer has the file open",
+    "wait until its writer has ended",
+    state=State.LIVE,
 )
 FILTER = _rule(
-    "N602",
-    "unsupported-filter",
-    _S,
+    "N602 unsupported-filter",
     "{where}: needs filter {number}{named}",
-    "this is not damage: open it where that filter is installed",
     "a dataset compressed with zstd",
+    "this is not damage: open it where that filter is installed",
 )
 FEATURE = _rule(
-    "N603",
-    "unsupported-feature",
-    _S,
+    "N603 unsupported-feature",
     "{where}: {why}",
-    "this is not damage: only part of the file was checked",
     "a file with a metadata cache image",
+    "this is not damage: only part of the file was checked",
 )
 OLD_FLAGS = _rule(
-    "N604",
-    "old-flags",
-    _S,
+    "N604 old-flags",
     "flags of version 3 in a superblock of version {version}, where they mean nothing",
-    "nothing",
     "an old file that was written to and not closed",
 )
 HUGE = _rule(
-    "N605",
-    "huge-shape",
-    _S,
+    "N605 huge-shape",
     "{where}: its shape is {shape} with {stored} stored, more than a file of this size can hold",
-    "this is not damage, but nothing so large is merged: leave it out with --skip and its name",
     "a sparse dataset of 2**61 elements",
+    "this is not damage, but nothing so large is merged: leave it out with --skip and its name",
 )
 TRAILING = _rule(
-    "N606",
-    "trailing-bytes",
-    _S,
+    "N606 trailing-bytes",
     "{extra:,} bytes after the end of the file belong to nothing",
-    "nothing",
     "a file that was padded, or to which a newline was added",
 )
 LENGTHS = _rule(
-    "N607",
-    "lengths-differ",
-    _S,
+    "N607 lengths-differ",
     "datasets of different lengths, {lengths}",
-    "if they are columns of one table, --require checks that their lengths are equal",
     "two independent series in one file",
+    "if they are columns of one table, --require checks that their lengths are equal",
 )
 LINKS_OUT = _rule(
-    "N608",
-    "links-out",
-    _S,
+    "N608 links-out",
     "links to other files: {count:,}",
-    "the links were not followed: check those files too",
     "a file of external links",
+    "the links were not followed: check those files too",
 )
-NOT_READ = _rule(
-    "N609", "not-read", _S, "{where}: {why}", "nothing", "a chunk of several gigabytes"
-)
+NOT_READ = _rule("N609 not-read", "{where}: {why}", "a chunk of several gigabytes")
 TORN_TAIL = _rule(
-    "N610",
-    "torn-tail",
-    _S,
+    "N610 torn-tail",
     "{size:,} bytes of a record that was being written",
-    "nothing: its task counts as not done",
     "a worker was killed while it wrote a record",
+    "nothing: its task counts as not done",
 )
 LIBRARY_ABSENT = _rule(
-    "N611",
-    "library-absent",
-    _S,
+    "N611 library-absent",
     "the HDF5 library did not look at it: its process did not start ({why})",
-    "nothing: this says nothing about the file, which h5sweep's own reader has read",
     "a container that allows no child processes",
+    "nothing: this says nothing about the file, which h5sweep's own reader has read",
 )
+
 RULES = tuple(_ALL.values())
 
 
