@@ -31,7 +31,6 @@ from ...state.extend_plan import merge_details, note_merged, read_numbered_state
 from ...state.state import Scanner
 from .output_plan import MergeReport, OutputPlan
 from .rows import THREADS, assemble, assemble_shapes
-from .scan_ahead import scanning_ahead
 
 _CHANGED = (
     "a record file changed while it was merged. The old output is unchanged; run the same "
@@ -80,8 +79,7 @@ def _merge_scanned(
 ) -> MergeReport:
     begun = time.monotonic()
     details = merge_details(folder)
-    with scanning_ahead(scan, folder.record_paths()) as scan_next:
-        state = read_numbered_state(folder, scan_next)
+    state = read_numbered_state(folder, scan)
     old = OutputReader(folder.output) if folder.output.exists() else None
     try:
         merge = _Merge(folder, state, old, compress=compress, progress=progress)
