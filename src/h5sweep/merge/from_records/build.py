@@ -21,9 +21,8 @@ from ...errors import DamagedError, UnreadableError
 from ...output.columns import DataColumn
 from ...output.reader import TIME_ATTRIBUTES, OutputReader, StoredColumn, same_bits
 from ...output.row_tasks import ranges_of
-from ...output.text_heap import RepeatedTexts
 from ...output.verify import RowChecksums, rows_hold
-from ...output.writer import OutputWriter
+from ...output.writer import LIBRARY_ROWS, OutputWriter
 from ...runfolder.audit import AuditEntry, append_entry
 from ...runfolder.layout import RunFolder
 from ...runfolder.uniform_records import scan_heads, scan_stretches
@@ -110,10 +109,7 @@ class _Merge(OutputPlan):
             writer.allocate()
             with self._dealing_with_blocks(partial(self._write_block, writer), done=0):
                 for name, values in self._generated():
-                    if isinstance(values, RepeatedTexts):
-                        writer.write_repeated(name, values)
-                    else:
-                        writer.write(name, 0, values)
+                    writer.write(name, 0, values)
             writer.write("row_crc32", 0, self.rows.crc32)
             writer.write_failures(self._failures)
             writer.write_provenance(self._provenance)
@@ -145,10 +141,10 @@ class _Merge(OutputPlan):
             verify = partial(self._verify_block, reader, stored_columns)
             with self._dealing_with_blocks(verify, done=len(self.rows)):
                 for name, values in self._generated():
-                    if isinstance(values, RepeatedTexts):
-                        _require(reader.holds_texts(name, values), name)
-                    else:
-                        _require(same_bits(reader.whole(name), values), name)
+                    for start in range(0, len(values), LIBRARY_ROWS):
+                        stop = start + LIBRARY_ROWS
+                        found = reader.slab(name, start, stop)
+                        _require(same_bits(found, values[start:stop]), name)
             _require(same_bits(reader.whole("row_crc32"), self.rows.crc32), "row_crc32")
             for name, values in self._failures.items():
                 _require(same_bits(reader.whole(f"failures/{name}"), values), f"failures/{name}")
