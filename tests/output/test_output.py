@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from h5sweep import check_files
 from h5sweep.base.plan import Plan, plan_product
 from h5sweep.errors import DamagedError, WrongFolderError
+from h5sweep.merge.from_records import build
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.output import reader as output
+from h5sweep.output import writer
 from h5sweep.output.verify import verify_rows
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import RecordKind
@@ -195,6 +198,47 @@ def test_row_checksum_is_the_one_of_the_record(tmp_path: Path) -> None:
     with h5py.File(folder.output) as file:
         assert file["row_crc32"][:].tolist() == checksums
     assert verify_rows(folder.output) == []
+
+
+@pytest.fixture
+def many_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    """A run folder with 400 tasks of four farms, written a few rows at a time."""
+    monkeypatch.setattr(writer, "LIBRARY_ROWS", 64)
+    monkeypatch.setattr(build, "LIBRARY_ROWS", 64)
+    folder = RunFolder(tmp_path / "out.h5")
+    write_records(folder, FARMS, {task: {"aep": task / 7} for task in range(len(FARMS))})
+    return folder
+
+
+FARMS = plan_product({"farm": ["onshore", "", "überall", "x" * 40_000], "seed": range(100)})
+
+
+def test_key_texts_of_many_rows_read_back(many_texts: RunFolder) -> None:
+    """Empty texts, long ones and those that are not ASCII; `check --deep` has no objection."""
+    merge_run(many_texts)
+    farms = [FARMS.key(task)["farm"] for task in range(len(FARMS))]
+    with h5py.File(many_texts.output) as file:
+        assert file["farm"].asstr()[:].tolist() == farms
+    [found] = check_files([many_texts.output], depth="deep").files
+    assert not found.findings
+
+
+def test_a_key_text_that_is_written_wrongly_is_noticed(
+    many_texts: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whichever row it is, no output takes its place."""
+    write = writer.OutputWriter.write
+
+    def go_wrong(self: writer.OutputWriter, name: str, first: int, values: Any) -> None:
+        if name == "farm":
+            values = values.copy()
+            values[350] = b"y" * 40_000
+        write(self, name, first, values)
+
+    monkeypatch.setattr(writer.OutputWriter, "write", go_wrong)
+    with pytest.raises(DamagedError, match="farm does not read back"):
+        merge_run(many_texts)
+    assert not many_texts.output.exists()
 
 
 def test_keys_read_back(everything: Any) -> None:

@@ -12,12 +12,10 @@ import pytest
 
 from h5sweep.base.crc32_combine import of_concatenation
 from h5sweep.base.plan import Plan, plan_product
-from h5sweep.merge.from_records import scan_ahead as ahead
-from h5sweep.merge.from_records.scan_ahead import scanning_ahead
 from h5sweep.runfolder import uniform_records as stretches
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import FRAME_BYTES, RecordFile, RecordKind, RecordWriter, Scan
-from h5sweep.runfolder.uniform_records import RecordRun, scan_heads, scan_stretches
+from h5sweep.runfolder.uniform_records import RecordRun, scan_stretches
 from h5sweep.state.state import FolderState, read_state
 
 RECORDS = 200
@@ -71,8 +69,6 @@ def assert_same(folder: RunFolder, plan: Plan) -> FolderState:
     singly = read_state(folder, plan)
     many = read_state(folder, plan, scan=scan_stretches)
     assert as_values(many) == as_values(singly)
-    with scanning_ahead(scan_stretches, folder.record_paths()) as scan:
-        assert as_values(read_state(folder, plan, scan=scan)) == as_values(singly)
     return many
 
 
@@ -84,12 +80,8 @@ def test_the_state_is_the_same(folder: RunFolder, data_bytes: int) -> None:
     assert assert_same(folder, plan).tasks_done == RECORDS
 
 
-@pytest.mark.parametrize("most", [1, 3, 2048])
-def test_many_files_are_scanned_ahead(
-    folder: RunFolder, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many files there are, and however far each scan has come when it is taken over."""
-    monkeypatch.setattr(ahead, "MOST_RECORDS", most)
+def test_the_state_is_the_same_for_many_files(folder: RunFolder) -> None:
+    """However many files there are, and one of them damaged."""
     plan = plan_product({"seed": range(RECORDS * 6)})
     for first in range(0, len(plan), RECORDS):
         write_records(folder, plan, list(range(first, first + RECORDS)))
@@ -140,22 +132,6 @@ def test_every_byte_of_a_record_in_a_stretch_is_checked(folder: RunFolder) -> No
         state = read_state(folder, plan, scan=scan_stretches)
         assert state.tasks_done == RECORDS - 1, position - offsets[50]
         assert len(state.damages) == 1
-
-
-def test_heads_alone_prove_all_but_the_data(folder: RunFolder) -> None:
-    """No byte of a frame or header can change unseen; the data are left to the caller."""
-    plan = plan_product({"seed": range(RECORDS)})
-    offsets = write_records(folder, plan, list(range(RECORDS)))
-    (path,) = folder.record_paths()
-    content = path.read_bytes()
-    data_start = offsets[51] - 104  # 100 bytes and 4 of padding
-    for position in range(offsets[50], offsets[51]):
-        path.write_bytes(
-            content[:position] + bytes([content[position] ^ 255]) + content[position + 1 :]
-        )
-        state = read_state(folder, plan, scan=scan_heads)
-        is_head = position < data_start
-        assert state.tasks_done == RECORDS - is_head, position - offsets[50]
 
 
 def test_two_damages_that_cancel_in_a_sum_are_seen(folder: RunFolder) -> None:

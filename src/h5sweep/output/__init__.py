@@ -7,7 +7,6 @@
     writer         writes a new output
     cf_attributes  the attributes of columns that netCDF and CF readers need; those of the whole
                    output are in `merge.from_records.output_plan`
-    text_heap      texts that many rows repeat, laid out without the library
     reader         reads an output, column by column
     row_tasks      which task each row is, and which rows are sound
     verify         whether rows are still as they were written, by their checksums

@@ -23,10 +23,8 @@ from ..errors import DamagedError, WrongFolderError, naming, system_error
 from ..hdf5.tree import most_claimed
 from .columns import stored_dtype
 from .record_rows import BlockCells, spans
-from .text_heap import ELEMENT_DTYPE, RepeatedTexts
 
 FORMAT = "h5sweep.output/1"
-TEXTS_READ = 100  # at either end of a column that we laid out ourselves
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
 OWN_GROUPS = ("failures", "provenance")
 OWN_ATTRIBUTES = (
@@ -196,39 +194,6 @@ class OutputReader:
         """All of a dataset; the bytes of a single text."""
         values: Array = self._object(name)[()]
         return values
-
-    def holds_texts(self, name: str, texts: RepeatedTexts) -> bool:
-        """Whether a column is laid out as these texts are; its ends are read by the library too."""
-        dataset = self._object(name)
-        elements = np.empty(len(dataset), ELEMENT_DTYPE)
-        if dataset.shape != (len(texts),) or not self._fill(elements, dataset.id.get_offset()):
-            return False
-        address = int(elements["heap"].min())
-        expected, heaps = texts.lay_out(address)
-        return (
-            same_bits(elements, expected)
-            and self._are_at(address, heaps)
-            and all(
-                dataset[rows].tolist() == [texts.texts[code] for code in texts.codes[rows]]
-                for rows in (slice(0, TEXTS_READ), slice(len(texts) - TEXTS_READ, None))
-            )
-        )
-
-    def _are_at(self, offset: int, pieces: Iterable[bytes]) -> bool:
-        """Whether these lie in the file from `offset` on, one behind the other."""
-        for piece in pieces:
-            with naming(self.path):
-                is_equal = os.pread(self._raw, len(piece), offset) == piece
-            if not is_equal:
-                return False
-            offset += len(piece)
-        return True
-
-    def _fill(self, target: Array, offset: int | None) -> bool:
-        """Read what lies at `offset` of the file into `target`; False if there is not as much."""
-        size_bytes = target.nbytes
-        with naming(self.path):
-            return offset is not None and os.preadv(self._raw, [target.data], offset) == size_bytes
 
     def slab(self, name: str, first: int, last: int) -> Array:
         """A stretch of any dataset along its first axis."""

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy as np
 from ..base.values import STR, Array
 from ..errors import DamagedError, UnreadableError
 from ..runfolder.records import FRAME_BYTES, RecordFile
-from ..runfolder.uniform_records import FRAME_DTYPE, KEY_FOLLOWS, RecordRun
+from ..runfolder.uniform_records import FRAME_DTYPE, KEY_FOLLOWS
 from .record_forms import Forms, RowStructure
 
 BLOCK_BYTES = 4 << 20
@@ -30,10 +29,20 @@ OLD_OUTPUT = -1  # stands where the number of a record file does
 
 
 OPEN_FILES = 64  # of which a process may have 1024, and sometimes only 256
-_LOCATED_ROWS = 1 << 13
+_LOCATED_ROWS = 1 << 12
 _HEAD_BYTES = 512  # of a record, that are read at first; mostly that is its whole header
 _GAP_BYTES = 2048  # between what is wanted, that are read too rather than asking twice
 _FORMS_COMPARED = 4
+
+
+class ChangedRecordError(DamagedError):
+    """Data of a record that do not have the checksum that the record states."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a record file changed while it was merged. The old output is unchanged; run the same "
+            "command again"
+        )
 
 
 @dataclass
@@ -125,21 +134,6 @@ class RecordSource:
     def _open(self, number: int) -> RecordFile:
         return RecordFile(self._paths[number])
 
-    def take(
-        self, rows: Rows, selected: Array, file: int, stretch: RecordRun, taken: Array
-    ) -> None:
-        """Fill in `rows[selected]`, which are the records `taken` of a stretch with a head."""
-        assert stretch.head is not None
-        rows.source[selected] = file
-        rows.position[selected] = stretch.offsets[taken] + stretch.data_start
-        rows.size_bytes[selected] = stretch.data_bytes
-        rows.finished_at[selected] = stretch.finished_at[taken]
-        rows.duration_s[selected] = stretch.duration_s[taken]
-        rows.crc32[selected] = stretch.data_crc32[taken]
-        with self._blaming(file):
-            rows.form[selected] = self.forms.number(stretch.head)
-            self.forms.require_fit(rows.form[selected], rows.size_bytes[selected])
-
     def locate(self, rows: Rows, selected: Array, file: int, offsets: Array) -> None:
         """Fill in `rows[selected]`, whose records have their frames at `offsets` of one file."""
         for start in range(0, len(offsets), _LOCATED_ROWS):
@@ -199,22 +193,6 @@ class RecordSource:
             forms[index] = self.forms.number(_head(buffer, offsets[index], sizes[index]))
         return forms
 
-    def hold(self, rows: Rows, block: slice) -> bool:
-        """Whether the data of all rows of a block that come from records have their checksums."""
-        source = rows.source[block]
-        for number in _distinct(source[source != OLD_OUTPUT]):
-            chosen, file = np.flatnonzero(source == number), self._file(number)
-            fields = (rows.position, rows.size_bytes, rows.crc32)
-            starts, sizes, checksums = (field[block][chosen] for field in fields)
-            if sizes[0] > BLOCK_BYTES:  # and then the only row of the block
-                return file.checksum(int(starts[0]), int(sizes[0])) == int(checksums[0])
-            buffer, places = _read(file, starts, sizes)
-            view, ends = buffer.data, (places + sizes).tolist()
-            found = [crc32(view[at:end]) for at, end in zip(places.tolist(), ends, strict=True)]
-            if found != checksums.tolist():
-                return False
-        return True
-
     def have_cells(self, forms: Array, cells: list[tuple[str, str]]) -> Array:
         """Which of these forms consist of exactly these names and dtypes, in this order."""
         alike = [
@@ -234,26 +212,45 @@ class RecordSource:
             for (name, dtype, _), shapes in zip(structure, _split(axes, structure), strict=True):
                 yield ColumnCells(name, dtype, int(mine[0]), len(mine), shapes)
 
-    def parts(self, rows: Rows, block: slice) -> Iterator[BlockCells]:
-        """The cells in the rows of a block that come from record files."""
+    def parts(self, rows: Rows, block: slice, *, checked: bool = False) -> Iterator[BlockCells]:
+        """The cells in the rows of a block that come from record files.
+
+        `checked` compares the data with the checksums that `rows` has of them: ChangedRecordError
+        if they are no longer what was recorded.
+        """
         recorded = np.flatnonzero(rows.source[block] != OLD_OUTPUT)
-        if not len(recorded):
-            return
         source, forms = rows.source[block][recorded], rows.form[block][recorded]
         structures = self.forms.structure_of(forms)
         for file in _distinct(source):
             for structure in _distinct(structures[source == file]):
                 chosen = np.flatnonzero((source == file) & (structures == structure))
                 where = recorded[chosen]
-                axes = self.forms.axes_of(forms[chosen], structure)
-                offsets, sizes = rows.position[block][where], rows.size_bytes[block][where]
                 cells = self.forms.structures[structure]
-                is_large = sizes[0] > BLOCK_BYTES  # and then the only row of the block
-                if is_large and all(dtype != STR for _, dtype, _ in cells):
-                    yield from _large_cells(self._file(file), cells, where, axes, int(offsets[0]))
-                else:
-                    buffer, places = _read(self._file(file), offsets, sizes)
-                    yield from _cells(buffer, cells, where, axes, places)
+                offsets, sizes = rows.position[block][where], rows.size_bytes[block][where]
+                data, places = _data(self._file(file), cells, offsets, sizes)
+                stated = rows.crc32[block][where].tolist()
+                if checked and _checksums(data, places, sizes) != stated:
+                    raise ChangedRecordError
+                axes = self.forms.axes_of(forms[chosen], structure)
+                yield from _cells(data, cells, where, axes, places)
+
+
+def _data(
+    file: RecordFile, cells: RowStructure, offsets: Array, sizes: Array
+) -> tuple[Array | RecordFile, Array]:
+    """The bytes of some records and where each begins; the file itself for a large one.
+
+    Such a record is the only one of its block, and each of its cells is read when it is wanted.
+    """
+    is_large = sizes[0] > BLOCK_BYTES and all(dtype != STR for _, dtype, _ in cells)
+    return (file, offsets) if is_large else _read(file, offsets, sizes)
+
+
+def _checksums(data: Array | RecordFile, places: Array, sizes: Array) -> list[int]:
+    if isinstance(data, RecordFile):
+        return [data.checksum(int(places[0]), int(sizes[0]))]
+    view, ends = data.data, (places + sizes).tolist()
+    return [crc32(view[start:end]) for start, end in zip(places.tolist(), ends, strict=True)]
 
 
 def _read(file: RecordFile, starts: Array, sizes: Array) -> tuple[Array, Array]:
@@ -285,60 +282,40 @@ def _read_extents(
 
 
 def _cells(
-    buffer: Array, structure: RowStructure, where: Array, axes: Array, places: Array
+    data: Array | RecordFile, structure: RowStructure, where: Array, axes: Array, places: Array
 ) -> Iterator[BlockCells]:
     """Walk through the cells of records of one structure, in the order they were written."""
     for (name, dtype, _), shape in zip(structure, _split(axes, structure), strict=True):
         counts = elements(shape)
         if dtype == STR:
-            starts, sizes, places = _walk_text(buffer, places, counts)
-            yield BlockCells(name, dtype, where, shape, _TextLoader(buffer, starts, sizes))
+            assert isinstance(data, np.ndarray)
+            starts, sizes, places = _walk_text(data, places, counts)
+            yield BlockCells(name, dtype, where, shape, _TextLoader(data, starts, sizes))
         else:
-            yield BlockCells(name, dtype, where, shape, _Loader(buffer, dtype, places, counts))
+            yield BlockCells(name, dtype, where, shape, _Loader(data, dtype, places, counts))
             places = places + counts * np.dtype(dtype).itemsize
-
-
-def _large_cells(
-    file: RecordFile, structure: RowStructure, where: Array, axes: Array, offset: int
-) -> Iterator[BlockCells]:
-    """The cells of one record of numbers, each read when it is wanted: it may be large."""
-    for (name, dtype, _), shape in zip(structure, _split(axes, structure), strict=True):
-        count = int(elements(shape)[0])
-        yield BlockCells(name, dtype, where, shape, _CellLoader(file, dtype, offset, count))
-        offset += count * np.dtype(dtype).itemsize
-
-
-@dataclass(frozen=True)
-class _CellLoader:
-    """Reads the numbers of one cell."""
-
-    file: RecordFile
-    dtype: str
-    offset: int
-    count: int
-
-    def __call__(self) -> Array:
-        values = np.empty(self.count, self.dtype)
-        self.file.read_into(values.view(np.uint8).data, self.offset)
-        return values
 
 
 @dataclass(frozen=True)
 class _Loader:
-    """Gathers numbers from what was read."""
+    """Gathers numbers from what was read, or reads those of one large record."""
 
-    buffer: Array
+    data: Array | RecordFile
     dtype: str
     offsets: Array
     counts: Array
 
     def __call__(self) -> Array:
         dtype = np.dtype(self.dtype)
+        if isinstance(self.data, RecordFile):
+            values = np.empty(int(self.counts[0]), dtype)
+            self.data.read_into(values.view(np.uint8).data, int(self.offsets[0]))
+            return values
         if (self.counts == self.counts[0]).all():
             size_bytes = int(self.counts[0]) * dtype.itemsize
-            return gather(self.buffer, self.offsets, size_bytes).view(dtype)
+            return gather(self.data, self.offsets, size_bytes).view(dtype)
         offsets = spans(self.offsets, self.counts, dtype.itemsize)
-        return gather(self.buffer, offsets, dtype.itemsize).view(dtype)
+        return gather(self.data, offsets, dtype.itemsize).view(dtype)
 
 
 @dataclass(frozen=True)
@@ -375,7 +352,7 @@ def _split(axes: Array, structure: RowStructure) -> Iterator[Array]:
 def gather(buffer: Array, offsets: Array, size_bytes: int) -> Array:
     """Copy `size_bytes` from each offset, one after the other, as an array of raw bytes."""
     if not size_bytes or not len(offsets):
-        return _nothing(np.dtype(np.uint8))
+        return np.empty(0, np.uint8)
     windows: Array = np.ndarray(
         (len(buffer) - size_bytes + 1,), f"V{size_bytes}", buffer, strides=(1,)
     )
@@ -429,7 +406,3 @@ def _starts_with(buffer: Array, offsets: Array, sizes: Array, head: bytes) -> Ar
     fits = sizes >= len(head)
     fits[fits] = gather(buffer, offsets[fits], len(head)).view(f"S{len(head)}") == head
     return fits
-
-
-def _nothing(dtype: np.dtype[Any]) -> Array:
-    return np.empty(0, dtype)

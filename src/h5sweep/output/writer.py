@@ -18,15 +18,13 @@ from ..base.plan import Plan
 from ..base.values import STR, Array
 from ..disk import durable
 from ..disk.h5py_loader import h5py, writing
-from ..hdf5.source import FileSource
-from ..hdf5.superblock import mended, read_superblock
 from .cf_attributes import attribute_values, column_attributes, set_attributes
 from .columns import ColumnLayout, DataColumn, stored_dtype
 from .dimensions import Dimensions
 from .reader import BARE_DIMENSION, BOOKKEEPING
-from .text_heap import RepeatedTexts
 
 CHUNK_BYTES = 512 << 10
+LIBRARY_ROWS = 1 << 16  # at a time: the library copies texts before it writes them
 _KEY_DTYPES = {"int": "<i8", "float": "<f8", "bool": "|b1", "str": STR}
 
 
@@ -45,12 +43,9 @@ class OutputWriter:
         self._opened = writing(path, libver=("earliest", "v110"), track_order=True)
         self._written = self._opened.__enter__()
         self._file = self._written.file
-        # One of our own, because what is repeated follows when the library has let go.
-        self._raw = os.dup(self._written.descriptor)
-        self._repeated: dict[str, tuple[Array, list[bytes]]] = {}
+        self._raw = self._written.descriptor
         self._dimensions = dimensions
         self._raw_offsets: dict[str, int] = {}
-        self._text_offsets: dict[str, int] = {}
         self._datasets: dict[str, Any] = {}
         self._scales: dict[str, Any] = {}
         self._columns = columns
@@ -59,13 +54,8 @@ class OutputWriter:
     def __enter__(self) -> OutputWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *raised: Any) -> None:
-        try:
-            self._opened.__exit__(kind, *raised)
-            if kind is None and self._repeated:
-                self._append_repeated()
-        finally:
-            os.close(self._raw)
+    def __exit__(self, *raised: Any) -> None:
+        self._opened.__exit__(*raised)
 
     def write_attributes(self, attributes: Mapping[str, str | int]) -> None:
         """Describe the whole output."""
@@ -98,10 +88,8 @@ class OutputWriter:
         os.posix_fallocate(self._raw, 0, max(self._file.id.get_filesize(), 1))
         for name, dataset in self._datasets.items():
             offset = dataset.id.get_offset()
-            if offset is None:
-                continue
-            is_text = h5py.check_string_dtype(dataset.dtype)
-            (self._text_offsets if is_text else self._raw_offsets)[name] = offset
+            if offset is not None and not h5py.check_string_dtype(dataset.dtype):
+                self._raw_offsets[name] = offset
 
     def write_column(self, column: DataColumn, first: int, stored: Array) -> None:
         """Write elements of a data column, from the position `first` along its first axis on."""
@@ -113,29 +101,18 @@ class OutputWriter:
         if not values.size:
             return
         if name not in self._raw_offsets:
-            self._datasets[name][first : first + len(values)] = values
-            self._written.require_written()
+            self._write_by_library(name, first, values)
             return
         row_bytes = values.nbytes // len(values)
         data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
         durable.write_all(self._raw, data, self._raw_offsets[name] + first * row_bytes)
 
-    def write_repeated(self, name: str, texts: RepeatedTexts) -> None:
-        """Write a whole column of texts; its heaps follow when all else is written."""
-        self._repeated[name] = texts.lay_out(0)
-
-    def _append_repeated(self) -> None:
-        """Put the heaps of texts behind all that the library wrote; it has closed the file."""
-        end = os.fstat(self._raw).st_size
-        for name, (elements, heaps) in self._repeated.items():
-            end += -end % 8
-            elements["heap"] += end
-            durable.write_all(self._raw, elements.view(np.uint8).data, self._text_offsets[name])
-            for heap in heaps:
-                durable.write_all(self._raw, memoryview(heap), end)
-                end += len(heap)
-        source = FileSource(self._raw, end)
-        durable.write_all(self._raw, memoryview(mended(source, read_superblock(source, 0))), 0)
+    def _write_by_library(self, name: str, first: int, values: Array) -> None:
+        for start in range(0, len(values), LIBRARY_ROWS):
+            piece = values[start : start + LIBRARY_ROWS]
+            place = first + start
+            self._datasets[name][place : place + len(piece)] = piece
+            self._written.require_written()
 
     def write_failures(self, table: Mapping[str, Array]) -> None:
         """Write the group /failures, one row a failed task."""
@@ -198,28 +175,12 @@ class OutputWriter:
 
 def key_column(plan: Plan, name: str, tasks: Array) -> Array:
     """The stored values of one key column for these tasks; text as bytes objects."""
-    distinct, codes = _key_codes(plan, name, tasks)
-    return distinct.take(codes)
-
-
-def compact_key_column(plan: Plan, name: str, tasks: Array) -> Array | RepeatedTexts:
-    """The values of a key column as `key_column` gives them; RepeatedTexts where these pay."""
-    distinct, codes = _key_codes(plan, name, tasks)
-    if distinct.dtype == object:
-        texts = RepeatedTexts(distinct.tolist(), codes)
-        if texts.is_worth_it:
-            return texts
-    return distinct.take(codes)
-
-
-def _key_codes(plan: Plan, name: str, tasks: Array) -> tuple[Array, Array]:
-    """The different stored values of a key column, and which of them each task has."""
     column = next(column for column in plan.columns if column.name == name)
     dtype = stored_dtype(_KEY_DTYPES[column.type])
     distinct = np.empty(len(column.values), dtype)
     distinct[:] = [v.encode() if isinstance(v, str) else v for v in column.values]
     codes = np.frombuffer(column.codes, np.uint32) if len(column.codes) else np.empty(0, np.uint32)
-    return distinct, codes.take(tasks)
+    return distinct.take(codes.take(tasks))
 
 
 def _create_dataset(

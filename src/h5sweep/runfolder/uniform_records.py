@@ -1,9 +1,9 @@
 """Read records of one size many at a time, with NumPy: the fast way through a record file.
 
 A CRC-32 is linear: from the checksums of pieces follows the checksum of their concatenation. So a
-stretch of thousands of records is proven sound by one checksum over all its bytes, or over all but
-the data, compared with the one that its records' own checksums imply. Where they differ, halves are
-tried, and what remains goes through `RecordFile.scan`, record by record.
+stretch of thousands of records is proven sound by one checksum over all its bytes, compared with
+the one that its records' own checksums imply. Where they differ, halves are tried, and what remains
+goes through `RecordFile.scan`, record by record.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
@@ -26,7 +26,6 @@ LEAST_RECORDS = 32
 LARGEST_RECORD_BYTES = 1 << 16
 MOST_BYTES = WINDOW_BYTES
 MOST_SINGLY_BYTES = 1 << 16
-CHECKED_START = 8  # where in a frame the bytes begin that the checksum of a record is of
 KEY_FOLLOWS = b',"key":'  # behind the schema, which is the same for many records
 
 # The fields of records.FRAME that are needed here and by a merge; a test compares the two.
@@ -62,21 +61,13 @@ class ByTask(Protocol):
 
 @dataclass(frozen=True)
 class RecordRun:
-    """Results of one size, one behind the other; arrays have one element a record.
-
-    `head` is what all their headers begin with, up to the key; None if they differ there.
-    """
+    """Results of one size, one behind the other; arrays have one element a record."""
 
     file: RecordFile
     offset: int
     record_bytes: int
-    data_start: int  # from the beginning of a record
-    data_bytes: int
-    head: bytes | None
     tasks: Array
     finished_at: Array
-    duration_s: Array
-    data_crc32: Array
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -106,25 +97,10 @@ class RecordRun:
 
 def scan_stretches(file: RecordFile, found: Scan) -> Iterator[RecordRun | tuple[Any, ...]]:
     """Yield every sound record of a file, as `RecordFile.scan` does, or in stretches."""
-    return _scan(file, found, partial(_stretch_at, file, reads_data=True))
-
-
-def scan_heads(file: RecordFile, found: Scan) -> Iterator[RecordRun | tuple[Any, ...]]:
-    """The same, but leave it to the caller to compare data with the checksum that frames state.
-
-    Together with that one the checksum of a record proves its frame and header, so that data need
-    not be read twice by somebody who reads them anyway.
-    """
-    return _scan(file, found, partial(_stretch_at, file, reads_data=False))
-
-
-def _scan(
-    file: RecordFile, found: Scan, stretch_at: Callable[[int], RecordRun | None]
-) -> Iterator[RecordRun | tuple[Any, ...]]:
     position = 0
     singly_bytes = 1
     while position < file.size_bytes:
-        stretch = stretch_at(position)
+        stretch = _stretch_at(file, position)
         if stretch is not None:
             yield stretch
             position += stretch.record_bytes * len(stretch)
@@ -139,7 +115,7 @@ def _scan(
     found.end, found.torn_bytes = position, file.size_bytes - position
 
 
-def _stretch_at(file: RecordFile, offset: int, *, reads_data: bool) -> RecordRun | None:
+def _stretch_at(file: RecordFile, offset: int) -> RecordRun | None:
     """The longest sound stretch of results that begins at `offset`, if it is worth it."""
     if offset + FRAME_BYTES > file.size_bytes:
         return None
@@ -153,29 +129,17 @@ def _stretch_at(file: RecordFile, offset: int, *, reads_data: bool) -> RecordRun
         return None
     records = _records(file, offset, sizes, count)
     frames = np.ascontiguousarray(records[:, :FRAME_BYTES]).view(FRAME_DTYPE)[:, 0]
-    frames = frames[: _count_alike(frames, first)]
-    heads = np.ascontiguousarray(records[: len(frames), CHECKED_START : sizes.head])
-    head = _common_head(heads) if len(frames) else None
-    # Texts are found by sizes among the data, which therefore have to be right from the start.
-    if reads_data or head is None or b'"str"' in head:
-        are_sound, checked = _records_are_sound, records
-    else:
-        are_sound, checked = _heads_are_sound, heads
-    while len(frames) and not are_sound(frames, sizes, checked[: len(frames)]):
-        frames = frames[: len(frames) // 2]
-    if len(frames) < LEAST_RECORDS:
+    count = _count_alike(frames, first)
+    while count >= LEAST_RECORDS and not _are_sound(frames[:count], sizes, records[:count]):
+        count //= 2
+    if count < LEAST_RECORDS:
         return None
     return RecordRun(
         file,
         offset,
         sizes.record,
-        sizes.head,
-        sizes.data,
-        head,
-        frames["task"].astype(np.int64),
-        frames["finished_at"].copy(),
-        frames["duration_s"].copy(),
-        frames["data_crc32"].copy(),
+        frames["task"][:count].astype(np.int64),
+        frames["finished_at"][:count].copy(),
     )
 
 
@@ -215,31 +179,12 @@ def _count_alike(frames: Array, like: tuple[Any, ...]) -> int:
     return len(frames) if alike.all() else int(np.argmin(alike))
 
 
-def _common_head(heads: Array) -> bytes | None:
-    """What all headers begin with up to the key, if they do."""
-    headers = heads[:, FRAME_BYTES - CHECKED_START :]
-    head, key, _ = headers[0].tobytes().partition(KEY_FOLLOWS)
-    both = head + key
-    is_common = key and headers[:, : len(both)].tobytes() == both * len(heads)
-    return head if is_common else None
-
-
-def _records_are_sound(frames: Array, sizes: _Sizes, checked: Array) -> bool:
+def _are_sound(frames: Array, sizes: _Sizes, records: Array) -> bool:
     """Whether the checksum of all bytes of the records is what their own imply."""
     zeros = sizes.record - sizes.head - sizes.data
     contents = _of_contents(sizes.head + sizes.data)(frames["crc32"])
     whole = shift_by(zeros)(contents) ^ np.uint32(crc32(bytes(zeros)))
-    return crc32(checked.data) == of_concatenation(whole, sizes.record)
-
-
-def _heads_are_sound(frames: Array, sizes: _Sizes, checked: Array) -> bool:
-    """Whether the checksum of all frames and headers is what the records' own imply.
-
-    The part of the data in these is known from `data_crc32`. What is left is the checksum of a head
-    after which as many bytes follow, so that of all heads is shifted likewise.
-    """
-    shifted = frames["crc32"] ^ frames["data_crc32"]
-    return after(crc32(checked.data), sizes.data) == of_concatenation(shifted, checked.shape[1])
+    return crc32(records.data) == of_concatenation(whole, sizes.record)
 
 
 @lru_cache(64)

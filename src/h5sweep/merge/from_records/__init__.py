@@ -3,7 +3,6 @@
     build          a merge of a run: scan, write, read back, rename
     output_plan    which rows and columns there will be; the attributes of the whole output
     rows           the rows, block by block
-    scan_ahead     record files scanned in threads
     prove_records  whether an output has the results of a record file, for `clean`
 
 The old output stays in its place until the new one was read back.

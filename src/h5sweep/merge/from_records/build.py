@@ -20,23 +20,15 @@ from ...disk import durable
 from ...errors import DamagedError, UnreadableError
 from ...output.columns import DataColumn
 from ...output.reader import TIME_ATTRIBUTES, OutputReader, StoredColumn, same_bits
+from ...output.record_rows import ChangedRecordError
 from ...output.row_tasks import ranges_of
-from ...output.text_heap import RepeatedTexts
 from ...output.verify import RowChecksums, rows_hold
-from ...output.writer import OutputWriter
+from ...output.writer import LIBRARY_ROWS, OutputWriter
 from ...runfolder.audit import AuditEntry, append_entry
 from ...runfolder.layout import RunFolder
-from ...runfolder.uniform_records import scan_heads, scan_stretches
 from ...state.extend_plan import merge_details, note_merged, read_numbered_state
-from ...state.state import Scanner
 from .output_plan import MergeReport, OutputPlan
 from .rows import THREADS, assemble, assemble_shapes
-from .scan_ahead import scanning_ahead
-
-_CHANGED = (
-    "a record file changed while it was merged. The old output is unchanged; run the same "
-    "command again"
-)
 
 
 def merge_run(
@@ -53,35 +45,22 @@ def merge_run(
     and leaves the old output as it is, if the new one does not read back as it was written. The
     audit trail beside the output has a line about it afterwards; `note_entry` writes that.
     """
-    merge = partial(
-        _merge_scanned,
-        folder,
-        compress=compress,
-        progress=progress,
-        note_entry=note_entry or append_entry,
-    )
-    with suppress(_UnsoundDataError, UnreadableError):
-        return merge(scan_heads)
-    # Which records these are shows when all of each is read first; the others are merged.
-    return merge(scan_stretches)
+    merge = partial(_merge, folder, compress, progress, note_entry or append_entry)
+    with suppress(ChangedRecordError, UnreadableError):
+        return merge()
+    # Which records these are shows when all are read once more; the others are merged.
+    return merge()
 
 
-class _UnsoundDataError(DamagedError):
-    """Data of a record that do not have the checksum that the record states."""
-
-
-def _merge_scanned(
+def _merge(
     folder: RunFolder,
-    scan: Scanner,
-    *,
     compress: bool,
     progress: Progress | None,
     note_entry: Callable[[Path, AuditEntry], None],
 ) -> MergeReport:
     begun = time.monotonic()
     details = merge_details(folder)
-    with scanning_ahead(scan, folder.record_paths()) as scan_next:
-        state = read_numbered_state(folder, scan_next)
+    state = read_numbered_state(folder)
     old = OutputReader(folder.output) if folder.output.exists() else None
     try:
         merge = _Merge(folder, state, old, compress=compress, progress=progress)
@@ -112,10 +91,7 @@ class _Merge(OutputPlan):
             writer.allocate()
             with self._dealing_with_blocks(partial(self._write_block, writer), done=0):
                 for name, values in self._generated():
-                    if isinstance(values, RepeatedTexts):
-                        writer.write_repeated(name, values)
-                    else:
-                        writer.write(name, 0, values)
+                    writer.write(name, 0, values)
             writer.write("row_crc32", 0, self.rows.crc32)
             writer.write_failures(self._failures)
             writer.write_provenance(self._provenance)
@@ -123,9 +99,7 @@ class _Merge(OutputPlan):
     def _write_block(self, writer: OutputWriter, block: slice) -> None:
         """Write the data of some rows, and compute their checksums unless the records have them."""
         is_verbatim = bool(self._is_verbatim[block].all())
-        if not self._is_provable(block) and not self._sources.hold(block):
-            raise _UnsoundDataError(_CHANGED)
-        parts = list(self._sources.parts(block))
+        parts = list(self._sources.parts(block, checked=not self._is_provable(block)))
         checksums = None if is_verbatim else RowChecksums(_size(block))
         for column in self.columns:
             stored, counts = assemble(column, parts, _size(block))
@@ -147,10 +121,10 @@ class _Merge(OutputPlan):
             verify = partial(self._verify_block, reader, stored_columns)
             with self._dealing_with_blocks(verify, done=len(self.rows)):
                 for name, values in self._generated():
-                    if isinstance(values, RepeatedTexts):
-                        _require(reader.holds_texts(name, values), name)
-                    else:
-                        _require(same_bits(reader.whole(name), values), name)
+                    for start in range(0, len(values), LIBRARY_ROWS):
+                        stop = start + LIBRARY_ROWS
+                        found = reader.slab(name, start, stop)
+                        _require(same_bits(found, values[start:stop]), name)
             _require(same_bits(reader.whole("row_crc32"), self.rows.crc32), "row_crc32")
             for name, values in self._failures.items():
                 _require(same_bits(reader.whole(f"failures/{name}"), values), f"failures/{name}")
@@ -185,7 +159,7 @@ class _Merge(OutputPlan):
                 found = reader.slab(column.shape_name, block.start, block.stop)
                 _require(same_bits(found, shapes), column.shape_name)
         if is_provable:
-            raise _UnsoundDataError(_CHANGED)
+            raise ChangedRecordError
 
     def _is_provable(self, block: slice) -> bool:
         """Whether rows read back can be compared with the checksums that their records state."""

@@ -24,8 +24,7 @@ from ...output.columns import ColumnLayout, Questions, decide_columns
 from ...output.dimensions import Dimensions
 from ...output.reader import FORMAT, OutputReader
 from ...output.record_rows import OLD_OUTPUT
-from ...output.text_heap import RepeatedTexts
-from ...output.writer import compact_key_column, key_column
+from ...output.writer import key_column
 from ...runfolder.audit import AuditEntry, audit_path, entry_of_run
 from ...runfolder.layout import RunFolder
 from ...state.state import FolderState, left_out_text, refusal_texts
@@ -162,12 +161,12 @@ class OutputPlan:
             notes=self._notes,
         )
 
-    def _generated(self) -> Iterator[tuple[str, Array | RepeatedTexts]]:
+    def _generated(self) -> Iterator[tuple[str, Array]]:
         """The columns that are not results: numbers, keys, counts, times."""
         rows = self.rows
         yield "task", rows.tasks
         for name in self.plan.names:
-            yield name, compact_key_column(self.plan, name, rows.tasks)
+            yield name, key_column(self.plan, name, rows.tasks)
         yield from self._dimensions.counts.values()
         yield "duration_s", rows.duration_s
         yield "finished_at", rows.finished_at

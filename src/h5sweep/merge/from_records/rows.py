@@ -17,7 +17,6 @@ from ...output.record_rows import OLD_OUTPUT, BlockCells, ColumnCells, RecordSou
 from ...output.row_tasks import tasks_of_output
 from ...output.verify import damaged_rows
 from ...runfolder.records import RecordKind
-from ...runfolder.uniform_records import RecordRun
 from ...state.state import IN_OUTPUT, FolderState
 
 THREADS = min(4, len(os.sched_getaffinity(0)))
@@ -39,35 +38,22 @@ class Sources:
                 is_bad[damaged_rows(old)] = True
             self.damaged_tasks = tasks_of_rows[is_bad]
             is_kept[self.damaged_tasks] = False
-        tasks = np.flatnonzero((kinds == RecordKind.DONE) | is_kept)
+        is_there = (kinds == RecordKind.DONE) | is_kept
+        tasks = np.flatnonzero(is_there)
         self.rows = Rows.empty(tasks)
-        self.lost_tasks = np.setdiff1d(self.damaged_tasks, tasks)
-        self._take_stretches(state)
+        self.lost_tasks = np.unique(self.damaged_tasks[~is_there[self.damaged_tasks]])
         self._locate_records(state)
         if old is not None and is_kept.any():
             self._locate_kept(old, np.flatnonzero(is_kept[tasks]), tasks_of_rows)
 
-    def _take_stretches(self, state: FolderState) -> None:
-        """Fill in the rows whose records were taken many at a time."""
-        kinds, files, offsets = _arrays(state)
-        row_of_task = np.full(len(kinds), -1)
-        row_of_task[self.rows.tasks] = np.arange(len(self.rows))
-        for file, stretch in state.stretches:
-            if not isinstance(stretch, RecordRun) or stretch.head is None:
-                continue
-            places = np.flatnonzero((stretch.tasks >= 0) & (stretch.tasks < len(kinds)))
-            tasks = stretch.tasks[places]
-            is_newest = (files[tasks] == file) & (offsets[tasks] == stretch.offsets[places])
-            is_newest &= kinds[tasks] == RecordKind.DONE
-            selected = row_of_task[tasks[is_newest]]
-            self._records.take(self.rows, selected, file, stretch, places[is_newest])
-
     def _locate_records(self, state: FolderState) -> None:
-        """Fill in the rows of all other records, from their files."""
-        kinds, files, offsets = _arrays(state)
-        is_left = (kinds[self.rows.tasks] == RecordKind.DONE) & (self.rows.source == OLD_OUTPUT)
-        recorded = np.flatnonzero(is_left)
-        files, offsets = files[self.rows.tasks[recorded]], offsets[self.rows.tasks[recorded]]
+        """Fill in the rows that come from records, from their files."""
+        recorded = np.flatnonzero(
+            np.frombuffer(state.kinds, np.uint8)[self.rows.tasks] == RecordKind.DONE
+        )
+        tasks = self.rows.tasks[recorded]
+        files = np.frombuffer(state.files, np.int32)[tasks]
+        offsets = np.frombuffer(state.offsets, np.int64)[tasks]
         order = np.argsort(files, kind="stable")
         by_file = np.split(order, np.flatnonzero(np.diff(files[order])) + 1)
 
@@ -88,9 +74,9 @@ class Sources:
         self.rows.finished_at[kept] = old.whole("finished_at")[places]
         self.rows.duration_s[kept] = old.whole("duration_s")[places]
 
-    def parts(self, block: slice) -> Iterator[BlockCells]:
-        """All cells in the rows of a block."""
-        yield from self._records.parts(self.rows, block)
+    def parts(self, block: slice, *, checked: bool = False) -> Iterator[BlockCells]:
+        """All cells in the rows of a block; see `RecordSource.parts`."""
+        yield from self._records.parts(self.rows, block, checked=checked)
         yield from self._kept_parts(block)
 
     def _kept_parts(self, block: slice) -> Iterator[BlockCells]:
@@ -137,10 +123,6 @@ class Sources:
             found.update(values[np.isin(values, candidates)].tolist())
         return found
 
-    def hold(self, block: slice) -> bool:
-        """Whether the data of all rows of a block have the checksums that their records state."""
-        return self._records.hold(self.rows, block)
-
     def are_verbatim(self, columns: Sequence[DataColumn]) -> Array:
         """Which rows were recorded with exactly these columns, in the dtypes stored."""
         cells = [(column.source_name, column.dtype) for column in columns]
@@ -166,15 +148,6 @@ def _are_held(state: FolderState) -> Array:
     for first, last in state.held.ranges:
         are_held[first : last + 1] = True
     return are_held
-
-
-def _arrays(state: FolderState) -> tuple[Array, Array, Array]:
-    """The kind of outcome of each task, the number of its record file, the offset there."""
-    return (
-        np.frombuffer(state.kinds, np.uint8),
-        np.frombuffer(state.files, np.int32),
-        np.frombuffer(state.offsets, np.int64),
-    )
 
 
 def assemble(column: DataColumn, parts: Sequence[BlockCells], rows: int) -> tuple[Array, Array]:
