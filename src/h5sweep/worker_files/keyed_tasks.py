@@ -87,8 +87,9 @@ class KeyedFile:
         return found
 
     def objects(self) -> dict[str, KeyRow]:
-        """The paths of groups or datasets that are tasks, in natural order."""
-        found = {group.path: key for group, key in self.where.groups.items()}
+        """The paths of groups or datasets that are tasks, in natural order; the root is all."""
+        found = {} if self.where.file is None else {"/": self.where.file}
+        found |= {group.path: key for group, key in self.where.groups.items()}
         found |= {path_in(*place): key for place, key in self.where.datasets.items()}
         return dict(sorted(found.items(), key=lambda it: natural_order(it[0])))
 
@@ -179,11 +180,9 @@ class KeyedFile:
                 count = self.layout.contents(with_keys=False).tasks or 0
                 yield from repeat(None, min(count, MOST_KEY_ROWS))
                 return
-            if self.where.file is not None:
-                yield from [] if self.layout.spoiled() else [self.where.file]
-            objects = self.objects()
             spoiled = self.layout.spoiled()
-            yield from (key for path, key in objects.items() if path not in spoiled)
+            spoiled |= {"/"} if spoiled else set()
+            yield from (key for path, key in self.objects().items() if path not in spoiled)
             yield from chain.from_iterable(map(self._whole_row_keys, self.where.tables))
         except (Damaged, Unsupported, UsageError):
             yield None

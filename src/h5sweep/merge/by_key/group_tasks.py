@@ -29,12 +29,10 @@ def find_tasks(
 ) -> TasksOfFile:
     """The tasks of a file; UsageError, with what there is instead, if it has none by this key."""
     file = ForeignFile(layout, one, rule)
-    if not file.has_results():
-        return NoTasks(file)
+    if not file.has_results():  # its worker was killed before it had one
+        return GroupTasks(file, {})
     if not file.where:
         raise UsageError(no_key_text(file))
-    if file.where.file is not None:
-        return _OneTask(file, file.where.file)
     if file.where.tables:
         return row_tasks(file, file.table())
     objects = file.objects()
@@ -43,25 +41,11 @@ def find_tasks(
     return GroupTasks(file, objects, skip_unmatched=skip_unmatched)
 
 
-class NoTasks:
-    """What a worker leaves that was killed before its first result."""
-
-    def __init__(self, file: ForeignFile) -> None:
-        self.about = file.about
-        self.keys: list[KeyRow] = []
-        for group in file.tree.objects:
-            if group.attributes:
-                file.leave_out_attributes(group, group.path)
-
-    def place(self, number: int) -> str:
-        return "/"
-
-    def results(self, *, backwards: bool = False) -> Iterator[Result]:
-        return iter(())
-
-
 class GroupTasks:
-    """A group a task; or a dataset, which has no other name for its values than `value`."""
+    """A task for each of some groups, of which the root is the whole file.
+
+    Or for each of some datasets, which have no other name for their values than `value`.
+    """
 
     def __init__(
         self, file: ForeignFile, groups: dict[str, KeyRow], *, skip_unmatched: bool = False
@@ -75,7 +59,7 @@ class GroupTasks:
             if group is None:
                 beside.append(path)
             else:
-                self._datasets[group][path[len(group) + 1 :] or VALUE] = holder
+                self._datasets[group][path.removeprefix(group).strip("/") or VALUE] = holder
         require_none_beside(file, beside, skip=skip_unmatched)
         for path, why in file.links_to_nothing().items():
             if nearest(path, self._datasets, itself=True) is not None:
@@ -115,25 +99,3 @@ class GroupTasks:
             if not found:
                 raise self._file.no_values(path)
             yield Result(task, *self._file.encoded(found, path), self._file.finished_at)
-
-
-class _OneTask:
-    """The whole file is one task."""
-
-    def __init__(self, file: ForeignFile, key: KeyRow) -> None:
-        self._file, self.about = file, file.about
-        self.keys = [key]
-
-    def place(self, number: int) -> str:
-        return "/"
-
-    def results(self, *, backwards: bool = False) -> Iterator[Result]:
-        file = self._file
-        datasets = {path[1:]: holder for path, holder in file.datasets()}
-        for path, why in file.links_to_nothing().items():
-            raise UnmergeableError(f"{file.one.path}: {path} {why}: put the data there")
-        assert file.tree.root is not None
-        found = file.result(0, datasets, file.tree.root)
-        if not found:
-            raise UnmergeableError(f"{file.one.path} has a key but no values: leave it out")
-        yield Result(0, *file.encoded(found, "/"), file.finished_at)
