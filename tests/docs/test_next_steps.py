@@ -276,21 +276,21 @@ STEPS = [
     ),
     Step("cli/merge: clean", kept_after_removal, " says why", 0, "2 files damaged or not merged"),
     Step(
-        "state/find_folder: merge -o OTHER.h5 --key KEY",
+        "state/expected_tasks: merge -o OTHER.h5 --key KEY",
         groups_without_declaration,
         " writes one row",
         0,
         "(6 tasks from 1 file; one row per task",
     ),
     Step(
-        "state/find_folder: missing OTHER.h5 --expect TASKS",
+        "state/expected_tasks: missing OTHER.h5 --expect TASKS",
         rows_without_declaration,
         " compares",
         1,
         "1 of 7 missing",
     ),
-    Step("state/find_folder: run STUDY -o", folder_is_gone, " continues", 0, "4 kept, 0 to do"),
-    Step("state/find_folder: check", not_an_output, " says what", 3, "this is text"),
+    Step("state/expected_tasks: run STUDY -o", folder_is_gone, " continues", 0, "4 kept, 0 to do"),
+    Step("state/expected_tasks: check", not_an_output, " says what", 3, "this is text"),
     Step(
         "merge/merge_files: check", nothing_to_merge, " says what", 3, "0 bytes; its process died"
     ),

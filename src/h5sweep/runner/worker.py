@@ -25,13 +25,7 @@ from typing import Any, NoReturn
 from ..base.plan import Key, Plan, PlanColumn, key_json, value_json
 from ..base.values import ResultEncoder, result_header
 from ..disk.durable import storage_error
-from ..errors import (
-    DamagedError,
-    StorageError,
-    SweepError,
-    UnsupportedValueError,
-    system_error,
-)
+from ..errors import DamagedError, StorageError, SweepError, UnsupportedValueError, system_error
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import RecordKind, RecordWriter, json_bytes
 from ..state.study import Function, StudyReference, load_function, user_place, user_traceback

@@ -9,8 +9,7 @@ from pathlib import Path
 from ..base.plan import Plan, key_text, plain_key
 from ..base.safe_text import csv_lines, json_text, printable
 from ..disk.find_files import PathLike
-from .expected_tasks import read_expected_state, require_declared
-from .find_folder import existing_folder
+from .expected_tasks import existing_folder, read_expected_state, require_declared
 from .state import Missing, left_out_text, refusal_texts
 
 SCHEMA = "h5sweep.missing/1"
