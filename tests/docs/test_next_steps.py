@@ -309,9 +309,9 @@ STEPS = [
         "clean/report: clean --also --yes", refused, " moves it out of the way", 0, "in quarantine"
     ),
     Step("cli/clean: clean --purge", moved, "", 0, "1 file deleted"),
-    Step("clean/removable_files: clean --restore", output_is_gone, "", 0, "1 file put back"),
+    Step("clean/clean_files: clean --restore", output_is_gone, "", 0, "1 file put back"),
     Step(
-        "clean/removable_files: clean --restore",
+        "clean/clean_files: clean --restore",
         cannot_be_proven,
         " puts them back",
         0,
