@@ -276,21 +276,21 @@ STEPS = [
     ),
     Step("cli/merge: clean", kept_after_removal, " says why", 0, "2 files damaged or not merged"),
     Step(
-        "state/find_folder: merge -o OTHER.h5 --key KEY",
+        "state/expected_tasks: merge -o OTHER.h5 --key KEY",
         groups_without_declaration,
         " writes one row",
         0,
         "(6 tasks from 1 file; one row per task",
     ),
     Step(
-        "state/find_folder: missing OTHER.h5 --expect TASKS",
+        "state/expected_tasks: missing OTHER.h5 --expect TASKS",
         rows_without_declaration,
         " compares",
         1,
         "1 of 7 missing",
     ),
-    Step("state/find_folder: run STUDY -o", folder_is_gone, " continues", 0, "4 kept, 0 to do"),
-    Step("state/find_folder: check", not_an_output, " says what", 3, "this is text"),
+    Step("state/expected_tasks: run STUDY -o", folder_is_gone, " continues", 0, "4 kept, 0 to do"),
+    Step("state/expected_tasks: check", not_an_output, " says what", 3, "this is text"),
     Step(
         "merge/merge_files: check", nothing_to_merge, " says what", 3, "0 bytes; its process died"
     ),
@@ -309,9 +309,9 @@ STEPS = [
         "clean/report: clean --also --yes", refused, " moves it out of the way", 0, "in quarantine"
     ),
     Step("cli/clean: clean --purge", moved, "", 0, "1 file deleted"),
-    Step("clean/removable_files: clean --restore", output_is_gone, "", 0, "1 file put back"),
+    Step("clean/clean_files: clean --restore", output_is_gone, "", 0, "1 file put back"),
     Step(
-        "clean/removable_files: clean --restore",
+        "clean/clean_files: clean --restore",
         cannot_be_proven,
         " puts them back",
         0,

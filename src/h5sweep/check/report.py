@@ -28,17 +28,10 @@ MOST_LINES = 8  # files shown of one group, unless all are wanted
 LEAST_WIDTH, USUAL_WIDTH = 20, 80
 MOST_VALUES = 12
 MOST_HTML_ROWS = 200
-_FILE_COLUMNS = (
-    "path",
-    "state",
-    "tasks",
-    "datasets",
-    "bytes",
-    "first_key",
-    "last_key",
-    "modified_at",
+_COLUMNS = (
+    *("path", "state", "tasks", "datasets", "bytes", "first_key", "last_key", "modified_at"),
+    *("code", "name", "message", "next"),  # of the worst finding
 )
-_COLUMNS = (*_FILE_COLUMNS, "code", "name", "message", "next")
 
 
 class Depth(StrEnum):

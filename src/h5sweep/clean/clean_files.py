@@ -18,17 +18,9 @@ from ..runfolder.layout import RunFolder
 from ..runfolder.lock import holding_output
 from ..state.extend_plan import is_up_to_date, merge_details
 from ..state.tasks_in_output import output_identity
+from . import quarantine
 from .prove import Prover
-from .quarantine import (
-    Item,
-    Moved,
-    Quarantine,
-    RemovalReason,
-    delete_in_place,
-    delete_items,
-    move_items,
-    read_quarantines,
-)
+from .quarantine import Item, Moved, Quarantine, RemovalReason, read_quarantines
 from .removable_files import find_removable
 from .report import CleanReport, Purged
 from .restore import Restored, restore_all
@@ -66,7 +58,7 @@ def move_to_quarantine(report: CleanReport, *, also: Sequence[str] = ()) -> Move
         return Moved(None, held=tuple(item.path for item in held))
     with _keeping_note(RunFolder(report.output)):
         append_removal(report.output, "moved to quarantine", [item.as_json() for item in items])
-        moved = move_items(report.output, items)
+        moved = quarantine.move_items(report.output, items)
     return replace(moved, held=(*(item.path for item in held), *moved.held))
 
 
@@ -114,7 +106,7 @@ def purge_quarantine(
         proven = [item for item in inside if item not in unproven]
         _require_proof(folder, chosen, proven, progress)
         append_removal(folder.output, f"purged from {name}", [item.as_json() for item in proven])
-        return Purged(name, len(proven), delete_items(chosen, proven), tuple(unproven))
+        return Purged(name, len(proven), quarantine.delete_items(chosen, proven), tuple(unproven))
 
 
 def remove_merged(
@@ -137,7 +129,7 @@ def remove_merged(
         deleted = []
         if items:
             append_removal(report.output, "removed", [item.as_json() for item in items])
-            deleted = delete_in_place(items)
+            deleted = quarantine.delete_in_place(items)
         left = tuple(i for i in proven if i not in deleted and i.is_unchanged_at(i.path))
         return Purged("", len(deleted), sum(item.size_bytes for item in deleted), left), report
 

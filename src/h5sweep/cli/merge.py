@@ -92,7 +92,7 @@ def merge_command(paths: tuple[str, ...], output: Path | None, **choices: Any) -
 def _merge_run(output: Path, *, compress: bool, as_json: bool) -> int:
     from ..merge.from_records.build import merge_run
     from ..runfolder.lock import holding
-    from ..state.find_folder import existing_folder
+    from ..state.expected_tasks import existing_folder
 
     if output.is_dir() and not output.name.endswith(RUN_SUFFIX):
         raise UsageError(f"{output} is a folder: name the file to write, for example -o layouts.h5")

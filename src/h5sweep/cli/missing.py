@@ -29,22 +29,16 @@ def missing_command(
     \b
     h5sweep missing layouts.h5 --csv > todo.csv
     """
-    from ..state.missing_report import (
-        closing_text,
-        missing_csv,
-        missing_json,
-        missing_lines,
-        read_missing,
-    )
+    from ..state import missing_report
 
-    report = read_missing(output, expected=options.load_expected(expect, name))
+    report = missing_report.read_missing(output, expected=options.load_expected(expect, name))
     if as_json:
-        print_texts([missing_json(report.tasks, str(report.output))])
+        print_texts([missing_report.missing_json(report)])
     elif as_csv:
-        print_texts(missing_csv(report))
+        print_texts(missing_report.missing_csv(report))
     else:
-        print_texts(missing_lines(report.tasks))
+        print_texts(missing_report.missing_lines(report.tasks))
     for note in report.notes:
         tell(note)
-    tell(closing_text(report))
+    tell(missing_report.closing_text(report))
     return report.exit_code

@@ -36,7 +36,7 @@ class Request:
     what: str  # which of the child's inspections
     size_bytes: int = 0
     objects: int = 0
-    only: Mapping[str, Sequence[str]] = field(default_factory=dict)  # as in `inspect_structure`
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)  # as in `inspect`
 
 
 class Library:

@@ -33,14 +33,12 @@ def main() -> None:
         say(_INSPECTORS[what](path, **request))
 
 
-def inspect_structure(path: str, only: Mapping[str, Sequence[str]] = {}) -> dict[str, Any]:
-    """Open, list, and look at every object; no data. In a group of `only`, at these names alone."""
-    return _Inspection(path, only, is_deep=False).answer()
+def inspect(path: str, only: Mapping[str, Sequence[str]] = {}, *, is_deep: bool) -> dict[str, Any]:
+    """Open, list, and look at every object; if deep, read every byte of data and attributes.
 
-
-def inspect_deep(path: str, only: Mapping[str, Sequence[str]] = {}) -> dict[str, Any]:
-    """The same, and read every byte of data and attributes."""
-    return _Inspection(path, only, is_deep=True).answer()
+    In a group of `only`, these names alone are looked at.
+    """
+    return _Inspection(path, only, is_deep=is_deep).answer()
 
 
 class _Inspection:
@@ -189,36 +187,28 @@ def inspect_plan(path: str) -> dict[str, Any]:
     return {}
 
 
-def inspect_output(path: str, *, with_keys: bool = False) -> dict[str, Any]:
-    """An output of ours, and against it the run folder beside it."""
-    answer = inspect_structure(path)
-    if answer["errors"]:
-        return answer
-    return {**answer, **_compare_with_folder(Path(path)), **_keys_of_output(path, with_keys)}
-
-
-def inspect_output_deep(path: str, *, with_keys: bool = False) -> dict[str, Any]:
-    """The same, and every byte, and the checksum of every row."""
-    from ..output.verify import verify_rows
-
-    answer = inspect_deep(path)
+def inspect_output(path: str, *, is_deep: bool, with_keys: bool = False) -> dict[str, Any]:
+    """An output of ours, and against it the run folder beside it; the checksum of every row too."""
+    answer = inspect(path, is_deep=is_deep)
     if answer["errors"] or answer["chunks"]:
         return answer
-    try:
-        wrong = verify_rows(Path(path))
-    except Exception as error:  # it passed for an output, so whatever this is, is damage
-        return {**answer, "errors": [("rows", str(error))]}
-    answer |= {"wrong_tasks": wrong[:MOST_ERRORS], "wrong_count": len(wrong)}
-    keys = _keys_of_output(path, with_keys, wrong)
+    wrong: Sequence[int] = ()
+    if is_deep:
+        from ..output.verify import verify_rows
+
+        try:
+            wrong = verify_rows(Path(path))
+        except Exception as error:  # it passed for an output, so whatever this is, is damage
+            return {**answer, "errors": [("rows", str(error))]}
+        answer |= {"wrong_tasks": wrong[:MOST_ERRORS], "wrong_count": len(wrong)}
+    keys = _keys_of_output(path, wrong) if with_keys else {}
     return {**answer, **_compare_with_folder(Path(path)), **keys}
 
 
-def _keys_of_output(path: str, with_keys: bool, wrong: Sequence[int] = ()) -> dict[str, Any]:
+def _keys_of_output(path: str, wrong: Sequence[int]) -> dict[str, Any]:
     """The keys of the rows in which nothing is known to be wrong."""
     from ..output.reader import OutputReader
 
-    if not with_keys:
-        return {}
     with OutputReader(Path(path)) as reader:
         rows = zip(reader.tasks.tolist(), reader.keys().rows(), strict=True)
         return {"keys": [key for task, key in rows if task not in wrong]}
@@ -246,13 +236,13 @@ def _compare_with_folder(path: Path) -> dict[str, Any]:
 
 
 _INSPECTORS: dict[str, Callable[..., dict[str, Any]]] = {
-    "structure": inspect_structure,
-    "deep": inspect_deep,
+    "structure": partial(inspect, is_deep=False),
+    "deep": partial(inspect, is_deep=True),
     "records": inspect_records,
     "records-keys": partial(inspect_records, with_keys=True),
     "plan": inspect_plan,
-    "output-structure": inspect_output,
-    "output-deep": inspect_output_deep,
-    "output-structure-keys": partial(inspect_output, with_keys=True),
-    "output-deep-keys": partial(inspect_output_deep, with_keys=True),
+    "output-structure": partial(inspect_output, is_deep=False),
+    "output-deep": partial(inspect_output, is_deep=True),
+    "output-structure-keys": partial(inspect_output, is_deep=False, with_keys=True),
+    "output-deep-keys": partial(inspect_output, is_deep=True, with_keys=True),
 }

@@ -23,14 +23,19 @@ def confine(memory_bytes: int, *, may_write: bool) -> None:
 
     What the system refuses is left as it is: where we run says nothing about the files we read.
     """
-    with suppress(AttributeError, OSError):  # only Linux has it
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write then fails instead
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
     if not may_write:
         _limit(resource.RLIMIT_FSIZE, 0)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, _bytes_in_use() + memory_bytes)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, whatever it is doing then."""
+    with suppress(AttributeError, OSError):  # only Linux has it
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager

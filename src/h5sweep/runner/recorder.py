@@ -63,7 +63,7 @@ class Recorder:
             if self._is_closed:
                 raise UsageError("this recorder is closed: open a new one")
             self._check_alike(checked)
-            schema, data = self._encoder(checked).encode(result)
+            schema, data = self._encoder.encode(result)
             (self._records or self._open_file()).append(
                 RecordKind.DONE,
                 NO_TASK,
@@ -82,6 +82,7 @@ class Recorder:
             plan = self._folder.load_plan()
             types = types_of_keys(plan or Plan(()), [key])
             self._types = types if plan else {n: _WIDER.get(t, t) for n, t in types.items()}
+            self._encoder = ResultEncoder(self._types)
         if fitted_key(key, self._types) is None:
             raise UsageError(
                 f"{key_text(key)} is not like the other keys: {misfit_text(key, self._types)}. "
@@ -101,7 +102,6 @@ class Recorder:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._records: RecordWriter | None = None
-        self._encoders: dict[tuple[str, ...], ResultEncoder] = {}
         self._types = None
         self._is_dirty = False
 
@@ -121,12 +121,6 @@ class Recorder:
                     self._records.sync()
                 except StorageError:
                     return  # the next write, or close, says so
-
-    def _encoder(self, key: dict[str, Value]) -> ResultEncoder:
-        names = tuple(key)
-        if names not in self._encoders:
-            self._encoders[names] = ResultEncoder(names)
-        return self._encoders[names]
 
 
 def _forget_in_child() -> None:

@@ -171,7 +171,9 @@ def _run_tasks(
         display.end()
     if interruption.signal is not None:
         # Counted again: workers that were stopped had finished more than they could say.
-        interruption.raise_stopped(read_state(folder, state.plan).tasks_done)
+        kept_text = _kept_text(read_state(folder, state.plan).tasks_done)
+        text = f"stopped; {kept_text}. Run the same command again for the rest"
+        raise InterruptedRunError(text, interruption.signal)
 
 
 def _kept_text(results: int) -> str:
@@ -289,13 +291,6 @@ class Interruption:
         if self.signal == signal.SIGINT:
             return f"waiting up to {grace} for {tasks}; press Ctrl-C again to stop now"
         return f"told to stop: waiting up to {grace} for {tasks}"
-
-    def raise_stopped(self, tasks_done: int) -> None:
-        assert self.signal is not None  # the caller has seen it
-        raise InterruptedRunError(
-            f"stopped; {_kept_text(tasks_done)}. Run the same command again for the rest",
-            self.signal,
-        )
 
 
 @contextmanager

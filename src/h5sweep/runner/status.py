@@ -16,8 +16,7 @@ from ..disk.find_files import PathLike
 from ..runfolder.layout import RunFolder
 from ..runfolder.lock import held_since, lock_owner
 from ..runfolder.records import FINISHED_AT
-from ..state.expected_tasks import read_expected_state
-from ..state.find_folder import existing_folder
+from ..state.expected_tasks import existing_folder, read_expected_state
 from ..state.state import Failure, FolderState, left_out_text, refusal_texts
 from .time_left import Pace, RunningTask
 

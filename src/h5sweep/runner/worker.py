@@ -7,7 +7,6 @@ coordinator does: the kernel kills it the moment its parent dies, also inside C 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
@@ -17,7 +16,6 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,13 +23,8 @@ from typing import Any, NoReturn
 from ..base.plan import Key, Plan, PlanColumn, key_json, value_json
 from ..base.values import ResultEncoder, result_header
 from ..disk.durable import storage_error
-from ..errors import (
-    DamagedError,
-    StorageError,
-    SweepError,
-    UnsupportedValueError,
-    system_error,
-)
+from ..errors import DamagedError, StorageError, SweepError, UnsupportedValueError, system_error
+from ..library.limit_child import die_with_parent
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import RecordKind, RecordWriter, json_bytes
 from ..state.study import Function, StudyReference, load_function, user_place, user_traceback
@@ -40,7 +33,6 @@ from .task_log import TaskLog
 from .worker_position import WorkerPosition
 
 LONGEST_TRACEBACK = 20_000
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -65,7 +57,9 @@ class WorkerOrder:
 def main() -> None:
     """What a worker process does from beginning to end: batches, until the channel closes."""
     order = WorkerOrder.from_json(sys.argv[1])
-    die_with_parent(order.parent)
+    die_with_parent()
+    if os.getppid() != order.parent:
+        os._exit(1)  # it ended before we asked
     ignore_signals()
     for descriptor in (order.connection, order.slot):
         # Programs that tasks start must not hold them open when we are gone.
@@ -276,15 +270,6 @@ def _message(error: BaseException) -> str:
 def failure_header(key: Mapping[str, Any], error: Mapping[str, Any]) -> bytes:
     """The header of a record about a task that did not end well."""
     return b'{"error":' + json_bytes(dict(error)) + b',"key":' + key_json(key).encode() + b"}"
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, whatever it is doing then."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        # It ended before we asked.
-        os._exit(1)
 
 
 def ignore_signals() -> None:

@@ -4,10 +4,9 @@
     declare_sweep    compare what a study declares with what is there, and note it
     state            the outcome of each task, and why a task is missing
     missing_report   the missing tasks as text, JSON or CSV
-    expected_tasks   tasks that are named with --expect
+    expected_tasks   tasks that are named with --expect; the run folder of what a user names
     extend_plan      numbers for tasks that the plan lacks; what the output holds
     tasks_in_output  which tasks the rows of the output are
-    find_folder      the run folder of what a user names
 
 Compares the plan with the records and with the rows of the output. Never runs a task, never writes
 results.

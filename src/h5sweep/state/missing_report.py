@@ -9,8 +9,7 @@ from pathlib import Path
 from ..base.plan import Plan, key_text, plain_key
 from ..base.safe_text import csv_lines, json_text, printable
 from ..disk.find_files import PathLike
-from .expected_tasks import read_expected_state, require_declared
-from .find_folder import existing_folder
+from .expected_tasks import existing_folder, read_expected_state, require_declared
 from .state import Missing, left_out_text, refusal_texts
 
 SCHEMA = "h5sweep.missing/1"
@@ -69,18 +68,13 @@ def closing_text(report: MissingReport) -> str:
     return f"{count:,} of {report.tasks_total:,} missing" if count else "nothing is missing"
 
 
-def missing_json(missing: Iterable[Missing], output: str) -> str:
+def missing_json(report: MissingReport) -> str:
     """`missing` for programs."""
     tasks = [
-        {
-            "task": m.task,
-            "key": plain_key(m.key),
-            "reason": m.reason.value,
-            "detail": m.detail,
-        }
-        for m in missing
+        {"task": m.task, "key": plain_key(m.key), "reason": m.reason.value, "detail": m.detail}
+        for m in report.tasks
     ]
-    return json_text({"schema": SCHEMA, "output": output, "missing": tasks})
+    return json_text({"schema": SCHEMA, "output": str(report.output), "missing": tasks})
 
 
 def missing_csv(report: MissingReport) -> Iterator[str]:

@@ -116,9 +116,7 @@ class FolderState:
     lost: dict[int, Damage] = field(default_factory=dict)
     damages: list[Damage] = field(default_factory=list)
     beyond_plan: list[tuple[Key, RecordPlace]] = field(default_factory=list)  # a merge appends them
-    left_out: list[tuple[Key, RecordPlace]] = field(
-        default_factory=list
-    )  # whose keys are not alike
+    left_out: list[tuple[Key, RecordPlace]] = field(default_factory=list)  # with keys not alike
     heartbeat: float = 0.0  # when the lock was last written
     is_declared: bool = False  # whether anybody has said which tasks there should be
     undeclared: set[int] = field(default_factory=set)  # unfinished, and not asked for
@@ -165,11 +163,7 @@ class FolderState:
 
     def missing(self) -> Iterator[Missing]:
         """Every task without a result, with its key and the reason."""
-        return self.missing_of(self.missing_tasks())
-
-    def missing_of(self, tasks: Iterable[int]) -> Iterator[Missing]:
-        """The same for these tasks only."""
-        for task in tasks:
+        for task in self.missing_tasks():
             reason, detail = self._reason(task)
             yield Missing(task, self.plan.key(task), reason, detail)
 

@@ -7,18 +7,14 @@ had without it.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from ..disk.find_files import RECORDS_SUFFIX
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.file import Hdf5File
 from ..hdf5.headers import CACHE_IMAGE, read_header
 from ..hdf5.source import Source
-from ..hdf5.superblock import (
-    SIGNATURE,
-    Superblock,
-    find_superblock,
-    read_superblock,
-)
+from ..hdf5.superblock import SIGNATURE, Superblock, find_superblock, read_superblock
 from . import findings
 from .findings import Finding
 
@@ -84,14 +80,11 @@ _TAR_MAGIC_AT, _TAR_BYTES = 257, 512  # in and of the header before each file of
 _LEAST_OLD, _LEAST_NEW = 96, 48  # bytes of a superblock, by its version
 
 
-class Verdict:
+class Verdict(NamedTuple):
     """What the first bytes say; `superblock` is None if the rest cannot be read from here."""
 
-    __slots__ = ("findings", "superblock")
-
-    def __init__(self, found: list[Finding], superblock: Superblock | None = None) -> None:
-        self.findings = found
-        self.superblock = superblock
+    findings: list[Finding]
+    superblock: Superblock | None = None
 
 
 def is_record_file(path: str, source: Source) -> bool:
