@@ -1,4 +1,4 @@
-"""Whether values are the same in another dtype: bit by bit, and on every processor.
+"""Whether values are the same, also in another dtype: bit by bit, and on every processor.
 
 NaN is what it was, and -0.0 is not 0.0.
 """
@@ -19,17 +19,32 @@ def cast_and_back(values: Array, dtype: npt.DTypeLike) -> tuple[Array, Array]:
             back = _cast(converted, values.dtype)
         except (TypeError, ValueError, OverflowError):
             return values, np.zeros(values.size, bool)
-        are_kept = same_bits(back, values)
+        are_kept = _same_bits(back, values)
         return converted, are_kept & _fits(values, converted) & _fits(converted, values)
 
 
 def are_same(values: Array, others: Array) -> Array:
     """Which values are those of another dtype: each is what the other becomes, in both."""
+    if values.dtype == object or others.dtype == object:
+        both = values.dtype == others.dtype
+        return np.asarray(values == others) if both else np.zeros(len(values), bool)
     converted, are_kept = cast_and_back(values, others.dtype)
-    return are_kept & same_bits(converted, others) if are_kept.any() else are_kept
+    return are_kept & _same_bits(converted, others) if are_kept.any() else are_kept
 
 
-def same_bits(values: Array, others: Array) -> Array:
+def are_identical(found: Array, expected: Array) -> bool:
+    """Whether two arrays have one dtype and the same elements; texts are bytes objects."""
+    if found.dtype != expected.dtype or found.size != expected.size:
+        return False
+    if found.dtype == object or not found.size:
+        return np.array_equal(found, expected)
+    # Long words, because the comparison makes an array of one byte for each of them.
+    word = np.uint8 if found.nbytes % 8 else np.uint64
+    first, second = (np.ascontiguousarray(a).reshape(-1).view(word) for a in (found, expected))
+    return np.array_equal(first, second)
+
+
+def _same_bits(values: Array, others: Array) -> Array:
     """Which values of one dtype are equal, bit by bit."""
     size = values.dtype.itemsize
     bits = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in (values, others)]

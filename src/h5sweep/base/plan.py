@@ -404,18 +404,3 @@ def _little_endian(codes: array[int]) -> array[int]:
 
 
 _INFINITIES: dict[object, object] = {"inf": math.inf, "-inf": -math.inf}
-
-__all__ = [
-    "RESERVED_NAMES",
-    "Key",
-    "Plan",
-    "PlanColumn",
-    "Value",
-    "check_names",
-    "check_signature",
-    "checked_value",
-    "key_json",
-    "key_text",
-    "plan_product",
-    "types_text",
-]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,7 @@ class ProcessId:
     namespace: int
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "host": self.host,
-            "boot": self.boot,
-            "pid": self.pid,
-            "start_ticks": self.start_ticks,
-            "namespace": self.namespace,
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ProcessId:

@@ -18,27 +18,24 @@ PACKAGES = ("h5sweep", "numpy", "h5py")
 
 def describe(study: Path) -> dict[str, Any]:
     """What a reader of the output would want to know about its making."""
-    return {
-        "command": shlex.join(sys.argv),
-        "folder": str(Path.cwd()),
-        "host": host_name(),
-        "user": _user(),
-        "python": platform.python_version(),
-        "versions": _versions(),
-        **_git(study.parent),
-    }
+    about = {"python": platform.python_version(), "versions": _versions()}
+    return {**_who_and_where(), **about, **_git(study.parent)}
 
 
 def describe_command() -> dict[str, Any]:
     """The same for a command that has no study; what is loaded already is asked, nothing else."""
     h5py = sys.modules.get("h5py")
     hdf5 = {} if h5py is None else {"hdf5": str(h5py.version.hdf5_version)}
+    versions = {"python": platform.python_version(), **_versions(), **hdf5}
+    return {**_who_and_where(), "versions": versions}
+
+
+def _who_and_where() -> dict[str, str]:
     return {
         "command": shlex.join(sys.argv),
         "folder": str(Path.cwd()),
         "host": host_name(),
-        "user": _user(),
-        "versions": {"python": platform.python_version(), **_versions(), **hdf5},
+        "user": user_name(),
     }
 
 
@@ -56,7 +53,8 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Who runs this; empty in a container that runs under a user id without a name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

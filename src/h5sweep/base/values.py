@@ -132,8 +132,7 @@ class ResultEncoder:
             )
 
 
-@lru_cache(1024)  # asked for every value of every task
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # asked for every value of every task
 def value_name(text: str, key_names: tuple[str, ...] = ()) -> str:
     """The name in a result for what another program calls `text`."""
     name = "".join(c if f"_{c}".isidentifier() else "_" for c in text) or "value"

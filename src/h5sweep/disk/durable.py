@@ -53,7 +53,8 @@ def replacing(target: Path, *, is_synced: bool = False) -> Iterator[Path]:
         # The folder too: without this the rename itself can be lost.
         sync_folder(target.parent)
     except BaseException as error:
-        _discard(temporary)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         if (refusal := system_error(error)) is not None:
             raise storage_error(target, refusal) from error
         raise
@@ -102,12 +103,7 @@ def write_all(descriptor: int, data: memoryview, offset: int) -> None:
 
 def sync_file(path: Path) -> None:
     """Make the content of `path` durable."""
-    with naming(path):
-        descriptor = os.open(path, os.O_RDWR)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    _sync(path, os.O_RDWR)
 
 
 @contextmanager
@@ -123,9 +119,12 @@ def syncing(path: Path) -> Iterator[None]:
 
 def sync_folder(path: Path) -> None:
     """Make names created, renamed or removed in `path` durable."""
-    path = path.absolute()  # which says more than "." if it is refused
+    _sync(path.absolute(), os.O_RDONLY | os.O_DIRECTORY)  # which says more than "." if refused
+
+
+def _sync(path: Path, flags: int) -> None:
     with naming(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(path, flags)
         try:
             os.fsync(descriptor)
         finally:
@@ -436,11 +435,6 @@ def _final_error(path: Path, error: OSError) -> StorageError:
     )
     final.errno = error.errno
     return final
-
-
-def _discard(temporary: Path) -> None:
-    with suppress(OSError):
-        temporary.unlink(missing_ok=True)
 
 
 _ZEROS = bytes(1 << 20)

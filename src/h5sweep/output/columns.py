@@ -12,10 +12,10 @@ own, so that no value is ever lost. A column lies in the output in one of three 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -116,12 +116,14 @@ class DataColumn:
         return values.astype(self.dtype, copy=False).view(self.stored)
 
 
-@dataclass(frozen=True)
-class Questions:
+class Questions(Protocol):
     """What only the values themselves can answer; each reads a column from the sources."""
 
-    survives: Callable[[Variant, str], bool]
-    values_among: Callable[[Sequence[Variant], Array], set[int]]
+    def survives(self, variant: Variant, dtype: str) -> bool:
+        """Whether every value is the same after a conversion to `dtype` and back."""
+
+    def values_among(self, variants: Sequence[Variant], candidates: Array) -> set[int]:
+        """Those of the candidates that occur as values."""
 
 
 def stored_dtype(dtype: str) -> np.dtype[Any]:
@@ -290,16 +292,11 @@ def _with_fill(column: DataColumn, variants: list[Variant], questions: Questions
     """Choose what stands in rows that have no value, so that it is no value."""
     if column.is_text:
         return replace(column, fill=b"")
+    fills = {"f": math.nan, "c": math.nan, "M": NAT, "m": NAT, "b": -1 if column.has_gaps else 0}
     kind = np.dtype(column.dtype).kind
-    if kind in "fc":
-        return replace(column, fill=math.nan)
-    if kind in "mM":
-        return replace(column, fill=NAT)
-    if not column.has_gaps:
-        return replace(column, fill=0)
-    if kind == "b":
-        return replace(column, fill=-1)
-    return _with_integer_fill(column, variants, questions)
+    if kind not in fills and column.has_gaps:
+        return _with_integer_fill(column, variants, questions)
+    return replace(column, fill=fills.get(kind, 0))
 
 
 def _with_integer_fill(

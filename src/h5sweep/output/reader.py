@@ -57,26 +57,6 @@ BOOKKEEPING: dict[str, tuple[str, dict[str, str]]] = {
 
 
 @dataclass(frozen=True)
-class Extent:
-    """Where the elements of a dataset lie in one piece; threads read there without HDF5's lock."""
-
-    descriptor: int
-    offset: int
-
-    def read(self, first: int, count: int, dtype: np.dtype[Any]) -> Array:
-        """`count` elements, from the element `first` on."""
-        values: Array = np.empty(count, dtype)
-        data, offset = values.view(np.uint8).data, self.offset + first * dtype.itemsize
-        while data:
-            with naming(self.descriptor):
-                size_bytes = os.preadv(self.descriptor, [data], offset)
-            if not size_bytes:
-                raise DamagedError(f"the output ends at {offset:,}, in the middle of a column")
-            data, offset = data[size_bytes:], offset + size_bytes
-        return values
-
-
-@dataclass(frozen=True)
 class StoredColumn:
     """A data column as it lies in an output."""
 
@@ -84,7 +64,8 @@ class StoredColumn:
     source_name: str
     dtype: str
     dataset: Any
-    extent: Extent | None  # None if the dataset is in chunks or holds text
+    descriptor: int  # of the file, from which threads read without HDF5's lock
+    offset: int | None  # of the elements there; None if they are in chunks, or texts
     starts: Array | None  # where each row starts and, behind the last, ends; None if FIXED
     shapes: Any  # the dataset of shapes, if SHAPED
     gap: Any  # stands where a task has no value; None if every row counts as one
@@ -104,22 +85,32 @@ class StoredColumn:
             first, last = int(self.starts[first]), int(self.starts[last])
         if last == first or not self.dataset.size:
             return np.empty(0, stored_dtype(self.dtype))
-        if self.extent is not None:
-            width = math.prod(self.inner)
-            return self.extent.read(first * width, (last - first) * width, self.dataset.dtype)
-        values: Array = self.dataset[first:last]
-        return values.reshape(-1)
+        if self.offset is None:
+            values: Array = self.dataset[first:last]
+            return values.reshape(-1)
+        width = math.prod(self.inner)
+        return self._read_elements(self.offset, first * width, (last - first) * width)
+
+    def _read_elements(self, offset: int, first: int, count: int) -> Array:
+        values: Array = np.empty(count, self.dataset.dtype)
+        data, offset = values.view(np.uint8).data, offset + first * values.itemsize
+        while data:
+            with naming(self.descriptor):
+                size_bytes = os.preadv(self.descriptor, [data], offset)
+            if not size_bytes:
+                raise DamagedError(f"the output ends at {offset:,}, in the middle of a column")
+            data, offset = data[size_bytes:], offset + size_bytes
+        return values
 
     def axes(self, first: int, last: int) -> Array:
         """The shapes of these rows; -1 for axes that a row does not have."""
-        count = last - first
         if self.shapes is not None:
             shapes: Array = self.shapes[first:last]
             return shapes
+        inner = np.tile(np.array(self.inner, np.int64), (last - first, 1))
         if self.starts is None:
-            return np.tile(np.array(self.inner, np.int64), (count, 1))
+            return inner
         counts = np.diff(self.starts[first : last + 1])
-        inner = np.tile(np.array(self.inner, np.int64), (count, 1))
         return np.column_stack([counts, inner]).astype(np.int64)
 
     def counts(self, first: int, last: int) -> Array:
@@ -230,7 +221,8 @@ class OutputReader:
             about.get("h5sweep_name", name),
             about.get("h5sweep_dtype", STR if is_text else dataset.dtype.str),
             dataset,
-            self._extent(dataset),
+            self._raw,
+            None if is_text else dataset.id.get_offset(),
             starts,
             self._object(shape_name) if shape_name else None,
             about.get("_FillValue") if dataset.dtype.kind in "iu" else None,
@@ -280,12 +272,6 @@ class OutputReader:
         about = _plain(self._file[name].attrs.get("NAME", ""))
         return str(about).startswith(BARE_DIMENSION.partition("{")[0])
 
-    def _extent(self, dataset: Any) -> Extent | None:
-        offset = dataset.id.get_offset()
-        if offset is None or h5py.check_string_dtype(dataset.dtype):
-            return None
-        return Extent(self._raw, offset)
-
 
 class KeyTable:
     """The key columns of an output; looks enough like a data frame for `plan_list`."""
@@ -322,18 +308,6 @@ class OutputSource:
                 yield from _stored_parts(
                     column, first, last, output_rows[chosen], block_rows[chosen]
                 )
-
-
-def same_bits(found: Array, expected: Array) -> bool:
-    """Whether two arrays are the same, bit by bit."""
-    if found.dtype != expected.dtype or found.size != expected.size:
-        return False
-    if found.dtype == object or not found.size:
-        return np.array_equal(found, expected)
-    # Long words, because the comparison makes an array of one byte for each of them.
-    word = np.uint8 if found.nbytes % 8 else np.uint64
-    first, second = (np.ascontiguousarray(a).reshape(-1).view(word) for a in (found, expected))
-    return np.array_equal(first, second)
 
 
 def _plain(value: Any) -> Any:

@@ -131,16 +131,12 @@ class AuditEntry:
             output["path"],
             output["bytes"],
             output["identity"],
-            value["way"],
-            value["time"],
-            value["duration_s"],
-            value["key"],
-            value["policy"],
-            _about(value),
-            tuple(AuditInput(**one) for one in value["inputs"]),
-            tuple(Refused(**one) for one in value["refused"]),
-            tuple(Conflict(**one) for one in value["conflicts"]),
-            tuple(value["notes"]),
+            about=_about(value),
+            inputs=tuple(AuditInput(**one) for one in value["inputs"]),
+            refused=tuple(Refused(**one) for one in value["refused"]),
+            conflicts=tuple(Conflict(**one) for one in value["conflicts"]),
+            notes=tuple(value["notes"]),
+            **{name: value[name] for name in ("way", "time", "duration_s", "key", "policy")},
         )
 
 
@@ -270,35 +266,17 @@ def now_text() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def entry_of_run(
-    output: Path,
-    paths: Sequence[Path],
-    tasks: Sequence[int],
-    *,
-    duration_s: float,
-    notes: Sequence[str] = (),
-) -> AuditEntry:
-    """The entry of a merge of a run folder: its record files, and how many rows came from each.
+def record_input(path: Path, tasks: int) -> AuditInput:
+    """A record file from which so many rows came.
 
-    There is no checksum of a whole record file: each record has its own, and was compared with it.
+    There is no checksum of all of it: each record has its own, and was compared with it.
     """
-    inputs = []
-    for path, count in zip(paths, tasks, strict=True):
-        size, time = _size_and_time(path)
-        inputs.append(
-            AuditInput(str(path.absolute()), size, time, None, "sound", (), "records", count)
-        )
-    return AuditEntry.now(
-        output, way="sweep", duration_s=duration_s, inputs=inputs, notes=tuple(notes)
-    )
-
-
-def _size_and_time(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
+        size_and_time = status.st_size, status.st_mtime_ns
     except FileNotFoundError:  # taken away since it was merged
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
+        size_and_time = 0, 0
+    return AuditInput(str(path.absolute()), *size_and_time, None, "sound", (), "records", tasks)
 
 
 def audit_text(entry: AuditEntry) -> str:

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from ..base.process_id import ProcessId, this_process
@@ -64,13 +64,11 @@ def holding_folder(
             raise
 
 
-@contextmanager
 def holding_output(
     folder: RunFolder, *, tell: Callable[[str], None] = lambda _: None
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Hold the lock of an output, which may have a run folder or not."""
-    with holding(folder.lock_path, tell=tell):
-        yield
+    return holding(folder.lock_path, tell=tell)
 
 
 def _open_and_acquire(path: Path, tell: Callable[[str], None]) -> int:

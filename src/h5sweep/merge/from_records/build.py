@@ -15,11 +15,12 @@ from functools import partial
 from pathlib import Path
 
 from ...base.attribute_json import Attributes, united_with_units, with_texts_of_any_length
+from ...base.compare import are_identical
 from ...base.progress_callback import Progress
 from ...disk import durable
 from ...errors import DamagedError, UnreadableError
 from ...output.columns import DataColumn
-from ...output.reader import TIME_ATTRIBUTES, OutputReader, StoredColumn, same_bits
+from ...output.reader import TIME_ATTRIBUTES, OutputReader, StoredColumn
 from ...output.record_rows import ChangedRecordError
 from ...output.row_tasks import ranges_of
 from ...output.verify import RowChecksums, rows_hold
@@ -124,10 +125,12 @@ class _Merge(OutputPlan):
                     for start in range(0, len(values), LIBRARY_ROWS):
                         stop = start + LIBRARY_ROWS
                         found = reader.slab(name, start, stop)
-                        _require(same_bits(found, values[start:stop]), name)
-            _require(same_bits(reader.whole("row_crc32"), self.rows.crc32), "row_crc32")
+                        _require(are_identical(found, values[start:stop]), name)
+            _require(are_identical(reader.whole("row_crc32"), self.rows.crc32), "row_crc32")
             for name, values in self._failures.items():
-                _require(same_bits(reader.whole(f"failures/{name}"), values), f"failures/{name}")
+                _require(
+                    are_identical(reader.whole(f"failures/{name}"), values), f"failures/{name}"
+                )
             for name, text in self._provenance.items():
                 _require(reader.whole(f"provenance/{name}") == text, f"provenance/{name}")
 
@@ -153,11 +156,11 @@ class _Merge(OutputPlan):
         parts = list(self._sources.parts(block))
         for column, stored in zip(self.columns, stored_columns, strict=True):
             expected, _ = assemble(column, parts, _size(block))
-            _require(same_bits(stored.read(block.start, block.stop), expected), column.name)
+            _require(are_identical(stored.read(block.start, block.stop), expected), column.name)
             if column.shape_name:
                 shapes = assemble_shapes(column, parts, _size(block))
                 found = reader.slab(column.shape_name, block.start, block.stop)
-                _require(same_bits(found, shapes), column.shape_name)
+                _require(are_identical(found, shapes), column.shape_name)
         if is_provable:
             raise ChangedRecordError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,15 +16,16 @@ from ... import __version__
 from ...base.attribute_json import united_with_units
 from ...base.plan import RESERVED_NAMES, key_text
 from ...base.progress_callback import Progress
+from ...base.provenance import user_name
 from ...base.units import count_text
 from ...base.values import Array
 from ...disk import durable
-from ...output.columns import ColumnLayout, Questions, decide_columns
+from ...output.columns import ColumnLayout, decide_columns
 from ...output.dimensions import Dimensions
 from ...output.reader import FORMAT, OutputReader
 from ...output.record_rows import OLD_OUTPUT
 from ...output.writer import key_column
-from ...runfolder.audit import AuditEntry, audit_path, entry_of_run
+from ...runfolder.audit import AuditEntry, audit_path, record_input
 from ...runfolder.layout import RunFolder
 from ...state.state import FolderState, left_out_text, refusal_texts
 from .rows import Sources
@@ -76,12 +76,7 @@ class OutputPlan:
     def _decide(self) -> None:
         variants = self._sources.variants()
         taken = RESERVED_NAMES | set(self.plan.names)
-        columns, notes = decide_columns(
-            variants,
-            len(self.rows),
-            Questions(self._sources.survives, self._sources.values_among),
-            taken=taken,
-        )
+        columns, notes = decide_columns(variants, len(self.rows), self._sources, taken=taken)
         counts = self._sources.counts([c for c in columns if c.layout is not ColumnLayout.FIXED])
         self._dimensions = Dimensions(len(self.rows), taken | {c.name for c in columns})
         declared = self._sweep.get("dims", {})
@@ -153,12 +148,13 @@ class OutputPlan:
         """Which rows of the output that is in its place now came from which record file."""
         sources = self.rows.source[self.rows.source != OLD_OUTPUT]
         counts = np.bincount(sources, minlength=len(self.state.paths)).tolist()
-        return entry_of_run(
+        inputs = list(map(record_input, self.state.paths, counts))
+        return AuditEntry.now(
             self.folder.output,
-            self.state.paths,
-            counts,
+            way="sweep",
             duration_s=duration_s,
-            notes=self._notes,
+            inputs=inputs,
+            notes=tuple(self._notes),
         )
 
     def _generated(self) -> Iterator[tuple[str, Array]]:
@@ -185,7 +181,7 @@ class OutputPlan:
             "summary": f"{done:,}{of_all} tasks of {name} over {', '.join(self.plan.names)}",
             "history": "\n".join([history, *filter(None, [old.get("history")])]),
             "source": _source_text(sweep, program),
-            "creator_name": str(sweep.get("user") or _user_name()),
+            "creator_name": str(sweep.get("user") or user_name() or f"user {os.getuid()}"),
             "date_created": str(old.get("date_created", now)),
             "date_modified": now,
             "h5sweep_format": FORMAT,
@@ -203,13 +199,6 @@ def _source_text(sweep: Mapping[str, Any], program: str) -> str:
     if not commit:
         return program
     return f"{program}; git commit {commit}{', changed since' if sweep.get('git_dirty') else ''}"
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # A container may run under a user id without a name.
-        return f"user {os.getuid()}"
 
 
 def _failure_table(state: FolderState) -> dict[str, Array]:

@@ -155,7 +155,7 @@ def _equal_cells(part: BlockCells, other: BlockCells) -> Array:
     counts = part.counts[mine]
     first = _elements(part.load(), part.counts, mine)
     second = _elements(other.load(), other.counts, theirs)
-    wrong = np.repeat(np.arange(len(mine)), counts)[~_equal_elements(first, second)]
+    wrong = np.repeat(np.arange(len(mine)), counts)[~are_same(first, second)]
     is_equal[mine] = True
     is_equal[mine[wrong]] = False
     return is_equal
@@ -165,11 +165,3 @@ def _elements(values: Array, counts: Array, chosen: Array) -> Array:
     """The elements of the chosen cells, one after the other."""
     starts = np.cumsum(counts) - counts
     return values[spans(starts[chosen], counts[chosen])]
-
-
-def _equal_elements(recorded: Array, stored: Array) -> Array:
-    """Which elements are the same, bit by bit, when both are in the stored dtype and back."""
-    if recorded.dtype == object or stored.dtype == object:
-        both = recorded.dtype == stored.dtype
-        return np.asarray(recorded == stored) if both else np.zeros(len(recorded), bool)
-    return are_same(recorded, stored)

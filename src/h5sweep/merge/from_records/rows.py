@@ -6,6 +6,7 @@ import heapq
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 
 import numpy as np
 
@@ -88,8 +89,9 @@ class Sources:
         """Every name and dtype that occurs, in the order of the tasks that first returned it."""
         found: dict[tuple[str, str], Variant] = {}
         # Structures have numbers by the turns that threads took, which must not show.
-        recorded = sorted(self._records.cells(self.rows), key=_first_row)
-        for cells in heapq.merge(recorded, self._kept_cells(), key=_first_row):
+        first_row = attrgetter("first_row")
+        recorded = sorted(self._records.cells(self.rows), key=first_row)
+        for cells in heapq.merge(recorded, self._kept_cells(), key=first_row):
             variant = (cells.name, cells.dtype)
             found.setdefault(variant, Variant(*variant)).add(cells.rows, cells.axes)
         return list(found.values())
@@ -136,10 +138,6 @@ class Sources:
             for part in self.parts(block):
                 if (part.name, part.dtype) in wanted:
                     yield part.load()
-
-
-def _first_row(cells: ColumnCells) -> int:
-    return cells.first_row
 
 
 def _are_held(state: FolderState) -> Array:
