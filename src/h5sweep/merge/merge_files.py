@@ -31,11 +31,11 @@ from ..worker_files.inputs import Input, Taken
 from ..worker_files.layouts import Style, indexed_table
 from ..worker_files.read_file import DamagedFileError
 from ..worker_files.survey import Survey
-from .audit_entry import TakenListing, entry_of_files, list_taken
+from .audit_entry import entry_of_files
 from .damaged_inputs import MetDamage
 from .merged_mark import mark_as_merged
 from .policy import OnDamaged, Policy, notes_on, separate, will_stop
-from .report import FilesReport, RefusedFile
+from .report import FilesReport, RefusedFile, TakenFile
 from .salvage_refused import OURS, folder_apart, of_original, salvage_into, with_originals
 
 AUDIT_BYTES = 512  # about what the audit trail takes for each input
@@ -122,7 +122,6 @@ class _FilesMerge:
         from .choose_parts import choose_parts
         from .merged_before import plan_addition
         from .tables.duplicates import notes_on_rows
-        from .tables.taken_rows import TakenRows
 
         with holding_output(RunFolder(self.output), tell=self.tell):
             addition = plan_addition(self.survey, self.output, good, is_named=self._is_named)
@@ -141,7 +140,6 @@ class _FilesMerge:
                     self.damage.require_none_by_library()  # or what it wrote would be blamed
                     for part in parts:
                         part.verify(temporary, steps.next())
-                    listing = taken.listing() if isinstance(taken, TakenRows) else list_taken(taken)
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()
             looked_at = [one for part in parts for one in part.looked_at]
@@ -149,7 +147,7 @@ class _FilesMerge:
                 self.notes += [note for note in part.notes if note not in self.notes]
             self.notes += notes_on_rows(looked_at)
             conflicts = [one for part in parts for one in part.conflicts]
-            report = self._conclude(way, taken, conflicts, listing=listing)
+            report = self._conclude(way, taken, conflicts)
             is_told = len(looked_at) == 1 and looked_at[0].are_unique
             return replace(report, once_by=looked_at[0].names) if is_told else report
 
@@ -234,22 +232,21 @@ class _FilesMerge:
     def _conclude(
         self,
         way: str,
-        taken: Iterable[Taken],
+        taken: Sequence[Taken],
         conflicts: Sequence[Conflict],
         *,
         records: Sequence[AuditInput] = (),
-        listing: TakenListing | None = None,
     ) -> FilesReport:
         """Write the audit trail's entry; the output is in its place already."""
-        listing = listing or list_taken(taken)
-        tasks = listing.tasks - listing.duplicates
+        duplicates = sum(one.duplicates for one in taken)
+        tasks = sum(one.tasks for one in taken) - duplicates
         report = FilesReport(
             self.given_output,
             way,
-            listing.files,
+            tuple(map(TakenFile.of, taken)),
             tuple(map(RefusedFile.of, self.refused)),
             tasks=tasks,
-            duplicates=listing.duplicates,
+            duplicates=duplicates,
             size_bytes=self.output.stat().st_size,
             notes=tuple(self.notes),
             duration_s=time.monotonic() - self._begun,
@@ -259,8 +256,9 @@ class _FilesMerge:
         )
         entry = entry_of_files(
             self.output,
-            (),
+            taken,
             self.refused,
+            records=records,
             way=way,
             duration_s=report.duration_s,
             key=self.key,
@@ -268,7 +266,7 @@ class _FilesMerge:
             conflicts=report.conflicts,
             notes=report.notes,
         )
-        append_entry(self.output, replace(entry, inputs=records), inputs=listing.json)
+        append_entry(self.output, entry)
         return report
 
 
@@ -288,7 +286,7 @@ def _moved_away(output: Path, keep_aside: Callable[[], Path] | None) -> Iterator
         raise
 
 
-def _merged_by_input(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
+def _merged_by_input(parts: Sequence[list[Taken]]) -> list[Taken]:
     """What was taken of each input; of one with columns and groups, by both parts."""
     if len(parts) == 1:
         return parts[0]
