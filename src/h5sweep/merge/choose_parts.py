@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..worker_files.inputs import Input, OnConflict
-from ..worker_files.layouts import Contents, Style
+from ..worker_files.layouts import Style
 from ..worker_files.same_structure import Family
 from ..worker_files.survey import Survey
 from .merged_before import Addition
@@ -25,12 +25,10 @@ def choose_parts(
     And what people should know of that.
     """
     notes: list[str] = []
-    with_rows, with_groups, inside = list(good), list[Input](), _contents_of(good)
-    if any(contents.style is not Style.ROWS for contents in inside):
-        rows = {one for one in good if one.style is Style.ROWS}
-        rows |= {*addition.tables} if rows else set()
-        with_rows = [one for one in good if one in rows]
-        with_groups = [one for one in good if one not in rows]
+    rows = {one for one in good if one.style is Style.ROWS}
+    rows |= {*addition.tables} if rows else set()
+    with_rows = [one for one in good if one in rows]
+    with_groups = [one for one in good if one not in rows]
     if growing := _tasks_that_grow(with_rows, has_groups=bool(with_groups)):
         with_rows = [one for one in with_rows if one not in growing]
         with_groups = [o for o in good if o in {*with_groups, *growing}]
@@ -79,16 +77,8 @@ def _have_common_column(survey: Survey, inputs: Sequence[Input]) -> bool:
     return common is None or bool(common)
 
 
-def _contents_of(inputs: Iterable[Input]) -> list[Contents]:
-    """What is inside these files; that which many share, once."""
-    found = {id(one.contents): one.contents for one in inputs}
-    return [contents for contents in found.values() if contents is not None]
-
-
 def _tasks_that_grow(inputs: Sequence[Input], *, has_groups: bool) -> set[Input]:
     """Files whose groups grow and are tasks: a table is in many files, a task mostly in one."""
-    if not any(contents.tables for contents in _contents_of(inputs)):
-        return set()
     tables = {one: one.contents.tables for one in inputs if one.contents and one.contents.tables}
     files_of = Counter(group for groups in tables.values() for group in groups if group != "/")
     once = sum(count == 1 for count in files_of.values())

@@ -10,7 +10,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ..base.progress_callback import Progress
@@ -60,10 +61,10 @@ def merge_files(
     two hold different results for one task (ConflictError), or `output` is somebody else's.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    merge = _FilesMerge(paths, Path(output), policy or Policy(), key, force, compress)
-    merge.progress, merge.tell = progress, tell
+    asked_for = paths, Path(output), policy or Policy(), key, force, compress
     changes = 0
-    with MetDamage() as merge.damage:
+    with MetDamage() as damage:
+        merge = _FilesMerge(*asked_for, progress, tell, damage)
         while True:
             try:
                 return merge.run()
@@ -72,7 +73,7 @@ def merge_files(
                 if changes == ATTEMPTS:
                     raise
             except DamagedFileError as error:
-                if not merge.damage.take(error):
+                if not damage.take(error):
                     raise
 
 
@@ -86,9 +87,9 @@ class _FilesMerge:
     key: str | None
     force: bool
     compress: bool
-    progress: Progress = field(init=False)
-    tell: Callable[[str], None] = field(init=False)
-    damage: MetDamage = field(init=False)
+    progress: Progress
+    tell: Callable[[str], None]
+    damage: MetDamage
 
     def run(self) -> FilesReport:
         self._begun = time.monotonic()
@@ -132,14 +133,14 @@ class _FilesMerge:
             self.notes += notes
             needed = sum(part.size_bytes for part in parts)
             durable.require_space(self.output, needed + len(good) * AUDIT_BYTES)
-            steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
+            steps = _steps(self.progress, [part.size_bytes for part in parts] * 2)
             with durable.replacing(self.output, is_synced=True) as temporary:
-                taken = _merged_by_input([part.write(temporary, steps.next()) for part in parts])
+                taken = _merged_by_input([part.write(temporary, next(steps)) for part in parts])
                 mark_as_merged(temporary, audit_path(self.output).name, addition.holds(taken))
                 with durable.syncing(temporary):
                     self.damage.require_none_by_library()  # or what it wrote would be blamed
                     for part in parts:
-                        part.verify(temporary, steps.next())
+                        part.verify(temporary, next(steps))
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()
             looked_at = [one for part in parts for one in part.looked_at]
@@ -304,21 +305,13 @@ def _merged_by_input(parts: Sequence[list[Taken]]) -> list[Taken]:
     return list(found.values())
 
 
-class _Steps:
+def _steps(progress: Progress, sizes: Sequence[int]) -> Iterator[Progress]:
     """Progress of several steps, each of which counts its own bytes, as one."""
 
-    def __init__(self, progress: Progress, sizes: Sequence[int]) -> None:
-        self._progress, self._sizes = progress, list(sizes)
-        self._total, self._before, self._number = sum(sizes), 0, 0
+    def tell(before: int, size: int, done: int, total: int) -> None:
+        progress(before + size * done // max(total, 1), sum(sizes))
 
-    def next(self) -> Progress:
-        before, size = self._before, self._sizes[self._number]
-        self._before, self._number = before + size, self._number + 1
-
-        def tell(done: int, total: int) -> None:
-            self._progress(before + size * done // max(total, 1), self._total)
-
-        return tell
+    return (partial(tell, sum(sizes[:n]), size) for n, size in enumerate(sizes))
 
 
 def _resolved(path: Path) -> Path:

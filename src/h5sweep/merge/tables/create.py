@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ...disk.h5py_loader import h5py, writing
 from ...errors import DamagedError, UsageError
 from ...hdf5.tree import Dataset
 from .input_structure import AttributeValue
+from .pack_chunks import THREADS
 from .pieces import TablesFile, as_objects
 from .rows import library_rows
 from .schema import MergedColumn, MergedSchema, Mode
@@ -42,7 +44,10 @@ def created(path: Path, schema: MergedSchema) -> Iterator[TablesFile]:
         written.require_written()
         # A full disk shows now, and what is allocated at once is written faster.
         os.posix_fallocate(written.descriptor, 0, max(file.id.get_filesize(), 1))
-        yield TablesFile(file, written.descriptor, schema.columns, written.require_written)
+        with ThreadPoolExecutor(THREADS) as executor:
+            yield TablesFile(
+                file, written.descriptor, schema.columns, written.require_written, executor
+            )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from ...base.values import value_text
 from ...hdf5.datatypes import Class
 from ...hdf5.file import Hdf5File
 from ...hdf5.messages import Attribute
-from ...hdf5.tree import Dataset, ObjectKind
+from ...hdf5.tree import Dataset, ObjectKind, Tree
 from ...worker_files.decode_elements import Elements
 from ...worker_files.inputs import Input
 from ...worker_files.layouts import FileLayout, Style, indexed_table
@@ -30,6 +30,7 @@ from .types import (
     type_of,
 )
 
+_MERGED = (ObjectKind.GROUP, ObjectKind.DATASET)
 AXES_ATTRIBUTES = ("DIMENSION_LIST", "REFERENCE_LIST")
 Axes = tuple[tuple[str, ...], ...]  # for each axis, the datasets that stand for it
 Where = tuple[str, str]  # the path of an object, and the name of its attribute
@@ -89,7 +90,6 @@ class InputStructure:
     datasets: dict[str, Dataset]  # by path
     groups: dict[str, dict[str, Dataset]]
     growing: frozenset[str]  # paths of what may be a column
-    group_paths: tuple[str, ...]
     axes: dict[str, Axes]  # by the path of their dataset
     start: int  # where in the file addresses begin to count
     links: tuple[str, ...]  # second names, and what is neither a group nor a dataset
@@ -120,7 +120,6 @@ def read_structure(
     """What may be merged of the inputs at these places, which share a structure."""
     example, values = inputs[places[0]], dict[Where, tuple[Attribute, AttributeValue]]()
     with survey.opened(example) as layout:
-        objects = layout.tree.objects
         structure = InputStructure(
             example,
             list(places),
@@ -130,10 +129,9 @@ def read_structure(
                 for group, datasets in layout.by_group.items()
             },
             frozenset(_growing(layout)),
-            tuple(o.path for o in objects if o.kind is ObjectKind.GROUP),
             _read_axes(layout),
             layout.tree.file.superblock.start,
-            tuple(_links(layout)),
+            tuple(_links(layout.tree)),
             layout.skipped,
         )
         elements = Elements(layout.tree.file)
@@ -162,13 +160,10 @@ def _growing(layout: FileLayout) -> Iterator[str]:
             yield _path(table.group, name)
 
 
-def _links(layout: FileLayout) -> Iterator[str]:
-    tree = layout.tree
+def _links(tree: Tree) -> Iterator[str]:
     yield from (path for path, _ in tree.second_names)
     yield from tree.soft_links
-    yield from (
-        o.path for o in tree.objects if o.kind not in (ObjectKind.GROUP, ObjectKind.DATASET)
-    )
+    yield from (one.path for one in tree.objects if one.kind not in _MERGED)
 
 
 def _read_axes(layout: FileLayout) -> dict[str, Axes]:
@@ -193,7 +188,7 @@ def _read_axes(layout: FileLayout) -> dict[str, Axes]:
 
 
 def _attributes(layout: FileLayout) -> Iterator[tuple[Where, Attribute]]:
-    for one in layout.tree.objects:
+    for one in (one for one in layout.tree.objects if one.kind in _MERGED):
         for name, attribute in one.attributes.items():
             # References, and what a merged file says of itself, are made again.
             if name not in AXES_ATTRIBUTES and (one.path != "/" or name not in OWN_ATTRIBUTES):

@@ -32,10 +32,8 @@ from .copy import convert_rows, copy_alike, copy_file, plan_route
 from .create import created, not_as_written, reopened
 from .duplicates import RowsLookedAt, look_at_rows
 from .input_structure import InputStructure, Where
-from .pack_chunks import THREADS as PACKING_THREADS
-from .pack_chunks import ChunkPacker, can_be_packed
 from .pieces import Piece, TablesFile
-from .schema import HeldRows, MergedColumn, MergedSchema, Mode
+from .schema import HeldRows, MergedSchema, Mode
 
 THREADS = 2
 S = TypeVar("S")
@@ -117,7 +115,7 @@ class MergedTables:
         with created(path, self._schema) as output:
             copied = _in_threads(partial(self._copy, output, meter), list(self._batches()))
             self._written = [pieces for _, pieces in copied]
-            self._convert_all(output)
+            self._written += [[piece] for piece in self._convert_all(output)]
         checksums = [checksum for some, _ in copied for checksum in some]
         self._note_copies(checksums)
         return _list_taken(self._schema, checksums)
@@ -182,46 +180,17 @@ class MergedTables:
         route = self._routes[self._schema.structure_of[place]]
         return self._inputs[place].is_kept and route.is_in_memory
 
-    def _convert_all(self, output: TablesFile) -> None:
+    def _convert_all(self, output: TablesFile) -> Iterator[Piece]:
         """Copy the columns that have to be unpacked, converted or filled."""
-        with ThreadPoolExecutor(PACKING_THREADS) as executor:
-            packers = {
-                column: ChunkPacker(column, executor, partial(self._write_packed, output, column))
-                for column in self._schema.columns
-                if can_be_packed(column)
-            }
-            for place, structure in enumerate(self._schema.structure_of):
-                if self._routes[structure].odd:
-                    self._convert(place, structure, output, packers)
-            for packer in packers.values():
-                packer.finish()
-
-    def _write_packed(
-        self,
-        output: TablesFile,
-        column: MergedColumn,
-        place: tuple[int, ...],
-        data: bytes,
-        checksum: int,
-    ) -> None:
-        self._written.append([output.write_chunk(column, place, data, checksum)])
-
-    def _convert(
-        self,
-        place: int,
-        structure: InputStructure,
-        output: TablesFile,
-        packers: dict[MergedColumn, ChunkPacker],
-    ) -> None:
-        one = self._inputs[place]
-        with self._survey.opened(one) as layout:
-            for column in self._routes[structure].odd:
-                first = int(column.table.starts[place])
-                for at, data in convert_rows(one, layout, structure, column):
-                    if column in packers:
-                        packers[column].add(data)
-                    else:
-                        self._written.append([output.write_rows(column, first + at, data)])
+        for place, structure in enumerate(self._schema.structure_of):
+            if odd := self._routes[structure].odd:
+                with self._survey.opened(self._inputs[place]) as layout:
+                    for column in odd:
+                        first = int(column.table.starts[place])
+                        rows = convert_rows(self._inputs[place], layout, structure, column)
+                        for at, data in rows:
+                            yield from output.write_rows(column, first + at, data)
+        yield from output.finish()
 
     # What came of it -----------------------------------------------------------------------------
 

@@ -18,10 +18,12 @@ class MergedAttributes:
     """
 
     def __init__(
-        self, inputs: Sequence[Input], structures: Sequence[InputStructure], paths: Sequence[str]
+        self, inputs: Sequence[Input], structures: Sequence[InputStructure], datasets: Sequence[str]
     ) -> None:
+        """`datasets`: those of the output; groups are there if they have attributes."""
         self._structures = structures
-        self.of: dict[str, dict[str, AttributeValue]] = {path: {} for path in paths}
+        groups = [path for s in structures for path in s.attributes if path not in s.datasets]
+        self.of: dict[str, dict[str, AttributeValue]] = {p: {} for p in (*groups, *datasets)}
         self.notes: list[str] = []
         self.left_out: dict[int, dict[str, str]] = {}
         self._owners: dict[Where, Input] = {}

@@ -9,7 +9,7 @@ import math
 import os
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import product
 
@@ -46,15 +46,10 @@ def unpacked(column: MergedColumn, data: bytes | memoryview) -> bytes | memoryvi
 
 
 class ChunkPacker:
-    """Takes the rows of one column, in order, and hands its chunks to `write`."""
+    """Takes the rows of one column, in order, and gives its chunks."""
 
-    def __init__(
-        self,
-        column: MergedColumn,
-        executor: ThreadPoolExecutor,
-        write: Callable[[tuple[int, ...], bytes, int], None],
-    ) -> None:
-        self._column, self._executor, self._write = column, executor, write
+    def __init__(self, column: MergedColumn, executor: ThreadPoolExecutor) -> None:
+        self._column, self._executor = column, executor
         self._element = np.dtype(f"V{column.type.get_size()}")
         self._fill = np.frombuffer(column.fill or bytes(self._element.itemsize), self._element)[0]
         self._band = np.empty(column.chunk[0] * math.prod(column.inner), self._element)
@@ -63,34 +58,30 @@ class ChunkPacker:
         self._most_waiting = min(max(fitting, THREADS), 8 * THREADS)
         self._waiting: deque[Future[list[PackedChunk]]] = deque()
 
-    def add(self, data: Array) -> None:
-        """Take the elements of the next rows, as bytes."""
+    def add(self, data: Array) -> Iterator[PackedChunk]:
+        """Take the elements of the next rows, as bytes; yield chunks that have waited longest."""
         elements = np.ascontiguousarray(data).view(self._element)
         while len(elements):
             some = elements[: len(self._band) - self._filled]
             self._band[self._filled : self._filled + len(some)] = some
             self._filled, elements = self._filled + len(some), elements[len(some) :]
             if self._filled == len(self._band):
+                if len(self._waiting) >= self._most_waiting:
+                    yield from self._waiting.popleft().result()
                 self._submit()
 
-    def finish(self) -> None:
-        """Write what is left."""
+    def finish(self) -> Iterator[PackedChunk]:
+        """Yield what is left."""
         if self._filled:
             self._band[self._filled :] = self._fill
             self._submit()
         while self._waiting:
-            self._write_first()
+            yield from self._waiting.popleft().result()
 
     def _submit(self) -> None:
-        if len(self._waiting) >= self._most_waiting:
-            self._write_first()
         band, self._band = self._band, np.empty_like(self._band)
         self._waiting.append(self._executor.submit(self._pack, band, self._first))
         self._first, self._filled = self._first + self._column.chunk[0], 0
-
-    def _write_first(self) -> None:
-        for chunk in self._waiting.popleft().result():
-            self._write(*chunk)
 
     def _pack(self, band: Array, first: int) -> list[PackedChunk]:
         blocks = self._blocks(band.reshape(-1, *self._column.inner), first)

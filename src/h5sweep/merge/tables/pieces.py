@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from ...disk import durable
 from ...disk.h5py_loader import h5py
 from ...errors import naming
 from ...hdf5.errors import Damaged
-from .pack_chunks import unpacked
+from .pack_chunks import ChunkPacker, can_be_packed, unpacked
 from .rows import library_rows
 from .schema import MergedColumn, Mode
 from .types import holds_objects
@@ -49,9 +50,14 @@ class TablesFile:
         descriptor: int,
         columns: Iterable[MergedColumn],
         require_written: Callable[[], None] = lambda: None,
+        executor: ThreadPoolExecutor | None = None,
     ) -> None:
-        """`require_written` raises what the disk has refused of what the library wrote."""
+        """`require_written` raises what the disk has refused of what the library wrote.
+
+        `executor` packs chunks; without it nothing is to be written.
+        """
         self._descriptor, self._require_written = descriptor, require_written
+        self._packers: dict[MergedColumn, ChunkPacker] = {}
         self.datasets: dict[MergedColumn, Any] = {c: file[c.path] for c in columns}
         self._offsets: dict[MergedColumn, int] = {}
         self._chunks: dict[MergedColumn, dict[tuple[int, ...], tuple[int, int, int]]] = {}
@@ -59,6 +65,8 @@ class TablesFile:
             if column.mode is Mode.BYTES:
                 offset = dataset.id.get_offset()
                 self._offsets[column] = -1 if offset is None else offset
+            elif executor is not None and can_be_packed(column):
+                self._packers[column] = ChunkPacker(column, executor)
 
     def write_bytes(self, column: MergedColumn, place: int, data: memoryview) -> Piece:
         """Write what comes behind `place` bytes of the rows of a column."""
@@ -78,11 +86,29 @@ class TablesFile:
         self._require_written()
         return Piece(column, place, len(data), checksum, mask)
 
-    def write_rows(self, column: MergedColumn, first: int, data: Array) -> Piece:
-        """Write elements, given as bytes or as objects, from the row `first` on."""
-        data = np.ascontiguousarray(data)
-        if column.mode is Mode.BYTES:
-            return self.write_bytes(column, first * column.row_bytes, data.data)
+    def write_rows(self, column: MergedColumn, first: int, data: Array) -> Iterator[Piece]:
+        """Write elements, given as bytes or as objects, from the row `first` on.
+
+        Rows that are packed here have to come in order, and some of them are only written when it
+        is finished.
+        """
+        if column in self._packers:
+            for place, packed, checksum in self._packers[column].add(data):
+                yield self.write_chunk(column, place, packed, checksum)
+        elif column.mode is Mode.BYTES:
+            yield self.write_bytes(
+                column, first * column.row_bytes, np.ascontiguousarray(data).data
+            )
+        else:
+            yield self._write_by_library(column, first, np.ascontiguousarray(data))
+
+    def finish(self) -> Iterator[Piece]:
+        """Write the rows that wait."""
+        for column, packer in self._packers.items():
+            for place, packed, checksum in packer.finish():
+                yield self.write_chunk(column, place, packed, checksum)
+
+    def _write_by_library(self, column: MergedColumn, first: int, data: Array) -> Piece:
         if holds_objects(column.type):
             values = as_objects(data, column.type)
             memory_type = h5py.h5t.py_create(values.dtype)

@@ -6,7 +6,7 @@ Only structure is read, except where types agree for some values and not for oth
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -122,8 +122,8 @@ class MergedSchema:
             self.notes.append(f"{Mode.RECODED.value}: {', '.join(recoded)}")
         self.scales = self._merge_scales()
         self.axes = self._merge_axes()
-        paths = _object_paths(self.columns, self.scales, self.structures)
-        self.attributes = MergedAttributes(inputs, self.structures, paths)
+        ends = *(column.path for column in self.columns), *self.scales
+        self.attributes = MergedAttributes(inputs, self.structures, ends)
         self.notes += self.attributes.notes
 
     def _read_structures(self, held: HeldRows) -> Iterator[InputStructure]:
@@ -282,20 +282,6 @@ def _is_covered(dataset: Dataset) -> bool:
 
 def _count_chunks(dims: tuple[int, ...], sides: tuple[int, ...]) -> int:
     return math.prod(-(-dim // side) for dim, side in zip(dims, sides, strict=True))
-
-
-def _object_paths(
-    columns: Sequence[MergedColumn], scales: Iterable[str], structures: Sequence[InputStructure]
-) -> list[str]:
-    """The root, the columns, the groups above them, and groups that have attributes."""
-    ends = {column.path: None for column in columns} | dict.fromkeys(scales)
-    for structure in structures:
-        ends |= {p: None for p in structure.group_paths if structure.attributes.get(p)}
-    paths = {"/": None}
-    for path in ends:
-        names = path.strip("/").split("/")
-        paths |= {"/" + "/".join(names[:depth]): None for depth in range(1, len(names) + 1)}
-    return list(paths)
 
 
 def _read_scale(one: Input, layout: FileLayout, path: str, dataset: Dataset) -> Scale:
