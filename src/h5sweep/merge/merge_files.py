@@ -137,10 +137,11 @@ class _FilesMerge:
             with durable.replacing(self.output, is_synced=True) as temporary:
                 taken = _merged_by_input([part.write(temporary, next(steps)) for part in parts])
                 mark_as_merged(temporary, audit_path(self.output).name, addition.holds(taken))
-                with durable.syncing(temporary):
-                    self.damage.require_none_by_library()  # or what it wrote would be blamed
+                # What the library says of inputs comes first, or what was written would be blamed.
+                with durable.syncing(temporary), self.damage.blamed_first() as require_none:
                     for part in parts:
                         part.verify(temporary, next(steps))
+                    require_none()
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()
             looked_at = [one for part in parts for one in part.looked_at]
