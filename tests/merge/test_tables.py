@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from xxhash import xxh3_64_intdigest
 
 from check_samples import flip, set_flags
 from h5sweep.errors import ChangedError, ConflictError, DamagedError, UsageError
-from h5sweep.merge.audit_entry import list_taken
 from h5sweep.merge.tables import pack_chunks
 from h5sweep.merge.tables.merge_tables import MergedTables
 from h5sweep.merge.tables.prove_rows import datasets_in_columns
@@ -849,17 +847,6 @@ def test_checksums_are_those_of_whole_files(kind: str, tmp_path: Path) -> None:
     MAKERS[kind](tmp_path)
     for taken in join(tmp_path).taken:
         assert taken.xxh3 == xxh3_64_intdigest(taken.source.path.read_bytes())
-
-
-@pytest.mark.parametrize("kind", MAKERS)
-def test_the_text_for_the_audit_trail_is_what_json_would_make(kind: str, tmp_path: Path) -> None:
-    """What is written at once for many inputs says the same of each."""
-    MAKERS[kind](tmp_path)
-    write_rows(tmp_path / 'a "quoted" näme.h5', 10, 6)
-    rows = Join(tmp_path).joined.write(tmp_path / "joined.out", no_progress)
-    quick, slow = rows.listing(), list_taken(rows)
-    assert json.loads(f"[{quick.json}]") == json.loads(f"[{slow.json}]")
-    assert quick[1:] == slow[1:]
 
 
 def test_inputs_stay_as_they_are(tmp_path: Path) -> None:

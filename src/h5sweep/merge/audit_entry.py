@@ -5,15 +5,13 @@ Apart from `audit`, which a run's merge needs too: it must not load the readers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..disk.find_files import absolute
-from ..runfolder.audit import AuditEntry, AuditInput, Conflict, Refused, compact_json
+from ..runfolder.audit import AuditEntry, AuditInput, Conflict, Refused
 from ..worker_files.inputs import Input, Taken
-from .report import TakenFile
 
 
 def entry_of_files(
@@ -21,6 +19,7 @@ def entry_of_files(
     taken: Sequence[Taken],
     refused: Sequence[Input] = (),
     *,
+    records: Sequence[AuditInput] = (),
     way: str,
     duration_s: float,
     key: str | None = None,
@@ -36,17 +35,11 @@ def entry_of_files(
         duration_s=duration_s,
         key=key,
         policy=policy or {},
-        inputs=audit_inputs(taken),
+        inputs=[*(_taken(one, here) for one in taken), *records],
         refused=[_refused(one, here) for one in refused],
         conflicts=tuple(conflicts),
         notes=tuple(notes),
     )
-
-
-def audit_inputs(taken: Iterable[Taken]) -> list[AuditInput]:
-    """What went into an output, as the audit trail says it."""
-    here = str(Path.cwd())
-    return [_taken(one, here) for one in taken]
 
 
 def _taken(one: Taken, here: str) -> AuditInput:
@@ -69,39 +62,6 @@ def _taken(one: Taken, here: str) -> AuditInput:
     )
 
 
-class TakenListing(NamedTuple):
-    """All that was taken, in one text and in numbers."""
-
-    json: str  # the `audit_inputs`, as they stand in the trail
-    tasks: int
-    duplicates: int
-    files: tuple[TakenFile, ...]
-
-
-def list_taken(taken: Iterable[Taken]) -> TakenListing:
-    """Pass over what was taken."""
-    taken = list(taken)
-    text = ",".join([compact_json(one._asdict()) for one in audit_inputs(taken)])
-    files = tuple(_file(one) for one in taken)
-    return TakenListing(
-        text, sum(one.tasks for one in files), sum(one.duplicates for one in files), files
-    )
-
-
-def _file(one: Taken) -> TakenFile:
-    source = one.source
-    return TakenFile(
-        str(source.path),
-        source.size_bytes,
-        source.findings,
-        one.tasks,
-        one.duplicates,
-        one.datasets,
-        one.skipped,
-        one.left_out,
-    )
-
-
 def _refused(one: Input, here: str) -> Refused:
     reasons = one.reasons or one.findings
     return Refused(
@@ -112,19 +72,3 @@ def _refused(one: Input, here: str) -> Refused:
         [finding.code for finding in one.findings],
         "; ".join(f"{finding.code} {finding.message}" for finding in reasons),
     )
-
-
-def path_texts(inputs: Sequence[Input]) -> list[str]:
-    """The paths of many, as they were given, without the pieces that say nothing."""
-    names = [one.name for one in inputs]
-    text = "\n".join(names)
-    return [str(Path(name)) for name in names] if "./" in text or "//" in text else names
-
-
-def absolute_paths(inputs: Sequence[Input]) -> list[str]:
-    """The `absolute` paths of many, most of which are that already."""
-    names, here = [one.name for one in inputs], str(Path.cwd())
-    text = "\n".join(names)
-    if all(map(str.startswith, names, repeat("/"))) and "/." not in text and "//" not in text:
-        return names
-    return [absolute(name, here) for name in names]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..worker_files.inputs import Input, OnConflict
-from ..worker_files.layouts import Contents, Style, tasks_that_grow
+from ..worker_files.layouts import Style, tasks_that_grow
 from ..worker_files.same_structure import Family
 from ..worker_files.survey import Survey
 from .merged_before import Addition
@@ -24,13 +24,11 @@ def choose_parts(
     And what people should know of that.
     """
     notes: list[str] = []
-    with_rows, with_groups, inside = list(good), list[Input](), _contents_of(good)
-    if any(contents.style is not Style.ROWS for contents in inside):
-        rows = {one for one in good if one.style is Style.ROWS}
-        rows |= {*addition.tables} if rows else set()
-        with_rows = [one for one in good if one in rows]
-        with_groups = [one for one in good if one not in rows]
-    if growing := _tasks_that_grow(good) & {*with_rows}:
+    rows = {one for one in good if one.style is Style.ROWS}
+    rows |= {*addition.tables} if rows else set()
+    with_rows = [one for one in good if one in rows]
+    with_groups = [one for one in good if one not in rows]
+    if growing := _tasks_that_grow(good) & rows:
         with_rows = [one for one in with_rows if one not in growing]
         with_groups = [o for o in good if o in {*with_groups, *growing}]
     if not _have_common_column(survey, with_rows):
@@ -78,13 +76,5 @@ def _have_common_column(survey: Survey, inputs: Sequence[Input]) -> bool:
     return common is None or bool(common)
 
 
-def _contents_of(inputs: Iterable[Input]) -> list[Contents]:
-    """What is inside these files; that which many share, once."""
-    found = {id(one.contents): one.contents for one in inputs}
-    return [contents for contents in found.values() if contents is not None]
-
-
 def _tasks_that_grow(inputs: Sequence[Input]) -> set[Input]:
-    if not any(contents.tables for contents in _contents_of(inputs)):
-        return set()
     return tasks_that_grow((one, one.contents) for one in inputs if one.contents)

@@ -10,7 +10,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ..base.progress_callback import Progress
@@ -31,11 +32,11 @@ from ..worker_files.inputs import Input, Taken
 from ..worker_files.layouts import Style, indexed_table
 from ..worker_files.read_file import DamagedFileError
 from ..worker_files.survey import Survey
-from .audit_entry import TakenListing, entry_of_files, list_taken
+from .audit_entry import entry_of_files
 from .damaged_inputs import MetDamage
 from .merged_mark import mark_as_merged
 from .policy import OnDamaged, Policy, notes_on, separate, will_stop
-from .report import FilesReport, RefusedFile
+from .report import FilesReport, RefusedFile, TakenFile
 from .salvage_refused import OURS, folder_apart, of_original, salvage_into, with_originals
 
 AUDIT_BYTES = 512  # about what the audit trail takes for each input
@@ -60,10 +61,10 @@ def merge_files(
     two hold different results for one task (ConflictError), or `output` is somebody else's.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    merge = _FilesMerge(paths, Path(output), policy or Policy(), key, force, compress)
-    merge.progress, merge.tell = progress, tell
+    asked_for = paths, Path(output), policy or Policy(), key, force, compress
     changes = 0
-    with MetDamage() as merge.damage:
+    with MetDamage() as damage:
+        merge = _FilesMerge(*asked_for, progress, tell, damage)
         while True:
             try:
                 return merge.run()
@@ -72,7 +73,7 @@ def merge_files(
                 if changes == ATTEMPTS:
                     raise
             except DamagedFileError as error:
-                if not merge.damage.take(error):
+                if not damage.take(error):
                     raise
 
 
@@ -86,9 +87,9 @@ class _FilesMerge:
     key: str | None
     force: bool
     compress: bool
-    progress: Progress = field(init=False)
-    tell: Callable[[str], None] = field(init=False)
-    damage: MetDamage = field(init=False)
+    progress: Progress
+    tell: Callable[[str], None]
+    damage: MetDamage
 
     def run(self) -> FilesReport:
         self._begun = time.monotonic()
@@ -122,7 +123,6 @@ class _FilesMerge:
         from .choose_parts import choose_parts
         from .merged_before import plan_addition
         from .tables.duplicates import notes_on_rows
-        from .tables.taken_rows import TakenRows
 
         with holding_output(RunFolder(self.output), tell=self.tell):
             addition = plan_addition(self.survey, self.output, good, is_named=self._is_named)
@@ -133,15 +133,15 @@ class _FilesMerge:
             self.notes += notes
             needed = sum(part.size_bytes for part in parts)
             durable.require_space(self.output, needed + len(good) * AUDIT_BYTES)
-            steps = _Steps(self.progress, [part.size_bytes for part in parts] * 2)
+            steps = _steps(self.progress, [part.size_bytes for part in parts] * 2)
             with durable.replacing(self.output, is_synced=True) as temporary:
-                taken = _merged_by_input([part.write(temporary, steps.next()) for part in parts])
+                taken = _merged_by_input([part.write(temporary, next(steps)) for part in parts])
                 mark_as_merged(temporary, audit_path(self.output).name, addition.holds(taken))
-                with durable.syncing(temporary):
-                    self.damage.require_none_by_library()  # or what it wrote would be blamed
+                # What the library says of inputs comes first, or what was written would be blamed.
+                with durable.syncing(temporary), self.damage.blamed_first() as require_none:
                     for part in parts:
-                        part.verify(temporary, steps.next())
-                    listing = taken.listing() if isinstance(taken, TakenRows) else list_taken(taken)
+                        part.verify(temporary, next(steps))
+                    require_none()
                 if self.output.exists() and self._is_foreign:
                     self._keep_aside()
             looked_at = [one for part in parts for one in part.looked_at]
@@ -149,7 +149,7 @@ class _FilesMerge:
                 self.notes += [note for note in part.notes if note not in self.notes]
             self.notes += notes_on_rows(looked_at)
             conflicts = [one for part in parts for one in part.conflicts]
-            report = self._conclude(way, taken, conflicts, listing=listing)
+            report = self._conclude(way, taken, conflicts)
             is_told = len(looked_at) == 1 and looked_at[0].are_unique
             return replace(report, once_by=looked_at[0].names) if is_told else report
 
@@ -234,22 +234,21 @@ class _FilesMerge:
     def _conclude(
         self,
         way: str,
-        taken: Iterable[Taken],
+        taken: Sequence[Taken],
         conflicts: Sequence[Conflict],
         *,
         records: Sequence[AuditInput] = (),
-        listing: TakenListing | None = None,
     ) -> FilesReport:
         """Write the audit trail's entry; the output is in its place already."""
-        listing = listing or list_taken(taken)
-        tasks = listing.tasks - listing.duplicates
+        duplicates = sum(one.duplicates for one in taken)
+        tasks = sum(one.tasks for one in taken) - duplicates
         report = FilesReport(
             self.given_output,
             way,
-            listing.files,
+            tuple(map(TakenFile.of, taken)),
             tuple(map(RefusedFile.of, self.refused)),
             tasks=tasks,
-            duplicates=listing.duplicates,
+            duplicates=duplicates,
             size_bytes=self.output.stat().st_size,
             notes=tuple(self.notes),
             duration_s=time.monotonic() - self._begun,
@@ -259,8 +258,9 @@ class _FilesMerge:
         )
         entry = entry_of_files(
             self.output,
-            (),
+            taken,
             self.refused,
+            records=records,
             way=way,
             duration_s=report.duration_s,
             key=self.key,
@@ -268,7 +268,7 @@ class _FilesMerge:
             conflicts=report.conflicts,
             notes=report.notes,
         )
-        append_entry(self.output, replace(entry, inputs=records), inputs=listing.json)
+        append_entry(self.output, entry)
         return report
 
 
@@ -288,7 +288,7 @@ def _moved_away(output: Path, keep_aside: Callable[[], Path] | None) -> Iterator
         raise
 
 
-def _merged_by_input(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
+def _merged_by_input(parts: Sequence[list[Taken]]) -> list[Taken]:
     """What was taken of each input; of one with columns and groups, by both parts."""
     if len(parts) == 1:
         return parts[0]
@@ -306,21 +306,13 @@ def _merged_by_input(parts: Sequence[Iterable[Taken]]) -> Iterable[Taken]:
     return list(found.values())
 
 
-class _Steps:
+def _steps(progress: Progress, sizes: Sequence[int]) -> Iterator[Progress]:
     """Progress of several steps, each of which counts its own bytes, as one."""
 
-    def __init__(self, progress: Progress, sizes: Sequence[int]) -> None:
-        self._progress, self._sizes = progress, list(sizes)
-        self._total, self._before, self._number = sum(sizes), 0, 0
+    def tell(before: int, size: int, done: int, total: int) -> None:
+        progress(before + size * done // max(total, 1), sum(sizes))
 
-    def next(self) -> Progress:
-        before, size = self._before, self._sizes[self._number]
-        self._before, self._number = before + size, self._number + 1
-
-        def tell(done: int, total: int) -> None:
-            self._progress(before + size * done // max(total, 1), self._total)
-
-        return tell
+    return (partial(tell, sum(sizes[:n]), size) for n, size in enumerate(sizes))
 
 
 def _resolved(path: Path) -> Path:

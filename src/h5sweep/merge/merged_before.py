@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..base.units import count_text
+from ..disk.find_files import absolute
 from ..errors import StorageError, UnmergeableError
 from ..runfolder.audit import AuditEntry, AuditInput, read_entries
 from ..worker_files import findings
 from ..worker_files.inputs import Input, Taken, xxh3_of
 from ..worker_files.layouts import Style
 from ..worker_files.survey import Survey
-from .audit_entry import absolute_paths
 from .merged_mark import FileId, digest_of, inputs_of
-from .tables.taken_rows import TakenRows
 
-HeldRows = Mapping[Input, Mapping[str, Sequence[int]]]  # of a file's tables: as in `AuditInput`
+if TYPE_CHECKING:
+    from .tables.schema import HeldRows
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,11 @@ class Addition:
 
     def holds(self, taken: Iterable[Taken]) -> Iterator[FileId]:
         """The files that the new output holds, now that these were taken."""
+        yield from self.held
         own = self.inputs[0] if self.held else None
-        ids = taken.file_ids() if isinstance(taken, TakenRows) else map(_id_of_taken, taken)
-        return chain(self.held, (file_id for source, file_id in ids if source is not own))
+        for one in taken:
+            if one.source is not own:
+                yield FileId(one.source.size_bytes, one.xxh3, one.source.file_name)
 
 
 def plan_addition(
@@ -133,7 +135,8 @@ class _HeldFiles:
         self, survey: Survey, old: Input, held: Sequence[AuditInput], given: Sequence[Input]
     ) -> None:
         self._survey, self._old, self._given = survey, old, given
-        self._paths = dict(zip(given, absolute_paths(given), strict=True))
+        here = str(Path.cwd())
+        self._paths = {one: absolute(one.name, here) for one in given}
         self._by_path = {path: one for one, path in self._paths.items()}
         self._by_name: dict[str, list[Input]] = {}
         for one in given:
@@ -284,7 +287,3 @@ def _id_of_held(file: AuditInput) -> FileId:
 
 def _id_of_input(one: Input) -> FileId:
     return FileId(one.size_bytes, xxh3_of(one), one.file_name)
-
-
-def _id_of_taken(one: Taken) -> tuple[Input, FileId]:
-    return one.source, FileId(one.source.size_bytes, one.xxh3, one.source.file_name)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from ..errors import ConflictError, UsageError
 from ..hdf5.errors import Unsupported
 from ..hdf5.messages import Storage
+from ..hdf5.read_data import MOST_CHUNK_BYTES, chunk_bytes
 from ..hdf5.tree import Dataset
 from ..worker_files.inputs import Input
-from .tables.rows import is_too_large
 from .tables.types import TypeID, may_be_copied, type_of, type_text
 
 MOST_NAMED = 3
@@ -44,7 +44,7 @@ def require_mergeable(one: Input, path: str, dataset: Dataset) -> None:
             f"{where} refers to places in its own file, which mean nothing in another: give --key, "
             f"or leave it out with --skip {path.rpartition('/')[2]}"
         )
-    if dataset.filters and is_too_large(dataset):
+    if dataset.filters and _largest_chunk(dataset) > MOST_CHUNK_BYTES:
         raise UsageError(f"{where} has chunks of more than 64 MB: h5repack makes smaller ones")
     try:
         type_of(dataset.type)
@@ -54,6 +54,10 @@ def require_mergeable(one: Input, path: str, dataset: Dataset) -> None:
         raise UsageError(
             f"{where} is a single value, but a column in other files: merge these files separately"
         )
+
+
+def _largest_chunk(dataset: Dataset) -> int:
+    return max([chunk_bytes(dataset), *(chunk.size for chunk in dataset.chunks)])
 
 
 def differing_axis(path: str, first: Input, second: Input) -> ConflictError:

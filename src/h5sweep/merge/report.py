@@ -12,7 +12,7 @@ from ..base.safe_text import json_text
 from ..base.units import command_text, count_text, size_text
 from ..runfolder.audit import Conflict, conflict_text
 from ..worker_files.findings import Finding, State, against_merging, state_of
-from ..worker_files.inputs import Input
+from ..worker_files.inputs import Input, Taken
 from ..worker_files.layouts import indexed_table
 from ..worker_files.skipped_names import Names, is_named
 
@@ -38,6 +38,21 @@ class TakenFile(NamedTuple):
     datasets: tuple[str, ...]
     skipped: tuple[str, ...]  # what is not in the output, such as /init
     left_out: Mapping[str, str]  # attributes that only the audit trail has → their values
+
+    @classmethod
+    def of(cls, one: Taken) -> TakenFile:
+        source, name = one.source, one.source.name
+        is_plain = "./" not in name and "//" not in name  # or a path says it shorter, but slowly
+        return cls(
+            name if is_plain else str(source.path),
+            source.size_bytes,
+            source.findings,
+            one.tasks,
+            one.duplicates,
+            one.datasets,
+            one.skipped,
+            one.left_out,
+        )
 
 
 class RefusedFile(NamedTuple):

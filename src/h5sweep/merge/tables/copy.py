@@ -1,398 +1,246 @@
-"""Copy the bytes of many files into one: each file is read once, from start to end.
+"""Copy the rows of inputs into the output: as the bytes that they are, or converted.
 
-Its checksum (XXH3, which costs less than the reading) is taken on the way, and that of each piece
-that is copied: reading the piece back from the output must give the same.
+Each file is read once, from start to end, and its checksum is taken on the way.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import threading
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from operator import lt
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from ...disk import durable
+from ...base.values import Array
 from ...errors import naming
+from ...hdf5.chunks import Chunk
 from ...hdf5.errors import Damaged
 from ...hdf5.messages import Storage
-from ...hdf5.read_data import prove_chunk
+from ...hdf5.read_data import prove_chunk, start_of
 from ...hdf5.tree import Dataset
 from ...worker_files import findings
 from ...worker_files.inputs import Input, changed, require_unchanged
+from ...worker_files.layouts import FileLayout
 from ...worker_files.read_file import DamagedFileError, can_be_proven
-from .create import ChunkPlaces, TablesFile, not_as_written
 from .input_structure import InputStructure
+from .pieces import BLOCK_BYTES, Piece, TablesFile, buffer_of_thread, read_into
+from .rows import RowReader
 from .schema import MergedColumn, Mode
-from .types import type_of
+from .types import convert, fill_element, type_of
 
-BLOCK_BYTES = 1 << 20
-GAP = -1
-_of_thread = threading.local()
+FILL_BYTES = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class CopyStretch:
-    """Bytes of a file that go into a column: behind `place` bytes of its rows, or as a chunk."""
+class Stretch(NamedTuple):
+    """Bytes of a file: a chunk of a column, or what comes behind `place` bytes of its rows."""
 
     start: int
     size: int
-    column: int
+    column: MergedColumn | None = None  # None if they are not copied
     place: int = 0
-    chunk: tuple[int, ...] | None = None
-    mask: int = 0
+    chunk: Chunk | None = None
 
-
-# Where it begins and ends in a block; which column; the Stretch of a chunk, or how many bytes of
-# the column's rows are before it.
-CopyPiece = tuple[int, int, int, Any]
-CopyBlock = tuple[int, int, list[CopyPiece]]  # where it begins in the file, its size, its pieces
+    @property
+    def end(self) -> int:
+        return self.start + self.size
 
 
 @dataclass(eq=False)
 class Route:
-    """How files of one structure are copied: `blocks` cover a file, `odd` columns go elsewhere."""
+    """How files of one structure are copied: `blocks` cover a file, `odd` columns are converted."""
 
-    blocks: list[CopyBlock]
-    columns: list[MergedColumn]
-    stretches: list[CopyStretch]
+    structure: InputStructure
+    stretches: list[Stretch] = field(default_factory=list)
     odd: list[MergedColumn] = field(default_factory=list)
-    packed: dict[int, Dataset] = field(default_factory=dict)  # columns whose chunks we can unpack
-    kept_at: dict[int, int] = field(
-        default_factory=dict
-    )  # of a stretch, within what is kept of a file
+    blocks: list[list[Stretch]] = field(default_factory=list)  # that are read at once
 
-    @property
-    def largest_block(self) -> int:
-        return max((size for _, size, _ in self.blocks), default=0)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether all is bytes that stay as they are, so that many files can be copied at once."""
-        are_bytes = all(stretch.chunk is None for stretch in self.stretches)
-        return not self.odd and are_bytes and len(self.kept_at) == len(self.stretches)
+    @cached_property
+    def is_in_memory(self) -> bool:
+        """Whether all that is copied is what is kept in memory of small files that are alike."""
+        family = self.structure.example.family
+        return not self.odd and all(
+            s.chunk is None and family is not None and family.kept_at(s.start, s.size) is not None
+            for s in self.stretches
+        )
 
 
-def plan_route(
-    structure: InputStructure, columns: Sequence[MergedColumn], start: int, size: int
-) -> Route:
-    """Find the way for files of `size` bytes whose addresses count from `start`."""
-    stretches: list[CopyStretch] = []
-    odd = []
-    for number, column in enumerate(columns):
+def plan_route(structure: InputStructure, columns: Sequence[MergedColumn]) -> Route:
+    """Decide how the files of one structure are copied."""
+    route = Route(structure)
+    for column in columns:
+        if (part := structure.tables.get(column.table.name)) is None:
+            continue
         dataset = structure.columns.get(column.path)
-        part = structure.tables.get(column.table)
-        is_whole = dataset is not None and part is not None and not part.first
-        found = _stretches(dataset, column, number, start) if dataset and is_whole else None
+        is_whole = dataset is not None and not part.first
+        found = _stretches(dataset, column, structure.start) if dataset and is_whole else None
         if found is not None:
-            stretches += found
-        elif part is not None and part.rows:
-            odd.append(column)
-    stretches.sort(key=lambda stretch: stretch.start)
-    if any(a.start + a.size > b.start for a, b in pairwise(stretches)):
+            route.stretches += found
+        elif part.rows:
+            route.odd.append(column)
+    route.stretches.sort(key=lambda stretch: stretch.start)
+    if any(a.end > b.start for a, b in pairwise(route.stretches)):
         # Two of them share bytes, which only a damaged file has: each is read by itself.
-        odd, stretches = _with_rows(structure, columns), []
-    kept_at = dict(_kept_places(structure.example, stretches))
-    packed = dict(_packed(structure, columns))
-    return Route(_blocks(stretches, size), list(columns), stretches, odd, packed, kept_at)
+        tables = {name for name, part in structure.tables.items() if part.rows}
+        route.stretches, route.odd = [], [c for c in columns if c.table.name in tables]
+    route.blocks = list(_blocks(_cut(route.stretches, structure.example.size_bytes)))
+    return route
 
 
-def _packed(
-    structure: InputStructure, columns: Sequence[MergedColumn]
-) -> Iterator[tuple[int, Dataset]]:
-    for number, column in enumerate(columns):
-        dataset = structure.columns.get(column.path)
-        if column.mode is Mode.CHUNKS and dataset is not None and can_be_proven(dataset):
-            yield number, dataset
-
-
-def _kept_places(one: Input, stretches: Sequence[CopyStretch]) -> Iterator[tuple[int, int]]:
-    """Where stretches lie in what is kept of a file, if anything is."""
-    if one.family is None or not one.is_kept:
-        return
-    for stretch in stretches:
-        if (at := one.family.kept_at(stretch.start, stretch.size)) is not None:
-            yield stretch.start, at
-
-
-def _with_rows(structure: InputStructure, columns: Sequence[MergedColumn]) -> list[MergedColumn]:
-    tables = structure.tables
-    return [c for c in columns if c.table in tables and tables[c.table].rows]
-
-
-def _stretches(
-    dataset: Dataset, column: MergedColumn, number: int, start: int
-) -> list[CopyStretch] | None:
+def _stretches(dataset: Dataset, column: MergedColumn, start: int) -> list[Stretch] | None:
     """The bytes of a column in the file; None if they cannot be taken as they are."""
-    if dataset.type.encoded != column.encoded and type_of(dataset.type) != column.type:
-        return None
+    dims = dataset.space.dims or ()
+    chunks = [chunk for chunk in dataset.chunks if all(map(lt, chunk.start, dims))]
     if column.mode is Mode.CHUNKS:
-        dims = dataset.space.dims or ()
-        return [
-            CopyStretch(start + c.address, c.size, number, 0, c.start, c.mask)
-            for c in dataset.chunks
-            if all(map(lt, c.start, dims))
-        ]
-    if column.mode is not Mode.BYTES or dataset.filters:
+        return [Stretch(start + c.address, c.size, column, chunk=c) for c in chunks]
+    if column.mode is not Mode.BYTES or dataset.filters or type_of(dataset.type) != column.type:
         return None
-    rows, row_bytes = dataset.rows or 0, column.row_bytes
+    size = (dataset.rows or 0) * column.row_bytes
     if dataset.layout.storage is Storage.CHUNKED:
-        return _chunk_stretches(dataset, column, number, start)
-    is_compact = dataset.layout.storage is Storage.COMPACT
-    address = dataset.compact_at if is_compact else dataset.layout.address
-    if not rows * row_bytes:
+        return _chunk_stretches(dataset, column, start, chunks, size)
+    if not size:
         return []
-    return None if address is None else [CopyStretch(start + address, rows * row_bytes, number)]
+    at = start_of(dataset)
+    return None if at is None else [Stretch(start + at, size, column)]
 
 
 def _chunk_stretches(
-    dataset: Dataset, column: MergedColumn, number: int, start: int
-) -> list[CopyStretch] | None:
-    rows, row_bytes, side = dataset.rows or 0, column.row_bytes, dataset.layout.chunk[0]
-    if dataset.layout.chunk[1:] != column.inner:
+    dataset: Dataset, column: MergedColumn, start: int, chunks: Sequence[Chunk], size: int
+) -> list[Stretch] | None:
+    side = dataset.layout.chunk[0]
+    is_covered = len({c.start for c in chunks}) == len(chunks) == -(-(dataset.rows or 0) // side)
+    if dataset.layout.chunk[1:] != column.inner or not is_covered:
         return None
-    found = [
-        CopyStretch(
-            start + chunk.address,
-            min(side, rows - chunk.start[0]) * row_bytes,
-            number,
-            chunk.start[0] * row_bytes,
-        )
-        for chunk in dataset.chunks
-        if chunk.start[0] < rows
-    ]
-    is_covered = len({stretch.place for stretch in found}) == len(found) == -(-rows // side)
-    return found if is_covered else None
+    places = [(chunk, chunk.start[0] * column.row_bytes) for chunk in chunks]
+    most = side * column.row_bytes
+    return [Stretch(start + c.address, min(most, size - at), column, at) for c, at in places]
 
 
-def _blocks(stretches: Sequence[CopyStretch], size: int) -> list[CopyBlock]:
-    """Cut a file into blocks; chunks stay in one piece, all else is cut where a block is full."""
-    maker = _BlockMaker()
+def _cut(stretches: Sequence[Stretch], size: int) -> Iterator[Stretch]:
+    """A whole file: its stretches and what is between them; only chunks are longer than a block."""
     position = 0
-    for stretch in stretches:
-        maker.add(position, stretch.start, GAP, 0)
-        if stretch.chunk is not None:
-            maker.add_whole(stretch)
-        else:
-            maker.add(stretch.start, stretch.start + stretch.size, stretch.column, stretch.place)
-        position = stretch.start + stretch.size
-    maker.add(position, size, GAP, 0)
-    maker.close()
-    return maker.blocks
-
-
-class _BlockMaker:
-    def __init__(self) -> None:
-        self.blocks: list[CopyBlock] = []
-        self._start = self._end = 0
-        self._pieces: list[CopyPiece] = []
-
-    def add(self, start: int, end: int, column: int, place: int) -> None:
-        while start < end:
-            stop = min(end, self._start + BLOCK_BYTES)
-            if stop <= start:
-                self.close()
+    for stretch in (*stretches, Stretch(size, 0)):
+        for some in (Stretch(position, stretch.start - position), stretch):
+            if some.chunk is not None:
+                yield some
                 continue
-            self._pieces.append((start - self._start, stop - self._start, column, place))
-            place += stop - start
-            self._end = start = stop
+            for at in range(0, some.size, BLOCK_BYTES):
+                count = min(BLOCK_BYTES, some.size - at)
+                yield some._replace(start=some.start + at, size=count, place=some.place + at)
+        position = stretch.end
 
-    def add_whole(self, stretch: CopyStretch) -> None:
-        if self._pieces and stretch.start + stretch.size > self._start + BLOCK_BYTES:
-            self.close()
-        start, end = stretch.start - self._start, stretch.start + stretch.size - self._start
-        self._pieces.append((start, end, stretch.column, stretch))
-        self._end = stretch.start + stretch.size
 
-    def close(self) -> None:
-        if self._pieces:
-            self.blocks.append((self._start, self._end - self._start, self._pieces))
-        self._start, self._pieces = self._end, []
+def _blocks(stretches: Iterator[Stretch]) -> Iterator[list[Stretch]]:
+    """Stretches that are read at once."""
+    block: list[Stretch] = []
+    for stretch in stretches:
+        if block and stretch.end - block[0].start > BLOCK_BYTES:
+            yield block
+            block = []
+        block.append(stretch)
+    if block:
+        yield block
 
 
 # Copying -----------------------------------------------------------------------------------------
 
-Firsts = Sequence[int]  # for each column, the row of the output at which an input begins
-
 
 def copy_file(
-    one: Input, route: Route, firsts: Firsts, output: TablesFile, tick: Callable[[int], None]
-) -> tuple[int, array[int]]:
-    """Copy one file; return its checksum, and that of every piece.
+    one: Input, number: int, route: Route, output: TablesFile, tick: Callable[[int], None]
+) -> tuple[int, list[Piece]]:
+    """Copy one file, the input of this number; return its checksum, and what was written.
 
     Chunks are copied as they are, and unpacked to prove that they can be: DamagedFileError if not.
     """
-    writers = [
-        _writer(output, column, first) for column, first in zip(route.columns, firsts, strict=True)
-    ]
-    buffer = _buffer(route.largest_block)
-    whole, copied = xxh3_64(), array("Q")
+    whole, written = xxh3_64(), []
     descriptor = os.open(one.name, os.O_RDONLY | os.O_CLOEXEC)
     try:
         require_unchanged(one, descriptor)
-        for start, size, pieces in route.blocks:
-            _read_into(descriptor, buffer[:size], start, one)
-            whole.update(buffer[:size])
-            for begin, end, column, place in pieces:
-                if column != GAP:
-                    data = buffer[begin:end]
-                    if column in route.packed:
-                        _prove(one, route, column, place, data)
-                    copied.append(xxh3_64_intdigest(data))
-                    writers[column](data, place)
-            tick(size)
+        for block in route.blocks:
+            start, end = block[0].start, block[-1].end
+            data = buffer_of_thread(end - start)
+            with naming(one.path):
+                if not read_into(descriptor, data, start):
+                    raise changed(one)
+            whole.update(data)
+            for stretch in block:
+                if (column := stretch.column) is None:
+                    continue
+                some = data[stretch.start - start : stretch.end - start]
+                first = int(column.table.starts[number])
+                if (chunk := stretch.chunk) is None:
+                    at = first * column.row_bytes + stretch.place
+                    written.append(output.write_bytes(column, at, some))
+                else:
+                    _prove(one, route.structure.columns[column.path], stretch, some)
+                    place = (chunk.start[0] + first, *chunk.start[1:])
+                    checksum = xxh3_64_intdigest(some)
+                    written.append(output.write_chunk(column, place, some, checksum, chunk.mask))
+            tick(end - start)
         require_unchanged(one, descriptor)
     finally:
         os.close(descriptor)
-    return whole.intdigest(), copied
+    return whole.intdigest(), written
 
 
-def _prove(one: Input, route: Route, column: int, stretch: CopyStretch, data: memoryview) -> None:
+def _prove(one: Input, dataset: Dataset, stretch: Stretch, data: memoryview) -> None:
+    """Raise DamagedFileError if a chunk cannot be unpacked, as far as we know its filters."""
+    assert stretch.column is not None and stretch.chunk is not None
     try:
-        prove_chunk(route.packed[column], data, stretch.mask)
+        if can_be_proven(dataset):
+            prove_chunk(dataset, data, stretch.chunk.mask)
     except Damaged as error:
-        where = route.columns[column].path
+        where = stretch.column.path
         found = findings.CHUNK_FILTER.finding(where=where, address=stretch.start, why=error)
         raise DamagedFileError(one.name, found) from error
 
 
-def _writer(
-    output: TablesFile, column: MergedColumn, first: int
-) -> Callable[[memoryview, Any], None]:
-    """How a piece of a column is written, in files that begin at the row `first`."""
-    if column.mode is Mode.CHUNKS:
-        dataset = output.datasets[column.path].id
-
-        def write_chunk(data: memoryview, stretch: CopyStretch) -> None:
-            assert stretch.chunk is not None
-            place = (stretch.chunk[0] + first, *stretch.chunk[1:])
-            dataset.write_direct_chunk(place, data, stretch.mask)
-            output.require_written()
-
-        return write_chunk
-    base = output.offsets.get(column.path, -1) + first * column.row_bytes
-
-    def write_bytes(data: memoryview, place: int) -> None:
-        durable.write_all(output.descriptor, data, base + place)
-
-    return write_bytes
-
-
 def copy_alike(
-    inputs: Sequence[Input], route: Route, firsts: Firsts, output: TablesFile
-) -> tuple[list[int], list[int]]:
-    """Copy files of one structure whose data are known, as one.
-
-    Returns their checksums, and those of what was written into each column.
-    """
-    family = inputs[0].family
+    inputs: Sequence[Input], number: int, route: Route, output: TablesFile
+) -> list[Piece]:
+    """Copy files of one structure that are kept in memory, as one; `number` is the first's."""
+    family = route.structure.example.family
     assert family is not None and {one.family for one in inputs} == {family}
     files = family.kept_rows([one.kept_as for one in inputs])
-    written = []
-    for column, first, stretches in _by_column(route, firsts):
-        size = sum(stretch.size for stretch in stretches)
-        rows = np.empty((len(inputs), size), np.uint8)
-        for s in stretches:
-            start = route.kept_at[s.start]
-            rows[:, s.place : s.place + s.size] = files[:, start : start + s.size]
-        data = rows.reshape(-1).data
-        written.append(xxh3_64_intdigest(data))
-        durable.write_all(
-            output.descriptor, data, output.offsets[column.path] + first * column.row_bytes
-        )
-    return [one.xxh3 for one in inputs], written
-
-
-def _by_column(route: Route, firsts: Firsts) -> list[tuple[MergedColumn, int, list[CopyStretch]]]:
-    """The columns that have bytes in a file, and these."""
-    found: dict[int, list[CopyStretch]] = {}
+    by_column: dict[MergedColumn, list[Stretch]] = {}
     for stretch in route.stretches:
-        found.setdefault(stretch.column, []).append(stretch)
-    return [(route.columns[n], firsts[n], stretches) for n, stretches in sorted(found.items())]
+        if stretch.column is not None:
+            by_column.setdefault(stretch.column, []).append(stretch)
+    written = []
+    for column, stretches in by_column.items():
+        rows = np.empty((len(inputs), sum(s.size for s in stretches)), np.uint8)
+        for s in stretches:
+            start = family.kept_at(s.start, s.size)
+            assert start is not None
+            rows[:, s.place : s.place + s.size] = files[:, start : start + s.size]
+        place = int(column.table.starts[number]) * column.row_bytes
+        written.append(output.write_bytes(column, place, rows.reshape(-1).data))
+    return written
 
 
-def _buffer(size: int) -> memoryview:
-    """Memory of this thread's own, used again and again: fresh memory has to be mapped first."""
-    found: memoryview | None = getattr(_of_thread, "buffer", None)
-    if found is None or len(found) < size:
-        found = _of_thread.buffer = np.empty(max(size, BLOCK_BYTES), np.uint8).data
-    return found
+def convert_rows(
+    one: Input, layout: FileLayout, structure: InputStructure, column: MergedColumn
+) -> Iterator[tuple[int, Array]]:
+    """The rows of an open input as elements of a column, a few at a time, and where these begin."""
+    part = structure.tables[column.table.name]
+    dataset = part.columns.get(column.path)
+    if dataset is None:
+        yield from _filled(column, part.rows)
+        return
+    reader, old = RowReader(one, layout, column.path, dataset), type_of(dataset.type)
+    for step in reader.steps(part.first):
+        yield step.start - part.first, convert(reader.read(step), old, column.type)
 
 
-def _read_into(descriptor: int, view: memoryview, offset: int, one: Input) -> None:
-    while view:
-        with naming(one.path):
-            count = os.preadv(descriptor, [view], offset)
-        if not count:
-            raise changed(one)
-        view, offset = view[count:], offset + count
-
-
-# Reading back ------------------------------------------------------------------------------------
-
-
-def verify_file(
-    route: Route,
-    firsts: Firsts,
-    copied: Sequence[int],
-    output: TablesFile,
-    tick: Callable[[int], None],
-) -> None:
-    """Read back every piece of one file; DamagedError if one is not what was copied."""
-    buffer = _buffer(route.largest_block)
-    checksums = iter(copied)
-    for _, _, pieces in route.blocks:
-        for begin, end, column, place in pieces:
-            if column == GAP:
-                continue
-            what, size = route.columns[column], end - begin
-            if isinstance(place, CopyStretch):
-                offset = _chunk_offset(output.chunks_of(what.path), what, place, firsts[column])
-            else:
-                offset = output.offsets[what.path] + firsts[column] * what.row_bytes + place
-            data = read_back(output.descriptor, buffer[:size], offset, what)
-            if xxh3_64_intdigest(data) != next(checksums):
-                raise not_as_written(what.path)
-            tick(size)
-
-
-def _chunk_offset(
-    places: ChunkPlaces, column: MergedColumn, stretch: CopyStretch, first: int
-) -> int:
-    assert stretch.chunk is not None
-    place = (stretch.chunk[0] + first, *stretch.chunk[1:])
-    offset, size, mask = places.get(place, (0, -1, 0))
-    if (size, mask) != (stretch.size, stretch.mask):
-        raise not_as_written(column.path)
-    return offset
-
-
-def verify_alike(
-    count: int, route: Route, firsts: Firsts, written: Sequence[int], output: TablesFile
-) -> None:
-    """The same for `count` files that were copied as one."""
-    for (column, first, stretches), expected in zip(
-        _by_column(route, firsts), written, strict=True
-    ):
-        size = count * sum(stretch.size for stretch in stretches)
-        offset = output.offsets[column.path] + first * column.row_bytes
-        data = read_back(output.descriptor, _buffer(size)[:size], offset, column)
-        if xxh3_64_intdigest(data) != expected:
-            raise not_as_written(column.path)
-
-
-def read_back(descriptor: int, view: memoryview, offset: int, column: MergedColumn) -> memoryview:
-    rest = view
-    while rest:
-        with naming(descriptor):
-            count = os.preadv(descriptor, [rest], offset)
-        if not count:
-            raise not_as_written(column.path)
-        rest, offset = rest[count:], offset + count
-    return view
+def _filled(column: MergedColumn, rows: int) -> Iterator[tuple[int, Array]]:
+    """Rows for files that lack the column."""
+    element = fill_element(column.type, column.fill)
+    step = max(FILL_BYTES // max(column.row_bytes, 1), 1)
+    for first in range(0, rows, step):
+        count = min(step, rows - first) * math.prod(column.inner)
+        yield first, np.tile(element, count)

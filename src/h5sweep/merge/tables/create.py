@@ -4,56 +4,26 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...base.values import Array
 from ...disk.h5py_loader import h5py, writing
 from ...errors import DamagedError, UsageError
 from ...hdf5.tree import Dataset
 from .input_structure import AttributeValue
-from .rows import read_raw
-from .schema import MergedColumn, MergedSchema, MergedTable, Mode
+from .pack_chunks import THREADS
+from .pieces import TablesFile, as_objects
+from .rows import library_rows
+from .schema import MergedColumn, MergedSchema, Mode
 from .types import holds_objects, type_of
 
 _h5d, _h5p, _h5s = h5py.h5d, h5py.h5p, h5py.h5s
 LARGEST_CACHE_BYTES = 256 << 20
-ChunkPlaces = dict[tuple[int, ...], tuple[int, int, int]]  # a chunk's address, size and filter mask
-
-
-class TablesFile:
-    """The open file: its datasets by path, and where those lie that are written as bytes."""
-
-    def __init__(
-        self,
-        file: Any,
-        descriptor: int,
-        schema: MergedSchema,
-        require_written: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.descriptor, self.require_written = descriptor, require_written
-        self.datasets = {column.path: file[column.path] for column in schema.columns}
-        self.offsets: dict[str, int] = {}
-        for column in schema.columns:
-            if column.mode is Mode.BYTES:
-                offset = self.datasets[column.path].id.get_offset()
-                self.offsets[column.path] = -1 if offset is None else offset
-        self._chunks: dict[str, ChunkPlaces] = {}
-
-    def chunks_of(self, path: str) -> ChunkPlaces:
-        """Where the chunks of a column lie; asked for the first time while no thread runs."""
-        if path not in self._chunks:
-            found = self._chunks[path] = {}
-
-            def take(chunk: Any) -> None:
-                found[chunk.chunk_offset] = (chunk.byte_offset, chunk.size, chunk.filter_mask)
-
-            self.datasets[path].id.chunk_iter(take)
-        return self._chunks[path]
 
 
 @contextmanager
@@ -61,9 +31,8 @@ def created(path: Path, schema: MergedSchema) -> Iterator[TablesFile]:
     """Add all datasets to the file at `path`, with room for their data, and hold it open."""
     with writing(path, libver=("earliest", "latest")) as written:
         file = written.file
-        for table in schema.tables:
-            for column in table.columns:
-                _create_dataset(file, table, column)
+        for column in schema.columns:
+            _create_dataset(file, column)
         for name, (dataset, data) in schema.scales.items():
             _write_scale(file, name, dataset, data)
         _write_attributes(file, schema)
@@ -75,7 +44,10 @@ def created(path: Path, schema: MergedSchema) -> Iterator[TablesFile]:
         written.require_written()
         # A full disk shows now, and what is allocated at once is written faster.
         os.posix_fallocate(written.descriptor, 0, max(file.id.get_filesize(), 1))
-        yield TablesFile(file, written.descriptor, schema, written.require_written)
+        with ThreadPoolExecutor(THREADS) as executor:
+            yield TablesFile(
+                file, written.descriptor, schema.columns, written.require_written, executor
+            )
 
 
 @contextmanager
@@ -83,11 +55,10 @@ def reopened(path: Path, schema: MergedSchema) -> Iterator[TablesFile]:
     """The file as it is on disk now; DamagedError if something in it is not as it should be."""
     try:
         with h5py.File(path, "r", locking=False) as file:
-            for table in schema.tables:
-                for column in table.columns:
-                    _require_dataset(file, table, column)
+            for column in schema.columns:
+                _require_dataset(file, column)
             for name, (_, data) in schema.scales.items():
-                if read_raw(file[name], range(len(file[name]))).tobytes() != data:
+                if library_rows(file[name], range(len(file[name]))).tobytes() != data:
                     raise not_as_written(name)
             for name, axes in schema.axes.items():
                 if _read_axes(file[name]) != axes:
@@ -96,7 +67,7 @@ def reopened(path: Path, schema: MergedSchema) -> Iterator[TablesFile]:
                 _require_attributes(file[place], place, attributes)
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                yield TablesFile(file, descriptor, schema)
+                yield TablesFile(file, descriptor, schema.columns)
             finally:
                 os.close(descriptor)
     except (KeyError, OSError, RuntimeError) as error:
@@ -116,7 +87,7 @@ def not_as_written(what: str) -> DamagedError:
 # Datasets ----------------------------------------------------------------------------------------
 
 
-def _create_dataset(file: Any, table: MergedTable, column: MergedColumn) -> None:
+def _create_dataset(file: Any, column: MergedColumn) -> None:
     group, _, name = column.path.rpartition("/")
     parent = file.require_group(group or "/")
     if name in parent:
@@ -124,17 +95,12 @@ def _create_dataset(file: Any, table: MergedTable, column: MergedColumn) -> None
             f"{column.path} is a column in some inputs and something else in others: merge these "
             "separately"
         )
-    shape = (table.rows, *column.inner)
-    limits = shape
-    properties = _h5p.create(_h5p.DATASET_CREATE)
+    shape = limits = column.shape
+    properties, access = _h5p.create(_h5p.DATASET_CREATE), None
     _set_fill(properties, column)
-    access = None
-    if column.mode in (Mode.CHUNKS, Mode.RECODED):
-        limits = tuple(_h5s.UNLIMITED if limit is None else limit for limit in column.limits)
-        limits = (
-            max(limits[0], shape[0]) if limits[0] != _h5s.UNLIMITED else limits[0],
-            *shape[1:],
-        )
+    if column.chunk:
+        most = column.most_rows
+        limits = (_h5s.UNLIMITED if most is None else max(most, shape[0]), *column.inner)
         _set_chunks(properties, column)
         access = _cache_for(column)
     elif column.mode is Mode.BYTES:
@@ -175,11 +141,11 @@ def _set_fill(properties: Any, column: MergedColumn) -> None:
             properties.set_fill_value(np.frombuffer(column.fill, dtype)[0:1].reshape(()))
 
 
-def _require_dataset(file: Any, table: MergedTable, column: MergedColumn) -> None:
+def _require_dataset(file: Any, column: MergedColumn) -> None:
     dataset = file[column.path]
     is_right = (
         isinstance(dataset, h5py.Dataset)
-        and dataset.shape == (table.rows, *column.inner)
+        and dataset.shape == column.shape
         and dataset.id.get_type() == column.type
     )
     if not is_right:
@@ -229,13 +195,6 @@ def _write_attribute(target: Any, name: str, value: AttributeValue) -> None:
         attribute.write(np.array(data), mtype=value.type)
     else:
         attribute.write(as_objects(value.data, value.type).reshape(value.dims))
-
-
-def as_objects(data: Array, type_: Any) -> Array:
-    """Objects with what h5py has to know of them."""
-    found = np.empty(data.shape, type_.dtype)
-    found[...] = data
-    return found
 
 
 def _require_attributes(target: Any, place: str, attributes: Mapping[str, AttributeValue]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from ...base.units import count_text
 from ...base.values import Array, value_text
 from ...worker_files.inputs import Input
-from .create import TablesFile
+from .pieces import TablesFile
 from .schema import MergedTable
 
 MOST_ROWS = 4_000_000  # sorting more may take longer than to copy them
@@ -92,7 +92,7 @@ class _KeyPart(NamedTuple):
 
 def _keys(output: TablesFile, table: MergedTable) -> Iterator[_KeyPart]:
     for column in (column for column in table.columns if not column.inner):
-        dataset, name = output.datasets[column.path], column.path.rpartition("/")[2]
+        dataset, name = output.datasets[column], column.path.rpartition("/")[2]
         fields = dataset.dtype.fields or {}
         for field, (dtype, *_) in fields.items():
             if (is_text := _is_text(dtype)) is not None:

@@ -21,40 +21,38 @@ def find_tables(structures: Sequence[InputStructure]) -> list[str]:
     for group, found in by_group.items():
         growing = {p for s in found for p in s.groups[group] if p in s.growing}
         having = [s for s in found if growing & s.groups[group].keys()]
-        lengths = [_lengths(s, group, growing) for s in having]
-        if all(len(one) == 1 for one in lengths):
-            _take_group(group, growing, having, [one.pop() for one in lengths])
-        else:
-            notes += _take_each(group, growing, having)
+        if not _take_group(group, growing, having):
+            _take_each(group, growing, having)
+            notes.append(
+                f"the datasets of {group} have different lengths in some files: each is merged by "
+                "itself"
+            )
     return notes
 
 
-def _take_group(
-    group: str, growing: set[str], having: list[InputStructure], rows: list[int]
-) -> None:
-    """Make one table of a group."""
-    others = {p for s in having for p in s.groups[group]} - growing
-    for structure, count in zip(having, rows, strict=True):
-        for path in list(others):
-            dataset = structure.groups[group].get(path)
-            if dataset is not None and dataset.rows != count:
-                others.discard(path)
-    for structure, count in zip(having, rows, strict=True):
+def _take_group(group: str, growing: set[str], having: list[InputStructure]) -> bool:
+    """Make one table of a group; False if its columns differ in length."""
+    rows: dict[InputStructure, int] = {}
+    for structure in having:
+        lengths = {d.rows or 0 for path, d in structure.groups[group].items() if path in growing}
+        if len(lengths) > 1:
+            return False
+        rows[structure] = lengths.pop()
+    unlike = {
+        path
+        for structure, count in rows.items()
+        for path, dataset in structure.groups[group].items()
+        if path not in growing and dataset.rows != count
+    }
+    for structure, count in rows.items():
         datasets = structure.groups[group].items()
-        columns = {path: d for path, d in datasets if path in growing | others}
+        columns = {path: d for path, d in datasets if path not in unlike}
         structure.tables[group] = TablePart(count, columns)
+    return True
 
 
-def _take_each(group: str, growing: set[str], having: list[InputStructure]) -> list[str]:
+def _take_each(group: str, growing: set[str], having: list[InputStructure]) -> None:
     for structure in having:
         for path, dataset in structure.groups[group].items():
             if path in growing:
                 structure.tables[path] = TablePart(dataset.rows or 0, {path: dataset})
-    return [
-        f"the datasets of {group} have different lengths in some files: each is merged by itself"
-    ]
-
-
-def _lengths(structure: InputStructure, group: str, growing: set[str]) -> set[int]:
-    datasets = structure.groups.get(group, {})
-    return {d.rows or 0 for path, d in datasets.items() if path in growing}

@@ -1,8 +1,8 @@
-"""What can be merged from one input: its datasets, tables, attributes and axes."""
+"""What inputs of one structure have to be merged: datasets, tables, attributes and axes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,10 +14,10 @@ from ...base.values import value_text
 from ...hdf5.datatypes import Class
 from ...hdf5.file import Hdf5File
 from ...hdf5.messages import Attribute
-from ...hdf5.tree import Dataset, ObjectKind
+from ...hdf5.tree import Dataset, ObjectKind, Tree
 from ...worker_files.decode_elements import Elements
 from ...worker_files.inputs import Input
-from ...worker_files.layouts import FileLayout, Style
+from ...worker_files.layouts import FileLayout, Style, indexed_table
 from ...worker_files.skipped_names import Skipped
 from ...worker_files.survey import Survey
 from ..merged_mark import OWN_ATTRIBUTES
@@ -26,13 +26,15 @@ from .types import (
     is_kept_elsewhere,
     may_be_copied,
     objects_of,
-    read_elsewhere,
     read_heap_parts,
     type_of,
 )
 
+_MERGED = (ObjectKind.GROUP, ObjectKind.DATASET)
 AXES_ATTRIBUTES = ("DIMENSION_LIST", "REFERENCE_LIST")
 Axes = tuple[tuple[str, ...], ...]  # for each axis, the datasets that stand for it
+Where = tuple[str, str]  # the path of an object, and the name of its attribute
+_Raw = bytes | tuple[bytes, ...]  # the value of an attribute: bytes, or those behind references
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,8 @@ class AttributeValue:
             return self.data.hex()
 
 
-ObjectAttributes = dict[str, dict[str, AttributeValue]]  # by the path of their object
+# The values of an attribute in inputs of one structure, and the places of those that have each.
+Variants = list[tuple[AttributeValue, list[int]]]
 
 
 @dataclass
@@ -83,19 +86,17 @@ class InputStructure:
     """What the inputs have that share a structure; `example` is the first of them."""
 
     example: Input
+    places: list[int]  # of all inputs that have it
     datasets: dict[str, Dataset]  # by path
     groups: dict[str, dict[str, Dataset]]
     growing: frozenset[str]  # paths of what may be a column
-    attributes: ObjectAttributes
-    lost_attributes: tuple[str, ...]  # attributes that mean nothing outside their file
-    group_paths: tuple[str, ...] = ()
-    axes: dict[str, Axes] = field(default_factory=dict)  # by the path of their dataset
-    start: int = 0  # where in the file addresses begin to count
-    links: tuple[str, ...] = ()  # second names, and what is neither a group nor a dataset
-    skipped: Skipped = field(default_factory=Skipped)
+    axes: dict[str, Axes]  # by the path of their dataset
+    start: int  # where in the file addresses begin to count
+    links: tuple[str, ...]  # second names, and what is neither a group nor a dataset
+    skipped: Skipped
+    attributes: dict[str, dict[str, Variants]] = field(default_factory=dict)  # by object and name
+    lost_attributes: list[str] = field(default_factory=list)  # that refer to places in their file
     tables: dict[str, TablePart] = field(default_factory=dict)
-    # Attributes of which each file has a value of its own, by object and name.
-    own: dict[tuple[str, str], Attribute] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> dict[str, Dataset]:
@@ -107,68 +108,139 @@ class InputStructure:
         used = {path for name in self.columns for axis in self.axes.get(name, ()) for path in axis}
         return used - self.columns.keys()
 
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The datasets that say no more than columns do."""
+        return tuple(path for path in self.datasets if indexed_table(path) in self.columns)
 
-def read_structure(survey: Survey, one: Input) -> InputStructure:
-    """What may be merged of one file, and of all that share its structure."""
-    with survey.opened(one) as layout:
-        groups = {
-            group: {_path(group, name): dataset for name, dataset in datasets.items()}
-            for group, datasets in layout.by_group.items()
-        }
-        attributes, lost = _read_attributes(layout)
-        return InputStructure(
-            one,
+    def brings_group(self, path: str) -> bool:
+        """Whether a group comes with the columns, and not with what else the files have."""
+        has_more = not self.datasets.keys() <= {*self.columns, *self.scales, *self.indexes}
+        is_above = any(column.startswith(path.rstrip("/") + "/") for column in self.columns)
+        return path not in self.datasets and (is_above or not has_more)
+
+
+def read_structure(
+    survey: Survey, inputs: Sequence[Input], places: Sequence[int]
+) -> InputStructure:
+    """What may be merged of the inputs at these places, which share a structure."""
+    example, values = inputs[places[0]], dict[Where, tuple[Attribute, AttributeValue]]()
+    with survey.opened(example) as layout:
+        structure = InputStructure(
+            example,
+            list(places),
             dict(layout.tree.datasets),
-            groups,
+            {
+                group: {_path(group, name): dataset for name, dataset in datasets.items()}
+                for group, datasets in layout.by_group.items()
+            },
             frozenset(_growing(layout)),
-            attributes,
-            tuple(lost),
-            tuple(o.path for o in layout.tree.objects if o.kind is ObjectKind.GROUP),
             _read_axes(layout),
             layout.tree.file.superblock.start,
-            tuple(_links(layout)),
+            tuple(_links(layout.tree)),
             layout.skipped,
-            own=dict(_own_attributes(one, layout, attributes)),
         )
+        elements = Elements(layout.tree.file)
+        for where, attribute in _attributes(layout):
+            if may_be_copied(attribute.type):
+                raw = _raw_value(elements, attribute, attribute.value)
+                values[where] = attribute, _value_of(attribute, raw)
+            else:
+                structure.lost_attributes.append(f"the attribute {where[1]} of {where[0]}")
+    own = _read_own(survey, inputs, places, values)
+    for (path, name), (_, value) in values.items():
+        variants = own.get((path, name), [(value, structure.places)])
+        structure.attributes.setdefault(path, {})[name] = variants
+    return structure
 
 
-def _own_attributes(
-    one: Input, layout: FileLayout, read: ObjectAttributes
-) -> Iterator[tuple[tuple[str, str], Attribute]]:
-    for found in layout.tree.objects if one.family is not None else ():
-        for name, attribute in found.attributes.items():
-            may_differ = one.family is not None and one.family.may_differ(attribute)
-            if may_differ and name in read.get(found.path, {}):
-                yield (found.path, name), attribute
+def _path(group: str, name: str) -> str:
+    return f"{group.rstrip('/')}/{name}"
 
 
-# The values of an attribute in inputs of one structure, and the places of those that have each.
-Variants = list[tuple[AttributeValue, list[int]]]
+def _growing(layout: FileLayout) -> Iterator[str]:
+    """The datasets that a program appends to; where there are none, all that are equally long."""
+    tables = layout.all_tables() if layout.style is Style.ROWS else layout.tables()
+    for table in tables:
+        for name in table.columns:
+            yield _path(table.group, name)
 
 
-def read_variants(
-    survey: Survey, structure: InputStructure, inputs: Sequence[Input], places: Sequence[int]
-) -> dict[tuple[str, str], Variants]:
-    """The attributes that differ among inputs of one structure, by object and name.
+def _links(tree: Tree) -> Iterator[str]:
+    yield from (path for path, _ in tree.second_names)
+    yield from tree.soft_links
+    yield from (one.path for one in tree.objects if one.kind not in _MERGED)
+
+
+def _read_axes(layout: FileLayout) -> dict[str, Axes]:
+    """What HDF5's dimension scales say: which datasets stand for the axes of which."""
+    paths = {one.address: one.path for one in layout.tree.objects}
+    found = {}
+    for one in layout.tree.objects:
+        attribute = one.attributes.get(AXES_ATTRIBUTES[0])
+        if one.dataset is None or attribute is None or attribute.type.base is None:
+            continue
+        if attribute.type.base.type is Class.REFERENCE and attribute.type.base.size == 8:
+            elements = Elements(layout.tree.file)
+            parts = read_heap_parts(elements, attribute.type, attribute.value)
+            axes = [np.frombuffer(part, "<u8").tolist() for part in parts]
+            found[one.path] = tuple(
+                tuple(paths[address] for address in axis if address in paths) for axis in axes
+            )
+    return found
+
+
+# Attributes --------------------------------------------------------------------------------------
+
+
+def _attributes(layout: FileLayout) -> Iterator[tuple[Where, Attribute]]:
+    for one in (one for one in layout.tree.objects if one.kind in _MERGED):
+        for name, attribute in one.attributes.items():
+            # References, and what a merged file says of itself, are made again.
+            if name not in AXES_ATTRIBUTES and (one.path != "/" or name not in OWN_ATTRIBUTES):
+                yield (one.path, name), attribute
+
+
+def _raw_value(elements: Elements, attribute: Attribute, value: bytes) -> _Raw:
+    if is_kept_elsewhere(attribute.type):
+        return tuple(read_heap_parts(elements, attribute.type, value))
+    return value
+
+
+def _value_of(attribute: Attribute, raw: _Raw) -> AttributeValue:
+    data = raw if isinstance(raw, bytes) else objects_of(attribute.type, raw)
+    return AttributeValue(type_of(attribute.type), attribute.space.dims, data)
+
+
+def _read_own(
+    survey: Survey,
+    inputs: Sequence[Input],
+    places: Sequence[int],
+    values: Mapping[Where, tuple[Attribute, AttributeValue]],
+) -> dict[Where, Variants]:
+    """The attributes of which inputs of one structure have different values.
 
     The value of the first input comes first.
     """
-    unlike = _unlike_first(inputs, places) if structure.own else []
+    family = inputs[places[0]].family
+    own = {w: a for w, (a, _) in values.items() if family is not None and family.may_differ(a)}
+    unlike = _unlike_first(inputs, places) if own else []
     if not unlike:
         return {}
-    found: dict[tuple[str, str], dict[_Raw, tuple[AttributeValue, list[int]]]] = {}
+    found: dict[Where, dict[_Raw, list[int]]] = {where: {} for where in own}
     alike = sorted({*places} - {*unlike})
     for place in (places[0], *unlike):
         with _opened_file(survey, inputs[place]) as file:
             elements = Elements(file)
-            for where, attribute in structure.own.items():
-                raw = _read_raw(file, attribute, elements)
-                variants = found.setdefault(where, {})
-                if raw not in variants:
-                    value = _value_of(structure.attributes[where[0]][where[1]], attribute, raw)
-                    variants[raw] = value, []
-                variants[raw][1].extend(alike if place == places[0] else [place])
-    return {where: list(variants.values()) for where, variants in found.items()}
+            for where, attribute in own.items():
+                assert attribute.address is not None
+                value = file.read(attribute.address, len(attribute.value))
+                having = found[where].setdefault(_raw_value(elements, attribute, value), [])
+                having += alike if place == places[0] else [place]
+    return {
+        where: [(_value_of(own[where], raw), having) for raw, having in variants.items()]
+        for where, variants in found.items()
+    }
 
 
 def _unlike_first(inputs: Sequence[Input], places: Sequence[int]) -> list[int]:
@@ -188,84 +260,3 @@ def _opened_file(survey: Survey, one: Input) -> Iterator[Hdf5File]:
     else:
         with survey.opened(one) as layout:
             yield layout.tree.file
-
-
-_Raw = bytes | tuple[bytes, ...]
-
-
-def _read_raw(file: Hdf5File, attribute: Attribute, elements: Elements) -> _Raw:
-    """The value that an attribute has in a sibling, as bytes."""
-    assert attribute.address is not None
-    value = file.read(attribute.address, len(attribute.value))
-    if is_kept_elsewhere(attribute.type):
-        return tuple(read_heap_parts(elements, attribute.type, value))
-    return value
-
-
-def _value_of(example: AttributeValue, attribute: Attribute, raw: _Raw) -> AttributeValue:
-    data = raw if isinstance(raw, bytes) else objects_of(attribute.type, raw)
-    return AttributeValue(example.type, example.dims, data)
-
-
-def _links(layout: FileLayout) -> Iterator[str]:
-    tree = layout.tree
-    yield from (path for path, _ in tree.second_names)
-    yield from tree.soft_links
-    yield from (
-        o.path for o in tree.objects if o.kind not in (ObjectKind.GROUP, ObjectKind.DATASET)
-    )
-
-
-def _growing(layout: FileLayout) -> Iterator[str]:
-    """The datasets that a program appends to; where there are none, all that are equally long."""
-    tables = layout.all_tables() if layout.style is Style.ROWS else layout.tables()
-    for table in tables:
-        for name in table.columns:
-            yield _path(table.group, name)
-
-
-def _path(group: str, name: str) -> str:
-    return f"{group.rstrip('/')}/{name}"
-
-
-def _read_attributes(layout: FileLayout) -> tuple[ObjectAttributes, list[str]]:
-    found: ObjectAttributes = {}
-    lost = []
-    for one in layout.tree.objects:
-        for name, attribute in one.attributes.items():
-            if name in AXES_ATTRIBUTES or (one.path == "/" and name in OWN_ATTRIBUTES):
-                continue  # made again: references, and what a merged file says of itself
-            value = _read_value(layout, attribute)
-            if value is None:
-                lost.append(f"the attribute {name} of {one.path}")
-            else:
-                found.setdefault(one.path, {})[name] = value
-    return found, lost
-
-
-def _read_value(layout: FileLayout, attribute: Attribute) -> AttributeValue | None:
-    """The value of an attribute; None if it means nothing outside its file."""
-    if not may_be_copied(attribute.type):
-        return None
-    data: Any = attribute.value
-    if is_kept_elsewhere(attribute.type):
-        data = read_elsewhere(layout.tree.file, attribute.type, attribute.value)
-    return AttributeValue(type_of(attribute.type), attribute.space.dims, data)
-
-
-def _read_axes(layout: FileLayout) -> dict[str, Axes]:
-    """What HDF5's dimension scales say: which datasets stand for the axes of which."""
-    paths = {one.address: one.path for one in layout.tree.objects}
-    found = {}
-    for one in layout.tree.objects:
-        attribute = one.attributes.get(AXES_ATTRIBUTES[0])
-        if one.dataset is None or attribute is None or attribute.type.base is None:
-            continue
-        if attribute.type.base.type is Class.REFERENCE and attribute.type.base.size == 8:
-            elements = Elements(layout.tree.file)
-            parts = read_heap_parts(elements, attribute.type, attribute.value)
-            axes = [np.frombuffer(part, "<u8").tolist() for part in parts]
-            found[one.path] = tuple(
-                tuple(paths[address] for address in axis if address in paths) for axis in axes
-            )
-    return found

@@ -16,56 +16,30 @@ library opens no input, except for filters that our reader lacks, in files that 
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from ...base.progress_callback import Progress
 from ...runfolder.audit import Conflict
-from ...worker_files.inputs import Input
+from ...worker_files.inputs import Input, Taken
 from ...worker_files.read_values import Values
 from ...worker_files.survey import Survey
-from .converted_rows import (
-    ConvertedRows,
-    convert_rows,
-    write_rows,
-)
-from .copy import (
-    Route,
-    copy_alike,
-    copy_file,
-    plan_route,
-    verify_alike,
-    verify_file,
-)
-from .create import TablesFile, created, not_as_written, reopened
+from .copy import convert_rows, copy_alike, copy_file, plan_route
+from .create import created, not_as_written, reopened
 from .duplicates import RowsLookedAt, look_at_rows
-from .input_structure import InputStructure
-from .pack_chunks import ChunkPacker, PackedChunk, can_be_packed, chunk_packers
-from .schema import MergedColumn, MergedSchema, MergedTable, Mode
-from .taken_rows import TakenRows
+from .input_structure import InputStructure, Where
+from .pieces import Piece, TablesFile
+from .schema import HeldRows, MergedSchema, Mode
 
 THREADS = 2
+S = TypeVar("S")
 T = TypeVar("T")
 # What is copied at once of small files that are alike; more would be fresh memory.
 ALIKE_BYTES = 1 << 17
-
-
-@dataclass(eq=False)
-class _CopiedInputs:
-    """Inputs that are copied at once, and the checksums by which they are verified."""
-
-    places: range
-    route: Route
-    is_alike: bool
-    checksums: Sequence[int] = ()
 
 
 class MergedTables:
@@ -75,81 +49,76 @@ class MergedTables:
     """
 
     def __init__(
-        self,
-        survey: Survey,
-        inputs: Sequence[Input],
-        held: Mapping[Input, Mapping[str, Sequence[int]]] | None = None,
+        self, survey: Survey, inputs: Sequence[Input], held: HeldRows | None = None
     ) -> None:
-        """`held`: of inputs whose first rows another input has, where these are in the output."""
         self._survey, self._inputs = survey, inputs
-        self._schema = MergedSchema(survey, inputs, held)
-        self.notes = self._schema.notes
+        self._schema = schema = MergedSchema(survey, inputs, held)
+        self.notes = schema.notes
         self.conflicts: list[Conflict] = []  # rows have no keys by which they could contradict
         self.looked_at: list[RowsLookedAt] = []  # for rows that may be there twice, by `verify`
         self._copied_rows = 0
-        self._batches: list[_CopiedInputs] = []
-        self._odd: list[ConvertedRows | PackedChunk] = []
-        self._columns = self._schema.columns
-        self._tables = {table.name: table for table in self._schema.tables}
-        self._places = {one: place for place, one in enumerate(inputs)}
-        self._routes = [self._route(structure) for structure in self._schema.structures]
+        self._written: list[list[Piece]] = []  # those of a list are read back by one thread
+        self._routes = {s: plan_route(s, schema.columns) for s in schema.structures}
 
     @property
-    def attribute_owners(self) -> dict[tuple[str, str], tuple[Input, str]]:
+    def attribute_owners(self) -> dict[Where, tuple[Input, str]]:
         """From which input each attribute of the output is, and its value for people."""
-        return self._schema.attributes.owners()
+        return self._schema.attributes.owners
 
     @property
     def paths(self) -> set[str]:
         """The datasets of the output that this writes."""
-        return {column.path for column in self._columns} | self._schema.scales.keys()
+        return {column.path for column in self._schema.columns} | self._schema.scales.keys()
 
     def datasets_of(self, one: Input) -> tuple[str, ...]:
         """The datasets of an input that are in the output, and those that need not be."""
-        place = self._places.get(one)
-        if place is None:
-            return ()
-        structure = self._structure(place)
-        return *self._schema.kept_of(structure), *self._schema.indexes_of(structure)
+        structure = self._structures.get(one)
+        return () if structure is None else self._datasets_of(structure)
+
+    @cached_property
+    def _structures(self) -> dict[Input, InputStructure]:
+        return dict(zip(self._inputs, self._schema.structure_of, strict=True))
+
+    def _datasets_of(self, structure: InputStructure) -> tuple[str, ...]:
+        return *self._schema.kept_of(structure), *structure.indexes
 
     def have_more(self) -> set[Input]:
-        """The inputs that have datasets besides."""
-        numbers = {n for n, s in enumerate(self._schema.structures) if self._schema.has_more(s)}
-        return {self._inputs[p] for p, n in enumerate(self._schema.of_input) if n in numbers}
+        """The inputs that have datasets besides: what a worker says once, or groups of tasks."""
+        return {
+            self._inputs[place]
+            for structure in self._schema.structures
+            if not structure.datasets.keys() <= {*self._datasets_of(structure)}
+            for place in structure.places
+        }
 
     @property
     def size_bytes(self) -> int:
         """About what the merged tables take on disk."""
-        packed = {c.path for c in self._columns if c.mode is Mode.CHUNKS}
-        plain = sum(
-            table.rows * column.row_bytes
-            for table in self._schema.tables
-            for column in table.columns
-            if column.path not in packed
+        columns = self._schema.columns
+        packed = {column.path for column in columns if column.mode is Mode.CHUNKS}
+        plain = sum(c.table.rows * c.row_bytes for c in columns if c.path not in packed)
+        chunks = sum(
+            len(structure.places) * sum(chunk.size for chunk in dataset.chunks)
+            for structure in self._schema.structures
+            for path, dataset in structure.columns.items()
+            if path in packed
         )
-        return plain + _packed_bytes(self._schema, packed) + (1 << 16)
+        return plain + chunks + (1 << 16)
 
-    def write(self, path: Path, progress: Progress) -> TakenRows:
+    def write(self, path: Path, progress: Progress) -> list[Taken]:
         """Add the tables to the HDF5 file at `path`, which is created if it is not there.
 
         Every input is read once, and its checksum taken. Nothing is durable yet, and nothing counts
         before `verify`. ChangedError if an input is not what was looked at.
         """
         meter = _Meter(progress, sum(one.size_bytes for one in self._inputs))
-        self._batches, self._odd = list(self._make_batches()), []
         with created(path, self._schema) as output:
-            checksums = self._copy_all(output, meter)
-            self._copy_odd(output)
+            copied = _in_threads(partial(self._copy, output, meter), list(self._batches()))
+            self._written = [pieces for _, pieces in copied]
+            self._written += [[piece] for piece in self._convert_all(output)]
+        checksums = [checksum for some, _ in copied for checksum in some]
         self._note_copies(checksums)
-        return TakenRows(self._inputs, checksums, self._schema, dict(self._read_marks()))
-
-    def _read_marks(self) -> Iterator[tuple[int, dict[str, str]]]:
-        """The values of what is left out of each input, for the audit trail."""
-        for place, one in enumerate(self._inputs):
-            if self._structure(place).skipped.marks:
-                with self._survey.opened(one) as layout:
-                    values = Values(layout.tree.file)
-                    yield place, values.texts_of(layout.skipped.marks.values())
+        return _list_taken(self._schema, checksums)
 
     def verify(self, path: Path, progress: Progress) -> None:
         """Read everything back from `path` and compare it with what the inputs were.
@@ -161,18 +130,16 @@ class MergedTables:
         meter = _Meter(progress, self.size_bytes)
         with reopened(path, self._schema) as output:
 
-            def verify_batch(batch: _CopiedInputs) -> None:
-                route, count = batch.route, len(batch.places)
-                firsts = self._firsts(route, batch.places.start)
-                if batch.is_alike:
-                    verify_alike(count, route, firsts, batch.checksums, output)
-                else:
-                    verify_file(route, firsts, batch.checksums, output, meter.tick)
+            def verify_pieces(pieces: list[Piece]) -> None:
+                for piece in pieces:
+                    if not output.holds(piece):
+                        raise not_as_written(piece.column.path)
+                    meter.tick(piece.size_bytes)
 
-            for table in self._schema.tables:
-                _require_covered(table, output)
-            _for_each(verify_batch, self._batches)
-            _in_threads(partial(_require_holding, output), self._odd)
+            for column in self._schema.columns:
+                if column.chunk and not output.has_all_chunks(column):
+                    raise not_as_written(column.path)
+            _in_threads(verify_pieces, self._written)
             looked_at = [
                 look_at_rows(output, table, self._inputs, copied=self._copied_rows)
                 for table in self._schema.tables
@@ -182,84 +149,61 @@ class MergedTables:
 
     # How it is copied ----------------------------------------------------------------------------
 
-    def _structure(self, place: int) -> InputStructure:
-        return self._schema.structures[int(self._schema.of_input[place])]
-
-    def _route(self, structure: InputStructure) -> Route:
-        columns = [c for name in structure.tables for c in self._tables[name].columns]
-        return plan_route(structure, columns, structure.start, structure.example.size_bytes)
-
-    def _firsts(self, route: Route, place: int) -> list[int]:
-        """For each column, the row of the output at which the rows of an input begin."""
-        return [int(self._tables[column.table].starts[place]) for column in route.columns]
-
-    def _make_batches(self) -> Iterator[_CopiedInputs]:
+    def _batches(self) -> Iterator[range]:
         """Small files that are alike and follow one another, at once; every other by itself."""
-        numbers = self._schema.of_input
-        is_plain = np.array([route.is_plain for route in self._routes], bool)
-        is_kept = np.array([one.is_kept for one in self._inputs], bool)
-        kinds = np.where(is_plain[numbers] & is_kept, numbers, -1 - np.arange(len(numbers)))
-        ends = [*(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(numbers)]
-        first = 0
-        for end in ends:
-            route = self._routes[numbers[first]]
-            family = self._inputs[first].family
-            step = max(ALIKE_BYTES // max(family.hole_bytes if family else 1, 1), 1)
-            for place in range(first, end, step):
-                places = range(place, min(place + step, end))
-                yield _CopiedInputs(places, route, is_alike=bool(kinds[place] >= 0))
+        first, structure_of = 0, self._schema.structure_of
+        while first < len(self._inputs):
+            end, family = first + 1, self._inputs[first].family
+            if family is not None and self._is_in_memory(first):
+                most = min(first + ALIKE_BYTES // max(family.hole_bytes, 1), len(self._inputs))
+                while end < most and structure_of[end] is structure_of[first]:
+                    if not self._inputs[end].is_kept:
+                        break
+                    end += 1
+            yield range(first, end)
             first = end
 
-    def _copy_all(self, output: TablesFile, meter: _Meter) -> list[int]:
-        """Copy what can be copied as bytes; return the checksum of every input."""
-        checksums = [0] * len(self._inputs)
+    def _copy(
+        self, output: TablesFile, meter: _Meter, batch: range
+    ) -> tuple[list[int], list[Piece]]:
+        """Copy what can be copied as bytes; return the checksums of inputs and what was written."""
+        first, inputs = batch.start, self._inputs[batch.start : batch.stop]
+        route = self._routes[self._schema.structure_of[first]]
+        if not self._is_in_memory(first):
+            checksum, pieces = copy_file(inputs[0], first, route, output, meter.tick)
+            return [checksum], pieces
+        pieces = copy_alike(inputs, first, route, output)
+        meter.tick(sum(one.size_bytes for one in inputs))
+        return [one.xxh3 for one in inputs], pieces
 
-        def copy(batch: _CopiedInputs) -> None:
-            first, end, route = batch.places.start, batch.places.stop, batch.route
-            inputs, firsts = self._inputs[first:end], self._firsts(route, first)
-            if batch.is_alike:
-                checksums[first:end], batch.checksums = copy_alike(inputs, route, firsts, output)
-                meter.tick(len(inputs) * inputs[0].size_bytes)
-            else:
-                checksums[first], batch.checksums = copy_file(
-                    inputs[0], route, firsts, output, meter.tick
-                )
+    def _is_in_memory(self, place: int) -> bool:
+        route = self._routes[self._schema.structure_of[place]]
+        return self._inputs[place].is_kept and route.is_in_memory
 
-        _for_each(copy, self._batches)
-        return checksums
-
-    def _copy_odd(self, output: TablesFile) -> None:
+    def _convert_all(self, output: TablesFile) -> Iterator[Piece]:
         """Copy the columns that have to be unpacked, converted or filled."""
-        has_odd = np.array([bool(route.odd) for route in self._routes])[self._schema.of_input]
-        with chunk_packers(output, self._columns) as packers:
-            for place in np.flatnonzero(has_odd).tolist():
-                self._copy_odd_of(place, output, packers)
-            for packer in packers.values():
-                self._odd += packer.finish()
-
-    def _copy_odd_of(
-        self, place: int, output: TablesFile, packers: Mapping[MergedColumn, ChunkPacker]
-    ) -> None:
-        one, structure = self._inputs[place], self._structure(place)
-        route = self._routes[self._schema.of_input[place]]
-        firsts = self._firsts(route, place)
-        with self._survey.opened(one) as layout:
-            for column, first in zip(route.columns, firsts, strict=True):
-                if column in route.odd:
-                    part = structure.tables[column.table]
-                    for at, data in convert_rows(one, layout, part, column):
-                        if column in packers:
-                            packers[column].add(data)
-                        else:
-                            self._odd.append(write_rows(output, column, first + at, data))
+        for place, structure in enumerate(self._schema.structure_of):
+            if odd := self._routes[structure].odd:
+                with self._survey.opened(self._inputs[place]) as layout:
+                    for column in odd:
+                        first = int(column.table.starts[place])
+                        rows = convert_rows(self._inputs[place], layout, structure, column)
+                        for at, data in rows:
+                            yield from output.write_rows(column, first + at, data)
+        yield from output.finish()
 
     # What came of it -----------------------------------------------------------------------------
 
     def _note_copies(self, checksums: Sequence[int]) -> None:
         """Say which files are equal: without a key nobody knows that their rows are the same."""
-        pairs = _equal_files(self._inputs, checksums)
+        firsts: dict[tuple[int, int], Input] = {}
+        pairs = []
+        for one, checksum in zip(self._inputs, checksums, strict=True):
+            first = firsts.setdefault((one.size_bytes, checksum), one)
+            if first is not one and one.contents and one.contents.tasks:
+                pairs.append((one, first))
+                self._copied_rows += one.contents.tasks
         if pairs:
-            self._copied_rows = sum(one.contents.tasks or 0 for one, _ in pairs if one.contents)
             one, first = pairs[0]
             more = f", and so are {len(pairs) - 1:,} more to others" if len(pairs) > 1 else ""
             self.notes.append(
@@ -268,41 +212,46 @@ class MergedTables:
             )
 
 
-def _packed_bytes(schema: MergedSchema, packed: set[str]) -> int:
-    sizes = [
-        sum(c.size for path, d in s.columns.items() if path in packed for c in d.chunks)
-        for s in schema.structures
-    ]
-    return int(np.array(sizes)[schema.of_input].sum()) if packed else 0
+def _list_taken(schema: MergedSchema, checksums: Sequence[int]) -> list[Taken]:
+    """Which rows, datasets and attributes of each input are in the output."""
+    shared = {structure: _shared_facts(schema, structure) for structure in schema.structures}
+    places = {table.name: (table.starts.tolist(), table.counts.tolist()) for table in schema.tables}
+    found = []
+    for place, structure in enumerate(schema.structure_of):
+        tasks, duplicates, datasets, attributes, skipped = shared[structure]
+        taken = Taken(schema.inputs[place], checksums[place], tasks, duplicates, datasets)
+        taken.attributes, taken.skipped = attributes, skipped
+        for name, part in structure.tables.items():
+            starts, counts = places[name]
+            taken.rows[name] = (*part.held, starts[place], counts[place])
+        if place in schema.attributes.left_out:
+            taken.left_out |= schema.attributes.left_out[place]
+            taken.attributes = tuple(name for name in attributes if name not in taken.left_out)
+        if structure.skipped.marks:  # their values are in the audit trail alone
+            with schema.survey.opened(taken.source) as layout:
+                marks = layout.skipped.marks.values()
+                taken.left_out |= Values(layout.tree.file).texts_of(marks)
+        found.append(taken)
+    return found
 
 
-def _equal_files(inputs: Sequence[Input], checksums: Sequence[int]) -> list[tuple[Input, Input]]:
-    """The inputs with rows that are equal to an earlier one, each with that."""
-    if len(set(checksums)) == len(checksums):
-        return []
-    firsts: dict[tuple[int, int], Input] = {}
-    pairs = []
-    for one, checksum in zip(inputs, checksums, strict=True):
-        first = firsts.setdefault((one.size_bytes, checksum), one)
-        if first is not one and one.contents and one.contents.tasks:
-            pairs.append((one, first))
-    return pairs
+# How many tasks inputs of one structure have, how many of them another input has, the datasets and
+# attributes of the output, and what is not in it.
+_Facts = tuple[int, int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
-def _require_covered(table: MergedTable, output: TablesFile) -> None:
-    """No chunk more and none less than the rows take."""
-    for column in table.columns:
-        if column.mode is Mode.CHUNKS or can_be_packed(column):
-            sides = zip((table.rows, *column.inner), column.chunk, strict=True)
-            if len(output.chunks_of(column.path)) != math.prod(
-                -(-dim // side) for dim, side in sides
-            ):
-                raise not_as_written(column.path)
-
-
-def _require_holding(output: TablesFile, piece: ConvertedRows | PackedChunk) -> None:
-    if not piece.holds(output):
-        raise not_as_written(piece.column.path)
+def _shared_facts(schema: MergedSchema, structure: InputStructure) -> _Facts:
+    parts = structure.tables.values()
+    duplicates = sum(part.first for part in parts)
+    tasks = sum(part.rows for part in parts) + duplicates
+    attributes = tuple(
+        f"{path}@{name}"
+        for path, values in structure.attributes.items()
+        if path in schema.attributes.of
+        for name in values
+    )
+    skipped = (*structure.skipped.paths, *structure.indexes, *structure.links)
+    return tasks, duplicates, schema.kept_of(structure), attributes, skipped
 
 
 class _Meter:
@@ -321,21 +270,11 @@ class _Meter:
         self.tick(self._total)
 
 
-def _for_each(deal_with: Callable[[_CopiedInputs], None], batches: Sequence[_CopiedInputs]) -> None:
-    """Small files here, one after the other; large ones in threads, which only move bytes."""
-    for batch in batches:
-        if batch.is_alike:
-            deal_with(batch)
-    _in_threads(deal_with, [batch for batch in batches if not batch.is_alike])
-
-
-def _in_threads(deal_with: Callable[[T], None], items: Sequence[T]) -> None:
-    if not items:
-        return
+def _in_threads(deal_with: Callable[[S], T], items: Sequence[S]) -> list[T]:
+    """Deal with items in threads, which only move bytes."""
     with ThreadPoolExecutor(THREADS) as executor:
         try:
-            for _ in executor.map(deal_with, items):
-                pass
+            return list(executor.map(deal_with, items))
         except BaseException:
             executor.shutdown(cancel_futures=True)
             raise

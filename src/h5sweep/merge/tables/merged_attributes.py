@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...base.attribute_json import is_decoding
-from ...base.values import Array
 from ...worker_files.inputs import Input
-from ...worker_files.survey import Survey
 from ..messages import differing_text
-from .input_structure import InputStructure, ObjectAttributes, Variants, read_variants
-
-_Where = tuple[str, str]  # the path of an object, and the name of its attribute
+from .input_structure import AttributeValue, InputStructure, Variants, Where
 
 
 class MergedAttributes:
@@ -22,87 +18,69 @@ class MergedAttributes:
     """
 
     def __init__(
-        self,
-        survey: Survey,
-        inputs: Sequence[Input],
-        structures: Sequence[InputStructure],
-        of_input: Array,
-        paths: Sequence[str],
+        self, inputs: Sequence[Input], structures: Sequence[InputStructure], datasets: Sequence[str]
     ) -> None:
-        """`of_input`: the number of each input's structure."""
-        self._inputs, self._structures = inputs, structures
-        self._places: list[list[int]] = [[] for _ in structures]
-        for place, number in enumerate(of_input.tolist()):
-            self._places[number].append(place)
-        self._variants: list[dict[_Where, Variants]] = [
-            read_variants(survey, structure, inputs, places)
-            for structure, places in zip(structures, self._places, strict=True)
-        ]
+        """`datasets`: those of the output; groups are there if they have attributes."""
+        self._structures = structures
+        groups = [path for s in structures for path in s.attributes if s.brings_group(path)]
+        self.of: dict[str, dict[str, AttributeValue]] = {p: {} for p in (*groups, *datasets)}
         self.notes: list[str] = []
         self.left_out: dict[int, dict[str, str]] = {}
-        self._owners: dict[_Where, InputStructure] = {}
-        self.of = self._merge(paths)
-
-    def _merge(self, paths: Sequence[str]) -> ObjectAttributes:
-        """The attributes of every object of the output: those of the first file that has them."""
-        merged: ObjectAttributes = {path: {} for path in paths}
-        differing: dict[_Where, list[int]] = {}
-        for number, structure in enumerate(self._structures):
-            for where in [(p, name) for p in merged for name in structure.attributes.get(p, {})]:
-                path, name = where
-                self._owners.setdefault(where, structure)
-                for value, places in self._values(number, where):
-                    if not merged[path].setdefault(name, value).equals(value):
-                        differing.setdefault(where, []).extend(places)
-                        self._leave_value(where, str(value), places)
-        for where in list(self._partly_decoded(merged)):
-            self._leave_out(merged, where)
-            differing.pop(where, None)
-        for path, name in [(p, name) for p, about in merged.items() for name in about]:
-            if others := [self._inputs[n] for n in sorted(differing.get((path, name), ()))]:
-                first = self._owners[path, name].example
-                self.notes.append(differing_text(name, path, first, others))
-        lost = dict.fromkeys(text for s in self._structures for text in s.lost_attributes)
+        self._owners: dict[Where, Input] = {}
+        self._differing: dict[Where, list[int]] = {}
+        for structure in structures:
+            self._take(structure)
+        for where in list(self._partly_decoded()):
+            self._leave_out(where)
+        for path, name in [(path, name) for path, about in self.of.items() for name in about]:
+            if others := [inputs[n] for n in sorted(self._differing.get((path, name), ()))]:
+                self.notes.append(differing_text(name, path, self._owners[path, name], others))
+        lost = dict.fromkeys(text for s in structures for text in s.lost_attributes)
         self.notes += [f"{text} is not kept: it refers to places in its file" for text in lost]
-        return merged
 
-    def _values(self, number: int, where: _Where) -> Variants:
-        """The values of an attribute in the inputs of one structure, if these have it."""
-        value = self._structures[number].attributes.get(where[0], {}).get(where[1])
-        if value is None:
-            return []
-        return self._variants[number].get(where) or [(value, self._places[number])]
+    @property
+    def owners(self) -> dict[Where, tuple[Input, str]]:
+        """From which input each attribute of the output is, and its value for people."""
+        return {(p, n): (one, str(self.of[p][n])) for (p, n), one in self._owners.items()}
 
-    def _leave_value(self, where: _Where, text: str, places: Sequence[int]) -> None:
-        for place in places:
-            self.left_out.setdefault(place, {})["@".join(where)] = text
+    def _take(self, structure: InputStructure) -> None:
+        """Take the attributes that no structure before has; note values that differ."""
+        for path, merged in self.of.items():
+            for name, variants in structure.attributes.get(path, {}).items():
+                self._owners.setdefault((path, name), structure.example)
+                first = merged.setdefault(name, variants[0][0])
+                others = [(value, places) for value, places in variants if not first.equals(value)]
+                self._leave_values((path, name), others)
+                if others:
+                    differing = self._differing.setdefault((path, name), [])
+                    differing += [place for _, places in others for place in places]
 
-    def _partly_decoded(self, merged: ObjectAttributes) -> Iterator[_Where]:
+    def _leave_values(self, where: Where, variants: Variants) -> None:
+        """Keep values in the audit trail alone."""
+        for value, places in variants:
+            text = str(value)
+            for place in places:
+                self.left_out.setdefault(place, {})["@".join(where)] = text
+
+    def _partly_decoded(self) -> Iterator[Where]:
         """Scale factors and the like of columns that not all files have, with the same value."""
-        for path, about in merged.items():
-            numbers = [n for n, s in enumerate(self._structures) if path in s.columns]
+        for path, about in self.of.items():
+            having = [s.attributes.get(path, {}) for s in self._structures if path in s.columns]
             for name, value in about.items():
-                if is_decoding(name, str(value)):
-                    having = [self._values(number, (path, name)) for number in numbers]
-                    if not all(v and all(one.equals(value) for one, _ in v) for v in having):
-                        yield path, name
+                if is_decoding(name, str(value)) and not all(
+                    name in one and all(value.equals(other) for other, _ in one[name])
+                    for one in having
+                ):
+                    yield path, name
 
-    def _leave_out(self, merged: ObjectAttributes, where: _Where) -> None:
+    def _leave_out(self, where: Where) -> None:
         """Keep an attribute of a column in the audit trail alone."""
         path, name = where
-        del merged[path][name]
-        first = self._owners.pop(where).example
-        for number in range(len(self._structures)):
-            for value, places in self._values(number, where):
-                self._leave_value(where, str(value), places)
+        del self.of[path][name]
+        for structure in self._structures:
+            self._leave_values(where, structure.attributes.get(path, {}).get(name, []))
+        first = self._owners.pop(where)
         self.notes.append(
             f"the attribute {name} of {path} in {first.name} is only in the audit trail: other "
             "files lack it or have another value, and readers would apply it to their values too"
         )
-
-    def owners(self) -> dict[_Where, tuple[Input, str]]:
-        """From which input each attribute of the output is, and its value for people."""
-        return {
-            (path, name): (structure.example, str(self.of[path][name]))
-            for (path, name), structure in self._owners.items()
-        }

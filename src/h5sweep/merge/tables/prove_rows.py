@@ -15,11 +15,8 @@ from ...hdf5.tree import Dataset
 from ...worker_files.inputs import Input
 from ...worker_files.layouts import FileLayout, indexed_table
 from ...worker_files.survey import Survey
-from .converted_rows import (
-    objects_checksum,
-    row_reader,
-)
-from .rows import RowReader, read_objects, read_raw
+from .pieces import elements_checksum
+from .rows import RowReader, library_rows
 from .schema import MergedSchema
 from .types import convert, holds_objects, survives, type_of
 
@@ -67,19 +64,17 @@ def _are_equal(
     try:
         with h5py.File(output, "r", locking=False) as file:
             return all(
-                _are_rows_equal(row_reader(one, layout, path, dataset), dataset, file, path, runs)
+                _are_rows_equal(RowReader(one, layout, path, dataset), dataset, file, path, runs)
                 for path, dataset, runs in columns
             )
     except (DamagedError, Unsupported, OSError, RuntimeError):
         return False
 
 
-def _are_rows_equal(
-    reader: RowReader, dataset: Dataset, file: object, path: str, runs: Runs
-) -> bool:
-    if path not in file:  # type: ignore[operator]  # h5py has no types
+def _are_rows_equal(reader: RowReader, dataset: Dataset, file: Any, path: str, runs: Runs) -> bool:
+    if path not in file:
         return False
-    merged, begin = file[path], 0  # type: ignore[index]
+    merged, begin = file[path], 0
     if merged.shape[1:] != (dataset.space.dims or ())[1:]:
         return False
     for first, count in zip(runs[::2], runs[1::2], strict=True):
@@ -96,11 +91,8 @@ def _is_step_equal(
     reader: RowReader, dataset: Dataset, merged: Any, step: range, shift: int
 ) -> bool:
     """Whether these rows are in the merged dataset, so many rows further on."""
-    rows, data = range(step.start + shift, step.stop + shift), reader.read(step)
-    old, new = type_of(dataset.type), merged.id.get_type()
+    data, old, new = reader.read(step), type_of(dataset.type), merged.id.get_type()
+    found = library_rows(merged, range(step.start + shift, step.stop + shift))
     if holds_objects(new):
-        found = objects_checksum(read_objects(merged, rows))
-        return found == objects_checksum(convert(data, old, new))
-    return survives(data, old, new) and np.array_equal(
-        convert(data, old, new), read_raw(merged, rows)
-    )
+        return elements_checksum(found) == elements_checksum(convert(data, old, new))
+    return survives(data, old, new) and np.array_equal(convert(data, old, new), found)

@@ -6,11 +6,11 @@ Only structure is read, except where types agree for some values and not for oth
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from operator import lt
-from pathlib import Path
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ...errors import UsageError
 from ...hdf5.messages import Filter, Storage
 from ...hdf5.tree import Dataset
 from ...worker_files.inputs import Input
-from ...worker_files.layouts import FileLayout, indexed_table
+from ...worker_files.layouts import FileLayout
 from ...worker_files.survey import Survey
 from ..messages import (
     differing_axis,
@@ -46,6 +46,10 @@ from .types import (
 )
 
 MOST_SCALE_BYTES = 16 << 20
+# Of inputs whose first rows another input has: where these are in the output, by table.
+HeldRows = Mapping[Input, Mapping[str, Sequence[int]]]
+_Part = tuple[InputStructure, Dataset]  # a column as inputs of one structure have it
+Scale = tuple[Dataset, bytes]  # a dataset that stands for an axis, and its data
 
 
 class Mode(Enum):
@@ -58,26 +62,6 @@ class Mode(Enum):
 
 
 @dataclass(eq=False)
-class MergedColumn:
-    """A column of the output."""
-
-    path: str
-    table: str
-    type: TypeID
-    inner: tuple[int, ...]
-    encoded: bytes = b""  # the type as it stands in the first file, if that is the column's type
-    mode: Mode = Mode.BYTES
-    fill: bytes | None = None
-    chunk: tuple[int, ...] = ()
-    filters: tuple[Filter, ...] = ()
-    limits: tuple[int | None, ...] = ()
-
-    @property
-    def row_bytes(self) -> int:
-        return math.prod(self.inner) * int(self.type.get_size())
-
-
-@dataclass(eq=False)
 class MergedTable:
     """A table of the output; `starts` and `counts` have a number for each input."""
 
@@ -86,82 +70,85 @@ class MergedTable:
     starts: Array
     counts: Array
 
-    @property
+    @cached_property
     def rows(self) -> int:
         return int(self.counts.sum())
+
+
+@dataclass(eq=False)
+class MergedColumn:
+    """A column of the output."""
+
+    path: str
+    table: MergedTable
+    type: TypeID
+    inner: tuple[int, ...]
+    fill: bytes | None = None
+    mode: Mode = Mode.BYTES
+    chunk: tuple[int, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    most_rows: int | None = None  # of chunks; None if there may be any number
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.table.rows, *self.inner
+
+    @cached_property
+    def row_bytes(self) -> int:
+        return math.prod(self.inner) * int(self.type.get_size())
+
+    @property
+    def chunk_count(self) -> int:
+        return _count_chunks(self.shape, self.chunk)
 
 
 class MergedSchema:
     """What the output will be; UsageError, with both places named, if it cannot be."""
 
     def __init__(
-        self,
-        survey: Survey,
-        inputs: Sequence[Input],
-        held: Mapping[Input, Mapping[str, Sequence[int]]] | None = None,
+        self, survey: Survey, inputs: Sequence[Input], held: HeldRows | None = None
     ) -> None:
-        """`held`: of inputs whose first rows another input has, where these are in the output."""
-        self.survey, self.inputs, self.held = survey, inputs, held or {}
+        self.survey, self.inputs = survey, inputs
         self.notes: list[str] = []
-        self.structures: list[InputStructure] = []
-        self.of_input = self._read_structures()  # the number of each input's structure
+        self.structures = list(self._read_structures(held or {}))
+        of_place = {place: s for s in self.structures for place in s.places}
+        self.structure_of = [of_place[place] for place in range(len(inputs))]
         self.notes += find_tables(self.structures)
-        self._leave_held_rows()
+        for structure in self.structures:
+            _leave_held_rows(structure, (held or {}).get(structure.example, {}))
         self.tables = self._merge_tables()
+        self.columns = [column for table in self.tables for column in table.columns]
         if recoded := [column.path for column in self.columns if column.mode is Mode.RECODED]:
             self.notes.append(f"{Mode.RECODED.value}: {', '.join(recoded)}")
         self.scales = self._merge_scales()
         self.axes = self._merge_axes()
-        # Groups of files that have more are merged with that.
-        alone = [structure for structure in self.structures if not self.has_more(structure)]
-        paths = _object_paths(self.columns, self.scales, alone)
-        self.attributes = MergedAttributes(survey, inputs, self.structures, self.of_input, paths)
+        ends = *(column.path for column in self.columns), *self.scales
+        self.attributes = MergedAttributes(inputs, self.structures, ends)
         self.notes += self.attributes.notes
 
-    @property
-    def columns(self) -> list[MergedColumn]:
-        return [column for table in self.tables for column in table.columns]
-
-    # Structures ----------------------------------------------------------------------------------
-
-    def _read_structures(self) -> Array:
-        known: dict[object, int] = {}
-        kinds = [one if one in self.held else one.family or one for one in self.inputs]
-        numbers = [known.setdefault(kind, len(known)) for kind in kinds]
-        firsts = np.unique(numbers, return_index=True)[1].tolist()
-        self.structures += [read_structure(self.survey, self.inputs[place]) for place in firsts]
-        return np.array(numbers, np.int64)
-
-    def _inputs_of(self, numbers: Sequence[int]) -> list[Input]:
-        """The inputs that have structures of these numbers."""
-        places = np.flatnonzero(np.isin(self.of_input, numbers)).tolist()
-        return [self.inputs[place] for place in places]
-
-    def _leave_held_rows(self) -> None:
-        for structure in self.structures:
-            held = self.held.get(structure.example, {})
-            for table, part in structure.tables.items():
-                group = (table.rpartition("/")[0] or "/") if table in part.columns else table
-                part.held = held.get(table, held.get(group, ()))
-                part.rows -= part.first
+    def _read_structures(self, held: HeldRows) -> Iterator[InputStructure]:
+        places: dict[object, list[int]] = {}
+        for place, one in enumerate(self.inputs):
+            kind = one if one in held else one.family or one
+            places.setdefault(kind, []).append(place)
+        for some in places.values():
+            yield read_structure(self.survey, self.inputs, some)
 
     # Tables --------------------------------------------------------------------------------------
 
     def _merge_tables(self) -> list[MergedTable]:
-        having: dict[str, list[int]] = {}
-        for number, structure in enumerate(self.structures):
+        having: dict[str, list[InputStructure]] = {}
+        for structure in self.structures:
             for name in structure.tables:
-                having.setdefault(name, []).append(number)
-        return [self._merge_table(name, numbers) for name, numbers in having.items()]
+                having.setdefault(name, []).append(structure)
+        return [self._merge_table(name, some) for name, some in having.items()]
 
-    def _merge_table(self, name: str, numbers: list[int]) -> MergedTable:
-        rows = np.zeros(len(self.structures), np.int64)
-        having = [self.structures[number] for number in numbers]
-        rows[numbers] = [structure.tables[name].rows for structure in having]
-        counts = rows[self.of_input]
+    def _merge_table(self, name: str, having: list[InputStructure]) -> MergedTable:
+        counts = np.zeros(len(self.inputs), np.int64)
+        for structure in having:
+            counts[structure.places] = structure.tables[name].rows
         table = MergedTable(name, [], np.cumsum(counts) - counts, counts)
-        paths = dict.fromkeys(path for s in having for path in s.tables[name].columns)
-        for path in sorted(paths):
+        for path in sorted({path for s in having for path in s.tables[name].columns}):
             table.columns.append(self._merge_column(path, table, having))
         return table
 
@@ -174,22 +161,17 @@ class MergedSchema:
         # What an empty dataset was created as says nothing, if there are others.
         filled = [part for part in parts if part[1].rows] or parts[:1]
         column = self._merge_types(path, table, filled)
-        _decide_mode(column, table, filled, is_everywhere=len(parts) == len(having))
-        self._note_missing(column, table, having)
+        _decide_mode(column, filled, is_everywhere=len(parts) == len(having))
+        self._note_missing(column, having)
         return column
 
-    def _merge_types(
-        self, path: str, table: MergedTable, parts: list[tuple[InputStructure, Dataset]]
-    ) -> MergedColumn:
+    def _merge_types(self, path: str, table: MergedTable, parts: list[_Part]) -> MergedColumn:
         (first, dataset), *others = parts
-        inner = _inner(dataset)
-        common, is_certain = type_of(dataset.type), True
-        words = {type_text(common): None}
+        inner, own = _inner(dataset), type_of(dataset.type)
+        common, is_certain, words = own, True, {type_text(own): None}
         for structure, other in others:
             if _inner(other) != inner:
                 raise ragged(path, first.example, dataset, structure.example, other)
-            if other.type.encoded == dataset.type.encoded:
-                continue
             type_ = type_of(other.type)
             found = common_type(common, type_)
             if found is None:
@@ -200,52 +182,40 @@ class MergedSchema:
             self._require_survival(path, common, parts)
         if len(words) > 1:
             self.notes.append(f"{path} is {' and '.join(words)}: merged as {type_text(common)}")
-        encoded = dataset.type.encoded if common == type_of(dataset.type) else b""
-        fill = converted_fill(dataset.fill, type_of(dataset.type), common)
-        return MergedColumn(path, table.name, common, inner, encoded, fill=fill)
+        return MergedColumn(path, table, common, inner, converted_fill(dataset.fill, own, common))
 
-    def _require_survival(
-        self, path: str, common: TypeID, parts: list[tuple[InputStructure, Dataset]]
-    ) -> None:
+    def _require_survival(self, path: str, common: TypeID, parts: list[_Part]) -> None:
         """Look at every value that the new type may not hold."""
-        numbers = {id(s): number for number, s in enumerate(self.structures)}
+        first = parts[0][0].example, type_of(parts[0][1].type)
         for structure, dataset in parts:
             old = type_of(dataset.type)
-            if old == common:
-                continue
-            for place in np.flatnonzero(self.of_input == numbers[id(structure)]).tolist():
-                one = self.inputs[place]
+            for one in (self.inputs[place] for place in structure.places if old != common):
                 with self.survey.opened(one) as layout:
-                    reader = RowReader(layout.tree.file, path, dataset, sound_path(one))
+                    reader = RowReader(one, layout, path, dataset)
                     if not all(survives(reader.read(r), old, common) for r in reader.steps()):
-                        first = (parts[0][0].example, type_of(parts[0][1].type))
                         raise values_lost(path, one, old, common, first)
 
-    def _note_missing(
-        self, column: MergedColumn, table: MergedTable, having: list[InputStructure]
-    ) -> None:
-        path = column.path
-        without = [s for s in having if path not in s.columns and s.tables[table.name].rows]
-        if not without:
-            return
-        numbers = [n for n, s in enumerate(self.structures) if s in without]
-        rows = int(table.counts[np.isin(self.of_input, numbers)].sum())
-        names = some_names(self._inputs_of(numbers))
-        fill = fill_text(column.type, column.fill)
-        self.notes.append(f"{path} is not in {names}: {count_text(rows, 'row')} filled with {fill}")
+    def _note_missing(self, column: MergedColumn, having: list[InputStructure]) -> None:
+        path, table = column.path, column.table.name
+        without = [s for s in having if path not in s.columns and s.tables[table].rows]
+        if without:
+            rows = sum(len(s.places) * s.tables[table].rows for s in without)
+            names = some_names(self.inputs[p] for p in sorted(p for s in without for p in s.places))
+            fill = fill_text(column.type, column.fill)
+            filled = f"{count_text(rows, 'row')} filled with {fill}"
+            self.notes.append(f"{path} is not in {names}: {filled}")
 
     # Axes ----------------------------------------------------------------------------------------
 
-    def _merge_scales(self) -> dict[str, tuple[Dataset, bytes]]:
+    def _merge_scales(self) -> dict[str, Scale]:
         """The datasets that stand for axes; ConflictError if they differ between files."""
-        found: dict[str, tuple[Dataset, bytes]] = {}
+        found: dict[str, Scale] = {}
         owners: dict[str, Input] = {}
-        have_scales = np.array([bool(s.scales) for s in self.structures])
-        for place in np.flatnonzero(have_scales[self.of_input]).tolist():
-            structure = self.structures[int(self.of_input[place])]
-            with self.survey.opened(self.inputs[place]) as layout:
+        for one, structure in zip(self.inputs, self.structure_of, strict=True):
+            if not structure.scales:
+                continue
+            with self.survey.opened(one) as layout:
                 for path in structure.scales:
-                    one = self.inputs[place]
                     new = _read_scale(one, layout, path, structure.datasets[path])
                     if not _are_same(found.setdefault(path, new), new):
                         raise differing_axis(path, owners[path], one)
@@ -270,60 +240,51 @@ class MergedSchema:
         """The datasets of a file that are in the output."""
         return (*structure.columns, *(path for path in structure.scales if path in self.scales))
 
-    def indexes_of(self, structure: InputStructure) -> tuple[str, ...]:
-        """The datasets of a file that say no more than tables which are in the output."""
-        columns = structure.columns
-        return tuple(path for path in structure.datasets if indexed_table(path) in columns)
 
-    def has_more(self, structure: InputStructure) -> bool:
-        """Whether a file has datasets besides: what a worker says once, or groups of tasks."""
-        known = {*self.kept_of(structure), *self.indexes_of(structure)}
-        return not structure.datasets.keys() <= known
+def _leave_held_rows(structure: InputStructure, held: Mapping[str, Sequence[int]]) -> None:
+    for table, part in structure.tables.items():
+        group = (table.rpartition("/")[0] or "/") if table in part.columns else table
+        part.held = held.get(table, held.get(group, ()))
+        part.rows -= part.first
 
 
 def _inner(dataset: Dataset) -> tuple[int, ...]:
     return (dataset.space.dims or ())[1:]
 
 
-def _decide_mode(
-    column: MergedColumn,
-    table: MergedTable,
-    parts: list[tuple[InputStructure, Dataset]],
-    *,
-    is_everywhere: bool,
-) -> None:
-    dataset = parts[0][1]
-    packed = [d for _, d in parts if d.filters]
+def _decide_mode(column: MergedColumn, parts: list[_Part], *, is_everywhere: bool) -> None:
+    table, packed = column.table, [dataset for _, dataset in parts if dataset.filters]
     if holds_objects(column.type):
         column.mode = Mode.OBJECTS
     elif packed:
         first = packed[0]
         column.chunk, column.filters = first.layout.chunk, first.filters
-        column.limits = (first.space.limits[0], *column.inner)
-        are_alike = all(_is_alike(dataset, d) and _is_covered(d) for _, d in parts)
-        is_aligned = not (table.starts[table.counts > 0] % first.layout.chunk[0]).any()
+        column.most_rows = first.space.limits[0]
+        are_alike = all(_has_chunks_of(column, d) and _is_covered(d) for _, d in parts)
+        is_aligned = not (table.starts[table.counts > 0] % column.chunk[0]).any()
         are_whole = not any(s.tables[table.name].first for s, _ in parts)
         same = is_everywhere and are_alike and is_aligned and are_whole
         column.mode = Mode.CHUNKS if same else Mode.RECODED
 
 
-def _object_paths(
-    columns: Sequence[MergedColumn], scales: Iterable[str], structures: Sequence[InputStructure]
-) -> list[str]:
-    """The root, the columns, the groups above them, and groups that have attributes."""
-    ends = {column.path: None for column in columns} | dict.fromkeys(scales)
-    for structure in structures:
-        ends |= {p: None for p in structure.group_paths if structure.attributes.get(p)}
-    paths = {"/": None}
-    for path in ends:
-        names = path.strip("/").split("/")
-        paths |= {"/" + "/".join(names[:depth]): None for depth in range(1, len(names) + 1)}
-    return list(paths)
+def _has_chunks_of(column: MergedColumn, dataset: Dataset) -> bool:
+    """Whether the chunks of a dataset are chunks of the column as they are."""
+    are_packed_so = dataset.filters == column.filters and dataset.layout.chunk == column.chunk
+    return are_packed_so and bool(type_of(dataset.type) == column.type)
 
 
-def _read_scale(
-    one: Input, layout: FileLayout, path: str, dataset: Dataset
-) -> tuple[Dataset, bytes]:
+def _is_covered(dataset: Dataset) -> bool:
+    """Whether every chunk that there can be is there, each once."""
+    dims = dataset.space.dims or ()
+    inside = {chunk.start for chunk in dataset.chunks if all(map(lt, chunk.start, dims))}
+    return len(inside) == _count_chunks(dims, dataset.layout.chunk)
+
+
+def _count_chunks(dims: tuple[int, ...], sides: tuple[int, ...]) -> int:
+    return math.prod(-(-dim // side) for dim, side in zip(dims, sides, strict=True))
+
+
+def _read_scale(one: Input, layout: FileLayout, path: str, dataset: Dataset) -> Scale:
     """A dataset that stands for an axis, with its data; UsageError if these cannot be copied."""
     is_plain = not dataset.type.points_elsewhere and not dataset.is_external
     is_plain = is_plain and dataset.layout.storage is not Storage.VIRTUAL
@@ -332,32 +293,10 @@ def _read_scale(
             f"{path} in {one.path} is an axis of other datasets that cannot be copied; nothing was "
             f"merged. Leave it out with --skip {path.rpartition('/')[2]}"
         )
-    reader = RowReader(layout.tree.file, path, dataset, sound_path(one))
+    reader = RowReader(one, layout, path, dataset)
     return dataset, b"".join(reader.read(rows).tobytes() for rows in reader.steps())
 
 
-def _are_same(first: tuple[Dataset, bytes], second: tuple[Dataset, bytes]) -> bool:
+def _are_same(first: Scale, second: Scale) -> bool:
     is_same_space = first[0].space.dims == second[0].space.dims
     return is_same_space and first[0].type == second[0].type and first[1] == second[1]
-
-
-def _is_alike(first: Dataset, other: Dataset) -> bool:
-    """Whether the chunks of one are chunks of the other as they are."""
-    return (
-        first.filters == other.filters
-        and first.layout.chunk == other.layout.chunk
-        and (first.type.encoded == other.type.encoded or type_of(first.type) == type_of(other.type))
-    )
-
-
-def _is_covered(dataset: Dataset) -> bool:
-    """Whether every chunk that there can be is there, each once, and none is too large to hold."""
-    dims, sides = dataset.space.dims or (), dataset.layout.chunk
-    inside = {chunk.start for chunk in dataset.chunks if all(map(lt, chunk.start, dims))}
-    most = math.prod(-(-dim // side) for dim, side in zip(dims, sides, strict=True))
-    return len(inside) == most
-
-
-def sound_path(one: Input) -> Path | None:
-    """Its path, if nothing was found wrong with it: only then may the HDF5 library open it."""
-    return None if one.is_suspect else one.path

@@ -7,8 +7,10 @@ survives in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,7 @@ from ...base.values import Array, value_text
 from ...disk.h5py_loader import h5py
 from ...hdf5.datatypes import Class, Datatype
 from ...hdf5.errors import Unsupported
-from ...hdf5.file import Hdf5File
-from ...worker_files.decode_elements import Elements
+from ...worker_files.decode_elements import Elements, points_simply
 
 TypeID = Any  # h5py has no types of its own for type checkers
 _MESSAGE = b"\x03\x00"  # what the library writes before the bytes of a type that it encodes
@@ -36,8 +37,13 @@ class CommonType:
 
 def type_of(datatype: Datatype) -> TypeID:
     """The type as the HDF5 library has it; Unsupported if it does not know it."""
+    return _decoded(datatype.encoded)
+
+
+@lru_cache(256)  # asked for every attribute of every structure
+def _decoded(encoded: bytes) -> TypeID:
     try:
-        return _as_old(_h5t.decode(_MESSAGE + datatype.encoded))
+        return _as_old(_h5t.decode(_MESSAGE + encoded))
     except (RuntimeError, TypeError, ValueError) as error:
         raise Unsupported(f"a type that the HDF5 library does not take ({error})") from error
 
@@ -77,9 +83,7 @@ def holds_objects(type_: TypeID) -> bool:
 
 def may_be_copied(datatype: Datatype) -> bool:
     """Whether elements mean something outside their file."""
-    if datatype.type is Class.VARIABLE:
-        return datatype.base is not None and not datatype.base.points_elsewhere
-    return not datatype.points_elsewhere
+    return points_simply(datatype) or not datatype.points_elsewhere
 
 
 def type_text(type_: TypeID) -> str:
@@ -207,18 +211,12 @@ def _survives(values: Array, dtype: np.dtype[Any]) -> bool:
 
 def fill_element(type_: TypeID, fill: bytes | None) -> Array:
     """What stands where a file lacks a column: NaN, or else the fill value, 0 or no text."""
-    if type_.get_class() == _h5t.VLEN:
-        return objects([np.empty(0, type_.get_super().dtype)])
-    if type_.get_class() == _h5t.STRING and type_.is_variable_str():
-        return objects([b""])
-    is_number = type_.get_class() in (_h5t.FLOAT, _h5t.COMPOUND, _h5t.ARRAY)
-    if fill is None or type_.get_class() == _h5t.FLOAT:
-        try:
-            dtype = type_.dtype if is_number else None
-        except TypeError:
-            dtype = None
-        if dtype is not None:
-            return np.frombuffer(_nan(dtype).tobytes(), np.uint8)
+    kind = type_.get_class()
+    if holds_objects(type_):
+        return objects([b"" if kind == _h5t.STRING else np.empty(0, type_.get_super().dtype)])
+    if kind == _h5t.FLOAT or (fill is None and kind in (_h5t.COMPOUND, _h5t.ARRAY)):
+        with suppress(TypeError):  # NumPy does not have it
+            return np.frombuffer(_nan(type_.dtype).tobytes(), np.uint8)
     return np.frombuffer(fill or bytes(type_.get_size()), np.uint8)
 
 
@@ -254,29 +252,27 @@ def _nan(dtype: np.dtype[Any]) -> Array:
     return found
 
 
-def objects(parts: list[Any]) -> Array:
+def objects(parts: Sequence[Any]) -> Array:
     found = np.empty(len(parts), object)
     found[:] = parts
     return found
 
 
-def read_elsewhere(file: Hdf5File, datatype: Datatype, data: bytes) -> Array:
+def read_elsewhere(elements: Elements, datatype: Datatype, data: bytes) -> Array:
     """The texts, as bytes, or sequences behind references to heaps."""
-    return objects_of(datatype, read_heap_parts(Elements(file), datatype, data))
+    return objects_of(datatype, read_heap_parts(elements, datatype, data))
 
 
-def objects_of(datatype: Datatype, parts: Iterable[bytes]) -> Array:
+def objects_of(datatype: Datatype, parts: Sequence[bytes]) -> Array:
     """Texts, as bytes, or sequences, out of what heaps have of them."""
-    if datatype.is_text:
-        return objects([part.split(b"\0", 1)[0] for part in parts])
-    dtype = type_of_base(datatype).dtype
-    return objects([np.frombuffer(part, dtype) for part in parts])
+    if not datatype.is_text:
+        dtype = type_of(datatype).get_super().dtype
+        return objects([np.frombuffer(part, dtype) for part in parts])
+    if b"\0" in b"".join(parts):
+        return objects([part.partition(b"\0")[0] for part in parts])
+    return objects(parts)
 
 
 def read_heap_parts(elements: Elements, datatype: Datatype, data: bytes) -> list[bytes]:
     """The bytes of every text or sequence; Damaged if the heaps do not have them."""
     return [part for _, part in elements.lists(datatype, data)]
-
-
-def type_of_base(datatype: Datatype) -> TypeID:
-    return type_of(datatype).get_super()
