@@ -15,7 +15,7 @@ from h5sweep.worker_files.file_view import FoundRows
 from h5sweep.worker_files.tasks import find_tasks
 
 FIXED_BYTES = 9_000_000  # bytes of the file that are kept or scanned, and room to write
-MOST_GROUP_BYTES = 6_000
+MOST_GROUP_BYTES = 4_500
 
 
 def write_groups(path: Path, tasks: int) -> None:
