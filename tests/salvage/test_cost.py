@@ -15,7 +15,7 @@ from h5sweep.worker_files.file_view import FoundRows, FoundTask, Group
 from h5sweep.worker_files.read_tasks import locate_in_view, read_tasks
 
 FIXED_BYTES = 9_000_000  # bytes of the file that are kept or scanned, and room to write
-MOST_GROUP_BYTES = 6_000
+MOST_GROUP_BYTES = 4_500
 
 
 def read(groups: list[Group], rule: KeyRule) -> list[FoundTask | FoundRows]:

@@ -412,7 +412,8 @@ def test_groups_are_asked_for_by_name(worker: Any) -> None:
         asked = Question(
             str(path), pattern=PATTERN, names=tuple(KEY.split(",")), wanted=("/farm0_t0_s0",)
         )
-        found = [header["key"] for header, _ in library.ask(asked) if "schema" in header]
+        answers = [header for header, _ in library.ask(asked) if "schema" in header]
+        found = [key for header in answers for key in header["keys"]]
         none = [header for header, _ in library.ask(question) if "schema" in header]
     assert {"farm_id": 0, "farm_type": 0, "seed": 0} in found and not none
 

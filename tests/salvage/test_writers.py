@@ -385,7 +385,7 @@ def test_zeros_in_a_table_of_endless_rows_come_to_an_end(tmp_path: Path) -> None
 
 def candidate(number: int, shape: tuple[int, ...], proof: Proof) -> Candidate:
     form = (("x", "<f8", shape),)
-    return Candidate({"seed": number}, f"/t{number}", Way.CARVED, form, b"", proof)
+    return Candidate({"seed": number}, f"/t{number}", Way.CARVED, form, proof)
 
 
 def test_a_checksum_does_not_vouch_for_a_link() -> None:

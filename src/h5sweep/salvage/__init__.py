@@ -13,6 +13,7 @@
     nameless_arrays  arrays that no name leads to
     library_reader   the HDF5 library as a second reader, in a child process
     library_child    the program of that child
+    candidates       tasks that were found, as results that may be taken
     file_results     what the readers found in one file, and which of it is taken
     trust_labels     what speaks for and against a result: verified, consistent, unverified
     spool            results on their way, in a temporary file

@@ -8,7 +8,7 @@ from ..hdf5.tree import NO_ATTRIBUTES, data_extents
 from ..worker_files.file_view import Group
 from ..worker_files.skipped_names import is_mere_dimension
 from .carved_datasets import CarvedVariable
-from .data_gaps import FileMemory
+from .data_gaps import MOST_ADDRESS, DataPlaces, FileMemory
 from .zero_rows import PAGE_BYTES
 
 
@@ -20,11 +20,13 @@ def view_carved(carving: Carving, shared: FileMemory) -> list[Group]:
         if carved.object.dataset is not None
     }
     _note_suspects(carving, variables, shared)
-    groups = {
-        carved.address: _group_of(carving, carved, variables, shared)
-        for carved in carving.objects.values()
-        if carved.is_group and (carved.is_linked or not carving.is_sound)
-    }
+    has_soft_links = any(carved.elsewhere for carved in carving.objects.values())
+    groups = {}
+    for carved in carving.objects.values():
+        if carved.is_group and (carved.is_linked or not carving.is_sound):
+            groups[carved.address] = _group_of(carving, carved, variables, shared)
+            if not has_soft_links:  # these alone are followed from group to group
+                carved.links = ()
     for address, group in groups.items():
         parents = carving.objects[address].parents
         group.parent = groups.get(parents[0][0]) if parents and parents[0][0] is not None else None
@@ -107,15 +109,14 @@ def _note_suspects(
     carving: Carving, variables: dict[int, CarvedVariable], shared: FileMemory
 ) -> None:
     """Find data that two datasets claim: the index of one of them is stale."""
-    claims = sorted(
-        (at, at + size, address)
+    claims = DataPlaces(
+        (at, min(at + size, MOST_ADDRESS), address)
         for address, variable in variables.items()
         for at, size in data_extents(variable.dataset)
         if size and not variable.dataset.is_external
     )
-    extents = sorted(extent for variable in variables.values() for extent in variable.extents())
-    shared.claims = extents
-    shared.zeros_from = _lost_end(carving, [(at, end) for at, end, _ in extents])
+    shared.claims = DataPlaces(e for variable in variables.values() for e in variable.extents())
+    shared.zeros_from = _lost_end(carving, shared.claims)
     reach, holder = 0, (0, 0, -1)
     for claim in claims:
         if claim[0] < reach and claim[2] in variables and holder[2] in variables:
@@ -124,7 +125,7 @@ def _note_suspects(
             reach, holder = claim[1], claim
 
 
-def _lost_end(carving: Carving, extents: list[tuple[int, int]]) -> int:
+def _lost_end(carving: Carving, claims: DataPlaces) -> int:
     """From where on a file is zeros to its end, if these are not all in the place of values."""
     source, start = carving.file.source, carving.file.superblock.start
     found = source.size
@@ -135,7 +136,7 @@ def _lost_end(carving: Carving, extents: list[tuple[int, int]]) -> int:
         if data:
             break
     covered = found - start
-    for at, end in extents:
+    for at, end, _ in claims:
         if at <= covered:
             covered = max(covered, end)
     return found if start + covered < source.size else source.size

@@ -6,10 +6,12 @@ values by where they begin and end, and by what else lies in them.
 
 from __future__ import annotations
 
-import itertools
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache, partial
+
+import numpy as np
 
 from ..hdf5.chunks import Chunk
 from ..hdf5.damage.carve import Carving, LenientFile
@@ -22,9 +24,29 @@ from ..worker_files.file_view import FoundValue, Gap, Proof
 from .zero_rows import PAGE_BYTES, ZeroPages, ZeroRows
 
 FEW_BYTES = 16  # a number or two
+MOST_ADDRESS = (1 << 64) - 1
 ATTRIBUTES_REMEMBERED = 256  # most groups have some that others have too
 MOST_BORDER_BYTES = 64  # of numbers that are zero beside unused space
 UNWRITTEN = (-1, 0)  # instead of a place: of what never got one in a file that was closed
+
+
+class DataPlaces:
+    """Where the data of all datasets lie: addresses, in order, in a few bytes for each."""
+
+    def __init__(self, extents: Iterable[tuple[int, int, int]] = ()) -> None:
+        """`extents` say where data begin and end, and up to where rows were written."""
+        found = np.fromiter(extents, "u8,u8,u8")
+        found.sort()
+        columns = [array("Q", found[name].tobytes()) for name in found.dtype.names or ()]
+        self._starts, self._ends, self._written = columns
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        return zip(self._starts, self._ends, self._written, strict=True)
+
+    def since(self, address: int) -> Iterator[tuple[int, int, int]]:
+        """Those from the last on that begins there or before."""
+        for place in range(max(bisect_right(self._starts, address) - 1, 0), len(self._starts)):
+            yield self._starts[place], self._ends[place], self._written[place]
 
 
 class FileMemory:
@@ -34,14 +56,18 @@ class FileMemory:
         self.file, self.is_closed = carving.file, carving.is_closed
         self.most_bytes = most_bytes  # of one value
         self.elements = DoubtfulElements(carving.file)
-        self.attribute_cell = lru_cache(ATTRIBUTES_REMEMBERED)(partial(_read_cell, self.elements))
+        self._cell = lru_cache(ATTRIBUTES_REMEMBERED)(partial(_read_cell, self.elements))
         self.pages = ZeroPages(carving.file.source)
         self.sectors = ZeroPages(carving.file.source, SECTOR_BYTES)
-        self.claims: list[tuple[int, int, int]] = []  # the extents of all datasets, in order
+        self.claims = DataPlaces()
         self.zeros_from = carving.file.source.size  # the rest of the file is zeros, and lost
         datasets = [o.object.dataset for o in carving.objects.values() if o.object.dataset]
         claims = [dataset.claimed_bytes for dataset in datasets]
         self.too_large = least_unbelievable(claims, carving.file.size)
+
+    def attribute_cell(self, attribute: Attribute, is_checked: bool) -> FoundValue | None:
+        """The value of an attribute, which is one object for all that are alike."""
+        return self._cell(attribute._replace(address=None), is_checked)
 
 
 def _read_cell(
@@ -108,11 +134,10 @@ class DataGaps:
 
     def _without_room(self, run: ZeroRun, first: int) -> ZeroRun:
         """The same zeros without the room for more rows behind the last one."""
-        place = bisect_right(self.shared.claims, (first - self.start, 1 << 64, 0)) - 1
-        if place < 0:
-            return run
-        _, end, written = (self.start + bound for bound in self.shared.claims[place])
-        return (run[0], written) if first < written < min(end, run[1]) else run
+        own = first - self.start
+        at, end, written = next(self.shared.claims.since(own), (0, 0, 0))
+        has_room = at <= own < written < min(end, run[1] - self.start)
+        return (run[0], self.start + written) if has_room else run
 
     def _is_border(self, run: ZeroRun, first: int, end: int) -> bool:
         """Whether only a few numbers, which may be zero, border on unused space.
@@ -131,8 +156,7 @@ class DataGaps:
 
     def _claims_from(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         """Where data lie in a stretch, and up to where they were written."""
-        place = max(bisect_right(self.shared.claims, (low, 1 << 64, 0)) - 1, 0)
-        for at, _, written in itertools.islice(self.shared.claims, place, None):
+        for at, _, written in self.shared.claims.since(low):
             if at >= high:
                 return
             yield at, written
@@ -178,9 +202,8 @@ class DataGaps:
     def _may_be_values(self, page: int) -> bool:
         """Whether a page of zeros may be values: of one dataset, or of several, all of zeros."""
         low, high = page - self.start, min(page - self.start + PAGE_BYTES, self.file.size)
-        place = max(bisect_right(self.shared.claims, (low, high, high)) - 1, 0)
         covered = low
-        for at, end, written in itertools.islice(self.shared.claims, place, None):
+        for at, end, written in self.shared.claims.since(low):
             if at > covered or covered >= high:
                 break
             is_part = written > low and not (at <= low and end >= high)

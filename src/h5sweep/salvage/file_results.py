@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..base.key_rule import KeyRule
 from ..base.plan import key_text
+from ..base.values import ResultEncoder
 from ..errors import UnsupportedValueError
 from ..worker_files.file_view import (
     NEVER_WRITTEN,
@@ -14,9 +15,10 @@ from ..worker_files.file_view import (
     FoundRows,
     FoundTask,
 )
+from .candidates import candidate_of, candidates_of
 from .carved_data import NO_CHUNK
 from .report import FileSalvage, Loss, SalvageConflict, SalvagedResult
-from .spool import Spool
+from .spool import Spool, digest_of
 from .trust_labels import ALONE, Candidate, Label, Way, judge_results
 
 MOST_SIBLINGS = 1000  # of earlier files, with which results are compared
@@ -35,6 +37,7 @@ class FileResults:
         self.stage = stage
         self.rule = rule
         self.note_result = note_result
+        self.encoder = ResultEncoder()
         self.candidates: dict[str, list[Candidate]] = {}
         self.losses: list[Loss] = []
         self.looked_at: dict[str, Candidate | None] = {}  # where our own reader has seen tasks
@@ -60,33 +63,31 @@ class FileResults:
 
     def take_rows(self, found: FoundRows) -> None:
         try:
-            candidates = self.stage.add_rows(found, Way.CARVED, self.rule)
+            for number, encoded in enumerate(candidates_of(found, self.rule, self.encoder)):
+                place = found.place(number) if encoded is None else encoded[0].place
+                self.looked_at[place] = None if encoded is None else self.take(*encoded)
+                self.note_blank(place, is_blank=encoded is None and bool(found.unwritten[number]))
+                if found.unwritten[number]:
+                    self.unwritten.add(place)
+                elif encoded is None:
+                    self.losses.append(Loss(place, None, NO_KEY))
         except UnsupportedValueError:
             self.take_all(found.singly())
-            return
-        for number, candidate in enumerate(candidates):
-            place = found.place(number) if candidate is None else candidate.place
-            self.looked_at[place] = None if candidate is None else self.take(candidate)
-            self.note_blank(place, is_blank=candidate is None and bool(found.unwritten[number]))
-            if found.unwritten[number]:
-                self.unwritten.add(place)
-            elif candidate is None:
-                self.losses.append(Loss(place, None, NO_KEY))
 
     def take_found(self, found: FoundTask) -> None:
-        candidate = self.stage.add_found(found, Way.CARVED, self.rule)
+        encoded = candidate_of(found, self.rule, self.encoder)
         place = found.place.lstrip("/")
-        kept = None if candidate is None else self.take(candidate)
+        kept = None if encoded is None else self.take(*encoded)
         if found.is_unsupported:
             self.unsupported.add(place)
         else:
             self.looked_at[place] = kept
-        is_blank = candidate is None and found.lost.get("") == NEVER_WRITTEN
+        is_blank = encoded is None and found.lost.get("") == NEVER_WRITTEN
         if found.is_row:
             self.note_blank(place, is_blank=is_blank)
         if is_blank or found.doubt == NEVER_WRITTEN:
             self.unwritten.add(place)
-        elif candidate is None:
+        elif encoded is None:
             self.losses.append(_loss_of(found))
             if NO_CHUNK in found.lost.values():
                 self.without_chunk.add(place)
@@ -101,9 +102,9 @@ class FileResults:
             self.losses += [Loss(blank, None, NEVER_WRITTEN) for blank in lost]
             self.blank.clear()
 
-    def take(self, new: Candidate) -> Candidate:
+    def take(self, new: Candidate, schema: bytes, data: bytes) -> Candidate:
         """Add a result, or to one that is there already that it was found again."""
-        text = key_text(new.key)
+        text, new.digest = key_text(new.key), digest_of(schema, data)
         known = self.candidates.setdefault(text, [])
         if len(known) < MANY_FOR_ONE_KEY:
             same = next((old for old in known if old.digest == new.digest), None)
@@ -113,6 +114,7 @@ class FileResults:
             same = None if same is new else same
         if same is None:
             known.append(new)
+            self.stage.write(new, schema, data)
             self.note_result()
         elif new.way is not same.way:
             same.confirmed_by = (*same.confirmed_by, new.way)

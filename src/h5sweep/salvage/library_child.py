@@ -1,7 +1,7 @@
 """The child process: shows a file as the HDF5 library reads it, one task per message.
 
     asked    path, how to open it, which key, which groups to ask for by name
-    says     a task or rows of tasks at a time, with the data; last {"end": …, "errors": […]}
+    says     one task, or rows of one table, with the data; last {"end": …, "errors": […]}
 
 It is confined as the children of a check are: it cannot write, and dies with its parent. A file
 that needs another superblock is read through one that is laid over it, never changed.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from ..base.key_pattern import KeyPattern
 from ..base.key_rule import KeyRule
+from ..base.plan import Key
 from ..base.values import Array, ResultEncoder
 from ..disk.h5py_loader import h5py, is_elsewhere
 from ..errors import UnsupportedValueError
@@ -98,32 +100,34 @@ def _send_rows(found: FoundRows) -> None:
         for one in found.singly():
             _send_found(one)
         return
-    kept = [number for number, key in enumerate(found.keys) if key is not None]
-    header = {
-        "table": found.table,
-        "rows": [found.rows[number] for number in kept],
-        "keys": [found.keys[number] for number in kept],
-        "schema": schema.decode(),
-        "doubt": found.doubt,
-        "sizes": [len(every[number]) for number in kept],
-    }
-    say(header, b"".join(every[number] for number in kept))
+    tasks = [
+        (found.place(number), key, every[number])
+        for number, key in enumerate(found.keys)
+        if key is not None
+    ]
+    _send(tasks, schema, found.doubt, is_row=True)
 
 
 def _send_found(found: FoundTask) -> None:
-    header: dict[str, Any] = {"place": found.place, "key": found.key, "lost": found.lost}
-    header["doubt"] = found.doubt
+    """Send a task that is whole."""
     if found.key is None or found.lost or not found.cells:
-        say(header)
         return
     cells = dict(sorted(found.cells.items()))
-    try:
+    with suppress(UnsupportedValueError):
         schema, data = ResultEncoder().encode({n: cell.value for n, cell in cells.items()})
-    except UnsupportedValueError as error:
-        say({**header, "lost": {"": str(error)}})
-        return
-    header |= {"schema": schema.decode(), "is_row": found.is_row}
-    say(header, data)
+        _send([(found.place, found.key, data)], schema, found.doubt, is_row=found.is_row)
+
+
+def _send(tasks: list[tuple[str, Key, bytes]], schema: bytes, doubt: str, *, is_row: bool) -> None:
+    header = {
+        "places": [place for place, _, _ in tasks],
+        "keys": [key for _, key, _ in tasks],
+        "sizes": [len(data) for _, _, data in tasks],
+        "schema": schema.decode(),
+        "doubt": doubt,
+        "is_row": is_row,
+    }
+    say(header, b"".join(data for _, _, data in tasks))
 
 
 class _GroupListing:

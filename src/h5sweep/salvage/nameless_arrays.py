@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+
 from ..disk import durable
 from ..hdf5.damage.carve import Carving
 from ..worker_files.file_view import Failures
 from .carved_datasets import CarvedVariable
 from .data_gaps import FileMemory
-from .write_records import save_array
 
 
 def export_arrays(carving: Carving, shared: FileMemory, path: str, folder: Path | None) -> int:
@@ -31,7 +32,9 @@ def _write_arrays(carving: Carving, shared: FileMemory, path: str, folder: Path)
         for member, cell in cells.items():
             shape = "x".join(map(str, cell.value.shape)) or "scalar"
             name = f"{stem}_{offset}_{shape}{'_' * bool(member)}{member}.npy"
-            save_array(folder / name, cell.value)
+            durable.make_folder(folder)
+            with durable.replacing(folder / name) as temporary, temporary.open("wb") as file:
+                np.save(file, cell.value, allow_pickle=False)
             index.append({"file": name, "source": path, "header_at": offset})
     if index:
         text = json.dumps(index, indent=1) + "\n"

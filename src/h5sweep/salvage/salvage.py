@@ -30,7 +30,6 @@ from ..worker_files.file_view import (
     NO_KEY,
     Group,
     Proof,
-    row_place,
 )
 from ..worker_files.first_bytes import Verdict, is_record_file, judge_bytes
 from ..worker_files.read_file import data_findings, own_tree
@@ -174,7 +173,10 @@ class _Job:
                 return FileSalvage(
                     place.path, f"being written by {writer}; not opened", is_live=True
                 )
-            with OpenSource(path) as source, Spool(before.st_mtime) as stage:
+            with (
+                OpenSource(path) as source,
+                Spool(before.st_mtime, is_wanted=target is not None) as stage,
+            ):
                 one = _File(self, place.path, source, stage)
                 one.read()
                 if path.stat() != before and _changed(before, path.stat()):
@@ -290,8 +292,7 @@ class _File(FileResults):
         header = file.header(offset, frame)
         data, schema = read_data(file, offset, frame), schema_of(header)
         key, place = header["key"], f"the record at {offset:,}"
-        found = Candidate(key, place, Way.RECORDS, form_of(schema), b"", Proof.CHECKSUM)
-        self.take(self.stage.add(found, schema, data))
+        self.take(Candidate(key, place, Way.RECORDS, form_of(schema), Proof.CHECKSUM), schema, data)
 
     def ask_library(self, library: SecondReader, carving: Carving) -> None:
         """Let the HDF5 library read the file too, in its child."""
@@ -310,22 +311,19 @@ class _File(FileResults):
             if "end" in header:
                 says = "" if "is_dead" in header else "the HDF5 library says: "
                 self.notes += [says + why for why in header["errors"][:1]]
-            elif "rows" in header:
-                self.take_library_rows(header, data, is_sound=is_sound)
-            elif "schema" in header:
+            else:
                 self.take_from_library(header, data, is_sound=is_sound)
 
-    def take_library_rows(self, header: dict[str, Any], data: bytes, *, is_sound: bool) -> None:
-        """Rows that the library has read at once: mostly they are what we have read."""
+    def take_from_library(self, header: dict[str, Any], data: bytes, *, is_sound: bool) -> None:
+        """Take tasks that the library has read at once: mostly they are what we have read."""
         schema, at = header["schema"].encode(), 0
-        for row, key, size in zip(header["rows"], header["keys"], header["sizes"], strict=True):
-            place, part = row_place(header["table"], row), data[at : at + size]
-            ours, at = self.looked_at.get(place), at + size
+        for place, key, size in zip(header["places"], header["keys"], header["sizes"], strict=True):
+            part, at = data[at : at + size], at + size
+            ours = self.looked_at.get(place)
             if ours and _same_key(ours.key, key) and ours.digest == digest_of(schema, part):
                 ours.confirmed_by = (*ours.confirmed_by, Way.LIBRARY)
-            else:
-                one = {**header, "place": place, "key": key, "is_row": True}
-                self.take_from_library(one, part, is_sound=is_sound)
+            elif (found := self.library_candidate(header, place, key, is_sound)) is not None:
+                self.take(found, schema, part)
 
     def wanted_paths(self) -> list[str]:
         """The names of the groups of all expected tasks."""
@@ -336,21 +334,23 @@ class _File(FileResults):
             return []  # a name tells more than the key
         return [f"/{pattern.name_of(key)}" for key in plan.keys()]  # noqa: SIM118 (no dict)
 
-    def take_from_library(self, header: dict[str, Any], data: bytes, *, is_sound: bool) -> None:
-        key = self.rule.checked(header["key"])
-        place, schema = header["place"].lstrip("/"), header["schema"].encode()
-        if key is None or place in self.unwritten or place in self.without_chunk:
-            return
-        is_missed = (is_sound and place not in self.looked_at) or place in self.unsupported
-        found = Candidate(key, header["place"], Way.LIBRARY, form_of(schema), b"", Proof.NOTHING)
+    def library_candidate(
+        self, header: dict[str, Any], place: str, said: Key, is_sound: bool
+    ) -> Candidate | None:
+        """What only the library reads; None if nothing was ever written there."""
+        key, own_place = self.rule.checked(said), place.lstrip("/")
+        if key is None or own_place in self.unwritten or own_place in self.without_chunk:
+            return None
+        is_missed = (is_sound and own_place not in self.looked_at) or own_place in self.unsupported
+        form = form_of(header["schema"].encode())
+        found = Candidate(key, place, Way.LIBRARY, form, Proof.NOTHING, header["doubt"])
         found.is_row = header["is_row"]
-        found.doubt = header["doubt"]
         if not is_missed:
             found.doubt = "only the HDF5 library reads this value"
-        if found.is_row and is_missed and not self.is_closed:
+        elif found.is_row and not self.is_closed:
             found.doubt = UNSURE_CHUNK
         found.is_expected = self.rule.is_expected(key)
-        self.take(self.stage.add(found, schema, data))
+        return found
 
 
 def _key_advice(groups: Sequence[Group]) -> str:

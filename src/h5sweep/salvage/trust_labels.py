@@ -54,7 +54,6 @@ class Candidate:
     place: str
     way: Way
     form: Form
-    digest: bytes
     proof: Proof
     doubt: str = ""
     fills: frozenset[str] = frozenset()
@@ -71,6 +70,7 @@ class Candidate:
     confirmed_by: tuple[Way, ...] = ()
     label: Label = Label.UNVERIFIED
     reason: str = ""
+    digest: bytes = b""  # of its values: equal ones have the same
     offset: int = 0  # of its record in the stage
     end: int = 0
 

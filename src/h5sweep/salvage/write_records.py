@@ -1,4 +1,4 @@
-"""Write what salvage found: the results of each source as records, nameless arrays as npy."""
+"""Write what salvage found: the results of each source as records."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import numpy as np
-
 from ..base.plan import key_text
-from ..base.values import Array
 from ..disk import durable
 from ..disk.find_files import RECORDS_SUFFIX
 from ..runfolder.records import (
@@ -88,10 +85,3 @@ class _EarlierRecords:
             header, data = self._parsed(record)
             if key_text(header["key"]) not in known and frozenset(header["key"]) in names:
                 yield json_bytes(header), data
-
-
-def save_array(path: Path, array: Array) -> None:
-    """Write an npy file, durably."""
-    durable.make_folder(path.parent)
-    with durable.replacing(path) as temporary, temporary.open("wb") as file:
-        np.save(file, array, allow_pickle=False)

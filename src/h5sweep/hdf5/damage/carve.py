@@ -324,6 +324,7 @@ def _read_one(file: LenientFile, address: int) -> Carved | None:
     finally:
         file.faults.clear()
         file.structures.clear()
+        file.free.clear()
     is_half_read = found.kind is ObjectKind.DATASET and found.dataset is None
     if is_half_read or file.work_left < 0:
         return None
@@ -482,12 +483,15 @@ def _drop_data(carving: Carving) -> None:
 
     Somebody may have stored a file in a file: that is data, and no object of this one.
     """
+    strays = [address for address, o in carving.objects.items() if not o.is_linked]
+    if not strays:
+        return
     datasets = (o.object.dataset for o in carving.objects.values() if o.is_linked)
     extents = sorted(
         (at, at + size) for d in datasets if d is not None for at, size in data_extents(d) if size
     )
     starts = [start for start, _ in extents]
-    for address, carved in list(carving.objects.items()):
+    for address in strays:
         place = bisect_right(starts, address) - 1
-        if not carved.is_linked and place >= 0 and address < extents[place][1]:
+        if place >= 0 and address < extents[place][1]:
             del carving.objects[address]
