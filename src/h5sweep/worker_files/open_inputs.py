@@ -13,6 +13,7 @@ from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.file import Hdf5File
 from ..hdf5.read_uniform import AlikeReader, quick_source
 from ..hdf5.source import FileSource, Source
+from ..hdf5.superblock import Superblock
 from ..hdf5.tree import Tree
 from ..hdf5.uniform_groups import AlikeFile, AlikeFiles
 from .first_bytes import Triage
@@ -87,7 +88,7 @@ class InputOpener:
         else:
             paths = [f"/{one.path.stem}" for one in inputs]
             blocks = [family.tree.file.superblock for family in families]
-            found = self.alike_reader.read_tasks(contents, paths, blocks)
+            found = _read_tasks(self.alike_reader, contents, paths, blocks)
         return found if found and None not in found.trees else None
 
     @contextmanager
@@ -133,6 +134,18 @@ def read_small(reader: AlikeReader, contents: Sequence[bytes]) -> AlikeFiles | N
     """The same of many small files at once."""
     try:
         return reader.read_small(contents)
+    except _UNREADABLE:
+        return None
+
+
+def _read_tasks(
+    reader: AlikeReader,
+    contents: Sequence[bytes],
+    paths: Sequence[str],
+    blocks: Sequence[Superblock],
+) -> AlikeFiles | None:
+    try:
+        return reader.read_tasks(contents, paths, blocks)
     except _UNREADABLE:
         return None
 

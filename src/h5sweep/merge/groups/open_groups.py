@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import DamagedError, SweepError
+from ...hdf5.cursor import Widths
 from ...hdf5.errors import Damaged
 from ...hdf5.file import Hdf5File, open_file
 from ...hdf5.read_uniform import LEAST_GROUPS, AlikeReader
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ..tables.merge_tables import MergedTables
 
 _UNIT_BYTES = 8 << 20  # of small inputs that are opened together
+_MOST_KEPT = 8  # of these in memory at a time
 _SMALL_BYTES = 16 << 20  # of an output that is read at once; else, only what is asked for
 Step = Callable[[Sequence[int], TaskGroups], None]  # with some inputs, by their numbers
 
@@ -43,6 +45,7 @@ class InputGroups:
         self, survey: Survey, inputs: Sequence[Input], columns: MergedTables | None
     ) -> None:
         self._survey, self._inputs, self._columns = survey, inputs, columns
+        self._kept: dict[tuple[int, ...], JoinedTasks] = {}  # by their inputs
         self._is_one: dict[Family, bool] = {}  # whether each of its files is one task as a whole
 
     def opened(self, number: int) -> AbstractContextManager[TaskGroups]:
@@ -75,7 +78,8 @@ class InputGroups:
             if unit and (own != kind or not own or one.size_bytes > left):
                 yield unit
                 unit, left = [], _UNIT_BYTES
-            unit, left, kind = [*unit, number], left - one.size_bytes, own
+            unit.append(number)
+            left, kind = left - one.size_bytes, own
         if unit:
             yield unit
 
@@ -89,23 +93,36 @@ class InputGroups:
             return ""
         if one.family not in self._is_one:
             layout = self._survey.layout_of(one.family.tree)
-            self._is_one[one.family] = is_one_task(layout) and not layout.skipped.paths
+            block = layout.tree.file.superblock
+            is_usual = not block.start and block.extension is None and block.widths == Widths()
+            is_one = is_usual and is_one_task(layout) and not layout.skipped.paths
+            self._is_one[one.family] = is_one
         return "tasks" if self._is_one[one.family] else ""
 
     def _took_together(self, numbers: Sequence[int], steps: Sequence[Step]) -> bool:
         """Take steps with small inputs at once; False if one of them is to be opened by itself."""
         try:
-            files = self._survey.read_together([self._inputs[number] for number in numbers])
-            if files is None:
+            kept = self._kept.pop(tuple(numbers), None)
+            if (tasks := kept or self._together(numbers)) is None:
                 return False
-            alike = files.joined()
-            tasks = JoinedTasks(files, FileLayout(alike.tree))
-            refuse_references(tasks, alike)
-            for take in steps if tasks.has_each_once else ():
+            for take in steps:
                 take(numbers, tasks)
         except (Damaged, SweepError):
             return False
-        return tasks.has_each_once
+        # What was read to choose groups is written from memory, and then read again.
+        if kept is None and len(self._kept) < _MOST_KEPT:
+            self._kept[tuple(numbers)] = tasks
+        return True
+
+    def _together(self, numbers: Sequence[int]) -> JoinedTasks | None:
+        """The task groups of small inputs; None if they cannot be opened together."""
+        files = self._survey.read_together([self._inputs[number] for number in numbers])
+        if files is None:
+            return None
+        alike = files.joined()
+        tasks = JoinedTasks(files, FileLayout(alike.tree))
+        refuse_references(tasks, alike)
+        return tasks if tasks.has_each_once else None
 
 
 @contextmanager
