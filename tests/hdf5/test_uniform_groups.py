@@ -13,14 +13,15 @@ import pytest
 from cases import some_of
 from foreign_samples import write_groups
 from h5sweep.hdf5 import example_group, gather
-from h5sweep.hdf5 import uniform_groups as alike_module
+from h5sweep.hdf5 import read_uniform as alike_module
 from h5sweep.hdf5.checksum import lookup3
 from h5sweep.hdf5.errors import Damaged
 from h5sweep.hdf5.file import open_file
 from h5sweep.hdf5.gather import lookup3_rows
+from h5sweep.hdf5.read_uniform import AlikeReader
 from h5sweep.hdf5.source import OpenSource, Source
 from h5sweep.hdf5.tree import Tree, read_whole_tree
-from h5sweep.hdf5.uniform_groups import AlikeFile, AlikeReader
+from h5sweep.hdf5.uniform_groups import AlikeFile
 
 LIBVERS = ("earliest", "latest")
 

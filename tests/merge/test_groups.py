@@ -16,15 +16,11 @@ from xxhash import xxh3_64_intdigest
 from check_samples import set_flags
 from foreign_samples import layout_of, write_groups, write_one
 from h5sweep.errors import ChangedError, ConflictError, DamagedError, UnmergeableError
-from h5sweep.hdf5 import uniform_groups as alike
+from h5sweep.hdf5 import read_uniform as alike
 from h5sweep.hdf5.checksum import lookup3
 from h5sweep.merge.groups import copier
-from h5sweep.merge.groups.merge_groups import (
-    MergedGroups,
-    is_in_groups,
-    opened_groups,
-    opened_output,
-)
+from h5sweep.merge.groups.merge_groups import MergedGroups, is_in_groups
+from h5sweep.merge.groups.open_groups import opened_groups, opened_output
 from h5sweep.merge.groups.same_content import unequal_groups
 from h5sweep.worker_files.inputs import Input, OnConflict
 from h5sweep.worker_files.survey import Survey

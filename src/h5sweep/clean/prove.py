@@ -132,7 +132,8 @@ class Prover:
 
     def _is_in_groups(self, one: Input, in_columns: frozenset[str]) -> bool:
         """The same of what is not in columns."""
-        from ..merge.groups.merge_groups import is_in_groups, opened_output
+        from ..merge.groups.merge_groups import is_in_groups
+        from ..merge.groups.open_groups import opened_output
 
         if in_columns not in self._groups:
             opened = opened_output(self._folder.output, in_columns)

@@ -18,7 +18,10 @@
     holes           which bytes may differ in another file of the same structure
     gather          the bytes at many places of a file, as rows of one array
     example_group   a group as an example, and the comparison of others with it
-    uniform_groups  groups that differ in data, lengths and values, read many at a time
+    make_example    the making of such an example
+    uniform_groups  groups that differ in data, lengths and values, of one file or many small ones
+    small_files     files with a few such groups each, many at a time
+    read_uniform    the reader of both
     damage          what is left of a damaged file: objects found by scanning, names, gzip streams
 
 No size, count or address in a file is trusted before it is checked against the size of the file.

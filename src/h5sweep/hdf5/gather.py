@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .source import FileSource, Source
+from .errors import Damaged, DamageKind
+from .source import FileSource, Source, beyond_text
 
 _WINDOW_BYTES = 1 << 20
 _GAP_BYTES = 4 << 10  # what is rather read than jumped over
 ByteArray = npt.NDArray[np.uint8]
 Addresses = npt.NDArray[np.int64]
+
+
+class JoinedSource(Source):
+    """Many small files one behind the other; nothing is read across the end of one."""
+
+    def __init__(self, contents: Sequence[bytes]) -> None:
+        super().__init__(b"".join(contents))
+        sizes = np.array([len(content) for content in contents], np.int64)
+        self.ends: Addresses = np.cumsum(sizes)
+        self.starts: Addresses = self.ends - sizes
+
+    def file(self, number: int) -> Source:
+        """One of the files."""
+        return Source(self.content[self.starts[number] : self.ends[number]])
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes of one file; Damaged if that does not have them."""
+        number = int(np.searchsorted(self.ends, offset, "right"))
+        end = self.ends[number] if number < len(self.ends) else 0
+        if offset + size > end:
+            raise Damaged(beyond_text(offset, size, end), DamageKind.BEYOND_END)
+        return super().read(offset, size)
 
 
 def gather(source: Source, places: Addresses, size: int) -> ByteArray:

@@ -78,24 +78,23 @@ class Holes:
     heaps: list[_TextHeap] = field(default_factory=list)
     checked: list[Span] = field(default_factory=list)  # structures with holes and a checksum
 
-    def are_sound(self, sources: Sequence[Source]) -> bool:
-        """Whether nothing is wrong in the holes of files that are equal outside of them."""
-        if not all(heap.is_whole(source) for heap in self.heaps for source in sources):
-            return False
-        return all(
-            _have_checksums([source.read(start, end - start) for source in sources])
-            for start, end in self.checked
-        )
+    def are_sound(self, sources: Sequence[Source]) -> list[bool]:
+        """In which files, which are equal outside of the holes, nothing is wrong in them."""
+        found = [all(heap.is_whole(source) for heap in self.heaps) for source in sources]
+        for start, end in self.checked:
+            right = _have_checksums([source.read(start, end - start) for source in sources])
+            found = [one and other for one, other in zip(found, right, strict=True)]
+        return found
 
 
-def _have_checksums(structures: Sequence[bytes]) -> bool:
+def _have_checksums(structures: Sequence[bytes]) -> list[bool]:
     if len(structures) >= LEAST_ROWS:
         rows = np.frombuffer(b"".join(structures), np.uint8).reshape(len(structures), -1)
-        return bool(are_checked(rows).all())
-    return all(
+        return [*map(bool, are_checked(rows))]
+    return [
         lookup3(data[:-_CHECKSUM_BYTES]) == int.from_bytes(data[-_CHECKSUM_BYTES:], "little")
         for data in structures
-    )
+    ]
 
 
 def find_holes(tree: Tree, fixed_names: Collection[str]) -> Holes:

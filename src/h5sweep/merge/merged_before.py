@@ -204,7 +204,7 @@ class _HeldFiles:
 
     def _lack_groups(self) -> bool:
         """Whether the output has something beside rows that no given file has as it is there."""
-        from .groups.merge_groups import opened_groups, opened_output
+        from .groups.open_groups import opened_groups, opened_output
         from .groups.same_content import unequal_groups
         from .tables.schema import MergedSchema
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from xxhash import xxh3_64_intdigest
+
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.file import Hdf5File
+from ..hdf5.read_uniform import AlikeReader, quick_source
 from ..hdf5.source import FileSource, Source
+from ..hdf5.superblock import Superblock
 from ..hdf5.tree import Tree
-from ..hdf5.uniform_groups import AlikeFile, AlikeReader, quick_source
+from ..hdf5.uniform_groups import AlikeFile, AlikeFiles
 from .first_bytes import Triage
 from .inputs import Input, changed, require_unchanged
 from .layouts import FileLayout
+from .read_at_once import read_files
 from .read_file import (
     DamagedFileError,
     damaged_file,
@@ -23,6 +28,8 @@ from .read_file import (
     unread_file,
 )
 from .skipped_names import Names
+
+_UNREADABLE = (Damaged, Unsupported, ArithmeticError, LookupError, TypeError, ValueError)
 
 
 class InputOpener:
@@ -41,7 +48,10 @@ class InputOpener:
         try:
             require_unchanged(one, descriptor)
             if one.alike is not None:
-                yield one.alike.over(quick_source(FileSource(descriptor, one.size_bytes)))
+                source = quick_source(FileSource(descriptor, one.size_bytes))
+                if source.content and not one.xxh3:
+                    one.xxh3 = xxh3_64_intdigest(source.content)
+                yield one.alike.over(source)
             else:
                 source = source_of(descriptor, one.size_bytes)
                 superblock = self.triage.judge(source, str(one.path)).superblock
@@ -53,6 +63,33 @@ class InputOpener:
             raise _damaged(one, descriptor, error) from error
         finally:
             os.close(descriptor)
+
+    def read_together(self, inputs: Sequence[Input]) -> AlikeFiles | None:
+        """Small files, all of groups that are alike or all of one task each, read at once.
+
+        None if one of them is not what was looked at, or is like no other: then each is to be
+        opened by itself.
+        """
+        contents = []
+        for one, file in zip(inputs, read_files([one.name for one in inputs]), strict=True):
+            if file is None or (len(file.content), file.modified_ns) != (
+                one.size_bytes,
+                one.modified_ns,
+            ):
+                return None
+            checksum = xxh3_64_intdigest(file.content)
+            if checksum != (one.xxh3 or checksum):
+                return None
+            one.xxh3 = checksum
+            contents.append(file.content)
+        families = [one.family for one in inputs if one.family is not None]
+        if not families:
+            found = read_small(self.alike_reader, contents)
+        else:
+            paths = [f"/{one.path.stem}" for one in inputs]
+            blocks = [family.tree.file.superblock for family in families]
+            found = _read_tasks(self.alike_reader, contents, paths, blocks)
+        return found if found and None not in found.trees else None
 
     @contextmanager
     def opened(self, one: Input) -> Iterator[FileLayout]:
@@ -89,7 +126,27 @@ def read_alike(reader: AlikeReader, file: Hdf5File) -> AlikeFile | None:
     """As `read_file.own_tree`: a bug in our reader costs speed, and never the merge."""
     try:
         return reader.read(file)
-    except (Damaged, Unsupported, ArithmeticError, LookupError, TypeError, ValueError):
+    except _UNREADABLE:
+        return None
+
+
+def read_small(reader: AlikeReader, contents: Sequence[bytes]) -> AlikeFiles | None:
+    """The same of many small files at once."""
+    try:
+        return reader.read_small(contents)
+    except _UNREADABLE:
+        return None
+
+
+def _read_tasks(
+    reader: AlikeReader,
+    contents: Sequence[bytes],
+    paths: Sequence[str],
+    blocks: Sequence[Superblock],
+) -> AlikeFiles | None:
+    try:
+        return reader.read_tasks(contents, paths, blocks)
+    except _UNREADABLE:
         return None
 
 

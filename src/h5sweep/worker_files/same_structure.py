@@ -73,20 +73,21 @@ class Family:
     def has(self, source: Source) -> bool:
         """Whether a file of the same size is a sibling."""
         if source.content:
-            return self.read_holes([source]) is not None
+            return self.read_holes([source]) != [None]
         try:
             spans = zip(self.fixed_spans, self.fixed, strict=True)
             is_equal = all(source.read(a, b - a) == data for (a, b), data in spans)
-            return is_equal and self.holes.are_sound([source])
+            return is_equal and all(self.holes.are_sound([source]))
         except Damaged:
             return False
 
-    def read_holes(self, sources: Sequence[Source]) -> list[bytes] | None:
-        """What each of these small files has for itself; None if one of them is no sibling."""
+    def read_holes(self, sources: Sequence[Source]) -> list[bytes | None]:
+        """What each of these small files has for itself; None for one that is no sibling."""
         parts = [self._parts.unpack(source.content) for source in sources]
-        if any(some[::2] != self.fixed for some in parts) or not self.holes.are_sound(sources):
-            return None
-        return [b"".join(some[1::2]) for some in parts]
+        return [
+            b"".join(some[1::2]) if is_sound and some[::2] == self.fixed else None
+            for some, is_sound in zip(parts, self.holes.are_sound(sources), strict=True)
+        ]
 
     def tree_of(self, source: Source) -> Tree:
         """The structure of a sibling: ours, with its bytes and the values of its attributes."""
@@ -119,14 +120,14 @@ class Family:
         """Remember that nothing is wrong with a sibling; so it is with all, but for lost rows."""
         self.contents, self._last_rows = contents, tuple(_last_rows(layout))
 
-    def are_sound(self, siblings: Sequence[Source]) -> bool:
-        """Whether siblings need not be looked at closer.
+    def is_sound(self, sibling: Source) -> bool:
+        """Whether a sibling need not be looked at closer.
 
-        They are as sound as the first, unless the last row of a table is unwritten: of each table
-        one piece of that row is looked at.
+        It is as sound as the first, unless the last row of a table is unwritten: of each table one
+        piece of that row is looked at.
         """
         return self.contents is not None and not any(
-            one.read(at, len(fill)) == fill for one in siblings for at, fill in self._last_rows
+            sibling.read(at, len(fill)) == fill for at, fill in self._last_rows
         )
 
     # What small siblings have each for itself -----------------------------------------------------
@@ -137,7 +138,7 @@ class Family:
         return sum(end - start for start, end in self.holes.spans)
 
     def keep(self, holes: bytes) -> int:
-        """Keep what some more files have for themselves; return the number of the first."""
+        """Keep what a file has for itself; return its number."""
         number = len(self.kept) // self.hole_bytes
         self.kept += holes
         return number
@@ -191,8 +192,11 @@ class Families:
 
     def find(self, source: Source) -> Family | None:
         """The family that this file is of."""
-        same_size = self._families.get(source.size, ())
-        return next((family for family in same_size if family.has(source)), None)
+        return next((family for family in self.of_size(source.size) if family.has(source)), None)
+
+    def of_size(self, size_bytes: int) -> Sequence[Family]:
+        """The families of files of this size."""
+        return self._families.get(size_bytes, ())
 
     def add(self, tree: Tree, structure_findings: list[Finding]) -> Family:
         """Make a family of a parsed file; it is found by siblings if that costs little."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -18,17 +19,18 @@ from xxhash import xxh3_64_intdigest
 from ..disk.find_files import FoundFile, find_places
 from ..disk.open_files import Identity, files_being_written, identity_of
 from ..hdf5.file import Hdf5File
+from ..hdf5.read_uniform import LEAST_GROUPS
 from ..hdf5.source import FileSource, Source
 from ..hdf5.tree import Tree
-from ..hdf5.uniform_groups import LEAST_GROUPS, AlikeFile
+from ..hdf5.uniform_groups import AlikeFile
 from . import findings
 from .findings import Finding, State, by_weight
 from .first_bytes import is_record_file
 from .inputs import Input, changed, in_natural_order, require_unchanged
 from .judge_data import judge_contents
 from .layouts import Contents, FileLayout, Style
-from .open_inputs import InputOpener, read_alike
-from .read_at_once import READ_AT_ONCE, MetFiles, read_files
+from .open_inputs import InputOpener, read_alike, read_small
+from .read_at_once import READ_AT_ONCE, MetFiles, SmallFile, read_files
 from .read_file import (
     SMALL_BYTES,
     own_tree,
@@ -39,8 +41,18 @@ from .skipped_names import Names, is_named
 
 MOST_KEPT_BYTES = 256 << 20
 MOST_KEPT_CHUNKS = 1_000_000  # about 200 bytes each
-MOST_AT_ONCE = 64
-MOST_ALIKE_BYTES = 64 << 20
+MOST_AT_ONCE = 512  # small files
+MOST_ALIKE_BYTES = 192 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Above:
+    """What a file has besides groups that are alike, and what is wrong with that."""
+
+    tree: Tree
+    layout: FileLayout
+    contents: Contents
+    findings: list[Finding]
 
 
 class Survey(InputOpener):
@@ -55,7 +67,8 @@ class Survey(InputOpener):
         super().__init__(skip)
         self.linked_folders: list[str] = []  # links in folders that were not followed
         self._siblings = Families()
-        self._latest: Family | None = None  # of the last small file
+        self._may_have_siblings = False  # whether files like the last one can be read at once
+        self._above: _Above | None = None  # of the last file of groups that are alike
         self._bytes_left = MOST_KEPT_BYTES
         self._chunks_left = MOST_KEPT_CHUNKS
         self._alike_bytes_left = MOST_ALIKE_BYTES
@@ -68,15 +81,18 @@ class Survey(InputOpener):
         They are in the natural order of their paths.
         """
         met = MetFiles(files_being_written())
-        for device, inode in filter(None, map(_identity, leave_out)):
-            met.add(device, {inode})
+        for identity in filter(None, map(_identity, leave_out)):
+            met.is_first(identity)
         places = iter(find_places(paths, on_link=self.linked_folders.append))
         found, count = list[Input](), 1
         while some := list(islice(places, count)):
-            alike = self._look_at_once(some, met) if count > 1 else []
-            found += alike or self._look_at_each(some, met)
-            # As long as files are alike, ever more of them are read at once.
-            are_alike = bool(alike) or (count == 1 and self._latest is not None)
+            alike = self._look_at_once(some, met) if count > 1 else {}
+            for place in some:
+                one = alike.get(place.path) or self._look(place.path, met)
+                if one and (one.state is not State.NOT_HDF5 or place.claims_hdf5):
+                    found.append(one)
+            # As long as most files are like others, ever more of them are read at once.
+            are_alike = 2 * len(alike) >= count if count > 1 else self._may_have_siblings
             count = min(2 * count, MOST_AT_ONCE) if are_alike else 1
         return in_natural_order(found)
 
@@ -86,39 +102,47 @@ class Survey(InputOpener):
         assert one is not None  # nothing was seen before
         return one
 
-    def _look_at_once(self, places: Sequence[FoundFile], met: MetFiles) -> list[Input]:
-        """Look at files that are all like the one before; nothing if one of them is not."""
-        family, paths = self._latest, [place.path for place in places]
-        if family is None or (read := read_files(paths, family.size_bytes)) is None:
-            return []
-        if len(read.inodes) < len(paths) or met.has_any(read.device, read.inodes):
-            return []
-        if len(paths) * family.hole_bytes > self._bytes_left:
-            return []
-        sources = list(map(Source, read.contents))
-        holes = family.read_holes(sources)
-        if holes is None or not family.are_sound(sources):
-            return []
-        met.add(read.device, read.inodes)
-        number = self._keep(family, b"".join(holes))
-        size, inside = family.size_bytes, family.contents
-        checksums = map(xxh3_64_intdigest, read.contents)
-        facts = zip(paths, read.modified_ns, checksums, strict=True)
-        return [
-            Input(path, size, modified_ns, (), inside, family, number, checksum)
-            for number, (path, modified_ns, checksum) in enumerate(facts, number)
-        ]
+    def _look_at_once(self, places: Sequence[FoundFile], met: MetFiles) -> dict[str, Input]:
+        """Look at small files; those that are like others before, by their paths."""
+        paths = [place.path for place in places]
+        read = zip(paths, read_files(paths), strict=True)
+        files = {path: one for path, one in read if one and one.identity not in met.written}
+        found = self._siblings_among(files)
+        left = [path for path in files if path not in found]
+        several = read_small(self.alike_reader, [files[path].content for path in left])
+        for path, alike in zip(left, several.split() if several else (), strict=False):
+            one = _new_input(path, files[path])
+            if alike is not None and self._take_alike(one, alike):
+                found[path] = one
+        return {path: one for path, one in found.items() if met.is_first(files[path].identity)}
 
-    def _keep(self, family: Family, holes: bytes) -> int:
-        """Keep what some siblings have for themselves; return the number of the first."""
+    def _siblings_among(self, files: Mapping[str, SmallFile]) -> dict[str, Input]:
+        """The files that are as sound as another of their structure, of which data are bytes."""
+        found: dict[str, Input] = {}
+        by_size: dict[int, list[str]] = {}
+        for path, file in files.items():
+            by_size.setdefault(len(file.content), []).append(path)
+        for size, paths in by_size.items():
+            for family in self._siblings.of_size(size):
+                left = [path for path in paths if path not in found]
+                if family.contents is None or not family.is_plain or not left:
+                    continue
+                sources = [Source(files[path].content) for path in left]
+                rows = zip(left, sources, family.read_holes(sources), strict=True)
+                for path, source, holes in rows:
+                    if holes is not None and family.is_sound(source):
+                        found[path] = one = _new_input(path, files[path])
+                        one.contents, one.family = family.contents, family
+                        self._keep_holes(one, family, holes)
+        return found
+
+    def _keep_holes(self, one: Input, family: Family, holes: bytes) -> bool:
+        """Keep what a small table has for itself, if there is room, so that it is read once."""
+        if not holes or len(holes) > self._bytes_left or one.style is not Style.ROWS:
+            return False
         self._bytes_left -= len(holes)
-        return family.keep(holes)
-
-    def _look_at_each(self, places: Sequence[FoundFile], met: MetFiles) -> Iterator[Input]:
-        for place in places:
-            one = self._look(place.path, met)
-            if one is not None and (one.state is not State.NOT_HDF5 or place.claims_hdf5):
-                yield one
+        one.kept_as = family.keep(holes)
+        return True
 
     def _look(self, path: str, met: MetFiles) -> Input | None:
         """Judge one file; None if it was met before, under another name."""
@@ -129,7 +153,7 @@ class Survey(InputOpener):
             return Input(path, 0, 0, (findings.UNREADABLE.finding(why=why),))
         try:
             status = os.fstat(descriptor)
-            if not met.is_first(*identity_of(status)):
+            if not met.is_first(identity_of(status)):
                 return None
             one = Input(path, status.st_size, status.st_mtime_ns)
             if not stat.S_ISREG(status.st_mode):
@@ -149,23 +173,19 @@ class Survey(InputOpener):
         content = os.pread(descriptor, size, 0) if size <= SMALL_BYTES else b""
         if content and len(content) < size:
             raise changed(one)
-        self._latest = None
+        self._may_have_siblings = False
         source = Source(content) if content else FileSource(descriptor, size)
         family = self._siblings.find(source)
-        if family is not None and family.are_sound([source]):
+        if family is not None and family.is_sound(source):
             one.contents, one.family = family.contents, family
         else:
             self._judge_closer(one, source, family)
         if content and not one.findings and one.family is not None and one.family.is_plain:
-            self._keep_holes(one, one.family, source, descriptor)
-
-    def _keep_holes(self, one: Input, family: Family, source: Source, descriptor: int) -> None:
-        """Keep what a small file has for itself, if there is room, so that it is read once."""
-        (holes,) = family.read_holes([source]) or (b"",)
-        if holes and len(holes) <= self._bytes_left:
-            require_unchanged(one, descriptor)
-            one.kept_as, one.xxh3 = self._keep(family, holes), xxh3_64_intdigest(source.content)
-            self._latest = family if family.are_sound([source]) else None
+            self._may_have_siblings = one.family.is_sound(source)
+            (holes,) = one.family.read_holes([source])
+            if self._keep_holes(one, one.family, holes or b""):
+                require_unchanged(one, descriptor)
+                one.xxh3 = xxh3_64_intdigest(content)
 
     def _judge_closer(self, one: Input, source: Source, family: Family | None) -> None:
         """Judge a file that is not known to be sound."""
@@ -207,25 +227,49 @@ class Survey(InputOpener):
 
         Nothing can be wrong with the groups that agree with an example.
         """
-        if (alike := read_alike(self.alike_reader, file)) is None:
+        alike = read_alike(self.alike_reader, file)
+        if alike is None or not self._take_alike(one, alike):
             return False
-        tree = alike.tree
-        if len(alike) < LEAST_GROUPS and (tree.datasets or tree.soft_links or tree.second_names):
-            return False  # a few groups beside data may be parts of one task
-        layout = self.layout_of(alike.tree)
-        if layout.style in (Style.ROWS, Style.OUTPUT) or _has_named(alike, self.skip):
+        one.findings = tuple(by_weight(dict.fromkeys((*found, *one.findings))))
+        if file.source.content and not one.findings:
+            self._may_have_siblings = self.alike_reader.remember(file, alike)
+        return True
+
+    def _take_alike(self, one: Input, alike: AlikeFile) -> bool:
+        """Note what is in a file of groups that are alike; False if these are not its tasks."""
+        above = self._above_of(alike.tree)
+        if not _are_tasks(above, alike) or _has_named(alike, self.skip):
             return False
-        if not all(any(o.dataset for o in groups.example.objects) for groups in alike.sets):
-            return False  # groups of attributes alone
         one.is_alike = True
         if alike.kept_bytes <= self._alike_bytes_left:
             self._alike_bytes_left -= alike.kept_bytes
-            one.alike = alike.over(Source(b""))
-        found += structure_findings(alike.tree)
-        found += [f for f in judge_contents(layout) if f.code != findings.INIT_ONLY.code]
-        one.findings = tuple(by_weight(dict.fromkeys(found)))
-        one.contents = contents_of_alike(layout, alike)
+            one.alike = alike.over(Source(b"")) if alike.tree.file.source.size else alike
+        one.findings, one.contents = tuple(above.findings), _contents_of(above, alike)
         return True
+
+    def _above_of(self, tree: Tree) -> _Above:
+        """What a file has besides groups that are alike; small ones mostly share it."""
+        if self._above is None or self._above.tree is not tree:
+            layout = self.layout_of(tree)
+            found = [f for f in judge_contents(layout) if f.code != findings.INIT_ONLY.code]
+            found = structure_findings(tree) + found
+            self._above = _Above(tree, layout, layout.contents(), found)
+        return self._above
+
+
+def _new_input(path: str, file: SmallFile) -> Input:
+    size, checksum = len(file.content), xxh3_64_intdigest(file.content)
+    return Input(path, size, file.modified_ns, xxh3=checksum)
+
+
+def _are_tasks(above: _Above, alike: AlikeFile) -> bool:
+    """Whether groups that are alike are the tasks of their file, by what is beside them."""
+    tree = above.tree
+    if len(alike) < LEAST_GROUPS and (tree.datasets or tree.soft_links or tree.second_names):
+        return False  # a few groups beside data may be parts of one task
+    if above.layout.style in (Style.ROWS, Style.OUTPUT):
+        return False
+    return all(groups.example.datasets for groups in alike.sets)  # and not attributes alone
 
 
 def _has_named(alike: AlikeFile, names: Names) -> bool:
@@ -237,17 +281,15 @@ def _has_named(alike: AlikeFile, names: Names) -> bool:
     return any(is_named(path, names) for path in paths)
 
 
-def contents_of_alike(layout: FileLayout, alike: AlikeFile) -> Contents:
+def _contents_of(above: _Above, alike: AlikeFile) -> Contents:
     """Count the tasks of a file, those in groups that are alike and the others."""
-    rest = layout.contents()
-    have_data = any(o.dataset for groups in alike.sets for o in groups.example.objects)
+    have_data = any(groups.example.datasets for groups in alike.sets)
     # What stands at the root beside groups is no task.
-    tasks = len(layout.task_groups(others_have_data=have_data))
+    tasks, rest = len(above.layout.task_groups(others_have_data=have_data)), above.contents
     datasets, data_bytes = rest.datasets, rest.data_bytes
     for groups in alike.sets:
-        inside = [o.dataset for o in groups.example.objects if o.dataset is not None]
         tasks += len(groups)
-        datasets += len(groups) * len(inside)
+        datasets += len(groups) * len(groups.example.datasets)
         data_bytes += groups.data_bytes
     names = [path.strip("/") for groups in alike.sets for path in groups.paths]
     return Contents(Style.GROUPS, tasks, datasets, data_bytes, min(names), max(names))

@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import UnmergeableError
 from ...hdf5.gather import Addresses
 from ...hdf5.tree import Object, ObjectKind, Tree
-from ...hdf5.uniform_groups import AlikeFile
+from ...hdf5.uniform_groups import AlikeFile, AlikeGroups
 from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import FileLayout
 from ...worker_files.read_values import Values
@@ -37,18 +37,17 @@ class ListedGroups:
     ) -> None:
         self.name = name
         tree = _without(layout.tree, in_columns)
-        self._tree, self._values = tree, Values(tree.file)
+        self._tree, self.values = tree, Values(tree.file)
         self._open = {"/", *(above for path in in_columns for above in _above(path))}
         self._by_path = {o.path: o for o in tree.objects}
         self._by_address = {o.address: o for o in tree.objects}
         self._inside: dict[str, list[str]] = {}  # members that are part of a task group
         self.sets = alike.sets if alike is not None else []
-        self.content = alike.content if alike is not None else None  # of the whole file
         # There may be a million: numbers through all sets, and not an object each.
         self._firsts = np.cumsum([0, *(len(groups) for groups in self.sets)])
         self._numbers = {p: n for n, p in enumerate(chain(*(g.paths for g in self.sets)))}
         self.skipped = layout.skipped.paths
-        self.marks = self._values.texts_of(layout.skipped.marks.values())
+        self.marks = self.values.texts_of(layout.skipped.marks.values())
         self._beside: set[str] = set()  # those of the roots that are no tasks
         self._holders = layout.holders
         self.roots = {f"/{stem}": "/"} if is_one else self._find_roots()
@@ -142,8 +141,11 @@ class ListedGroups:
                 found[group.path] = group
         return found
 
-    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of datasets in task groups, and of their own attributes, each once."""
+    def names(self, sets: Sequence[AlikeGroups]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of datasets in task groups, and of their own attributes, each once.
+
+        Of groups that are alike, those in `sets`.
+        """
         datasets: dict[str, None] = {}
         attributes: dict[str, None] = {}
         for source, objects in self._objects.items():
@@ -152,10 +154,9 @@ class ListedGroups:
                     datasets.setdefault(path[len(source.rstrip("/")) + 1 :] or path)
                 elif path == source:
                     attributes.update(dict.fromkeys(found.attributes))
-        for groups in self.sets:
+        for groups in sets:
             attributes.update(dict.fromkeys(groups.example.group.attributes))
-            inside = (o.path[1:] for o in groups.example.objects if o.dataset is not None)
-            datasets.update(dict.fromkeys(inside))
+            datasets.update(dict.fromkeys(path[1:] for path in groups.example.datasets))
         return tuple(datasets), tuple(attributes)
 
     def members(self, paths: Sequence[str]) -> tuple[Addresses, Addresses]:

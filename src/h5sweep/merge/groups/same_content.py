@@ -7,7 +7,8 @@ that is one task is one as a whole. Datasets beside task groups are kept as they
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,15 @@ from ...hdf5.cursor import Widths
 from ...hdf5.datatypes import Class, Datatype
 from ...hdf5.errors import Damaged, Unsupported
 from ...hdf5.example_group import Example
-from ...hdf5.messages import Storage
+from ...hdf5.file import Hdf5File
+from ...hdf5.messages import Attribute, Storage
 from ...hdf5.tree import Dataset, Object, Tree, TreeWalk
-from ...hdf5.uniform_groups import AlikeFile, AlikeGroups
+from ...hdf5.uniform_groups import AlikeFile, AlikeFiles, AlikeGroups
 from ...worker_files.decode_elements import points_simply
 from ...worker_files.keyed_tasks import nearest
 from ...worker_files.layouts import FileLayout, Style
 from ...worker_files.read_file import damaged_file
+from ...worker_files.read_values import Values
 from ..merged_mark import OWN_ATTRIBUTES
 from .listed_groups import ListedGroups
 from .write import GroupWriter, can_be_moved
@@ -34,53 +37,51 @@ _MEMBERS_AT_ONCE = 4096
 _Parts = tuple[bytes, Array]  # one behind the other, and how long each is
 
 
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """What one file has: its task groups, those above them, and of which sets its groups are."""
+
+    roots: Collection[str]
+    above: Mapping[str, Object]
+    values: Values
+    sets: Sequence[AlikeGroups]
+
+
 class TaskGroups(ListedGroups):
     """The task groups of one file, with what stands for the content of each."""
+
+    def parts(self) -> list[FilePart]:
+        """The file; or each, if there are several."""
+        return [FilePart(self.roots, self.above(), self.values, self.sets)]
 
     def move(self, writer: GroupWriter, groups: Sequence[str]) -> list[str]:
         """Write those of the groups that can be moved as bytes; return the others."""
         left = []
         sets, numbers = self.members(groups)
         for number, some in _alike(sets):
-            if number >= 0 and can_be_moved(self.sets[number], self._tree.file.superblock):
-                writer.add(self.sets[number], numbers[some], self._values)
+            if number >= 0 and can_be_moved(self.sets[number]):
+                writer.add(self.sets[number], numbers[some], self.values)
             else:
                 left += [groups[place] for place in some.tolist()]
         return left
 
-    def attribute_digests(self, group: Object) -> dict[str, bytes]:
-        """What stands for each attribute of one object, but those that a merge gives the root."""
-        found = {}
-        for name in group.attributes.keys() - (OWN_ATTRIBUTES if group.path == "/" else ()):
-            digest = hashlib.blake2b(digest_size=16)
-            self._add_attribute(digest, group, name)
-            found[name] = digest.digest()
-        return found
-
-    def attribute_text(self, group: Object, name: str) -> str:
-        """The value of an attribute for people."""
-        attribute = group.attributes[name]
-        try:
-            return self._values.text_of(attribute)
-        except Unsupported:
-            return attribute.value.hex()
-
-    def digest(self, path: str) -> bytes:
+    def digest(self, group: str) -> bytes:
         """What stands for all that is in a task group: names, types, shapes, values, links."""
-        source = self.roots[path]
+        source = self.roots[group]
         objects = self._objects_in(source)
         digest = hashlib.blake2b(digest_size=16)
         start = len(source.rstrip("/"))
-        for name, found in sorted(objects, key=lambda it: it[0]):
-            _add(digest, name[start:] if name != source else "", found.kind)
+        for path, found in sorted(objects, key=lambda it: it[0]):
+            _add(digest, path[start:] if path != source else "", found.kind)
             try:
-                self._add_attributes(digest, found)
+                for name in sorted(found.attributes):
+                    _add_attribute(digest, self.values, found.attributes[name])
                 if found.dataset is not None:
                     self._add_dataset(digest, found.dataset)
             except Damaged as error:
-                raise damaged_file(self.name, f"{name}: {error}") from error
+                raise damaged_file(self.name, f"{path}: {error}") from error
             except Unsupported as error:
-                raise UnmergeableError(f"{self.name}: {name}: {error}") from error
+                raise UnmergeableError(f"{self.name}: {path}: {error}") from error
         for name, target in sorted(self._tree.soft_links.items()):
             if nearest(name, (source,)) is not None or source == "/":
                 _add(digest, name[start:], "soft link", target)
@@ -99,18 +100,9 @@ class TaskGroups(ListedGroups):
         """The objects of a group in a set, read by the plain reader."""
         (number,), (place,) = self.members([source])
         walk = TreeWalk(Tree(self._tree.file))
-        walk.waiting = [(source, int(self.sets[number].found.places[0][place]))]
+        walk.waiting = [(source, int(self.sets[number].found.pieces[place, 0]))]
         walk.visit_all()
         return [(found.path, found) for found in walk.tree.objects]
-
-    def _add_attributes(self, digest: hashlib.blake2b, found: Object) -> None:
-        for name in sorted(found.attributes):
-            self._add_attribute(digest, found, name)
-
-    def _add_attribute(self, digest: hashlib.blake2b, found: Object, name: str) -> None:
-        attribute = found.attributes[name]
-        _add(digest, name, _type_words(attribute.type), attribute.space.dims)
-        digest.update(self.plain(attribute.type, attribute.value))
 
     def _add_dataset(self, digest: hashlib.blake2b, dataset: Dataset) -> None:
         _add(digest, _type_words(dataset.type), dataset.space.dims, dataset.space.limits)
@@ -122,7 +114,7 @@ class TaskGroups(ListedGroups):
         if dataset.layout.chunk:
             step = -(-step // dataset.layout.chunk[0]) * dataset.layout.chunk[0]
         for first in range(0, rows, step):
-            data = self._values.raw_rows(dataset, first, min(first + step, rows))
+            data = self.values.raw_rows(dataset, first, min(first + step, rows))
             digest.update(self.plain(dataset.type, data))
 
     def is_same(self, datatype: Datatype, data: bytes, other: TaskGroups, theirs: bytes) -> bool:
@@ -132,13 +124,67 @@ class TaskGroups(ListedGroups):
         if not points_simply(datatype) or len(data) != len(theirs):
             return False
         pairs = zip(
-            self._values.lists(data, datatype), other._values.lists(theirs, datatype), strict=True
+            self.values.lists(data, datatype), other.values.lists(theirs, datatype), strict=True
         )
         return all(mine == other for mine, other in pairs)
 
     def plain(self, datatype: Datatype, data: bytes) -> bytes:
         """Values as bytes that mean the same in every file."""
-        return self._values.resolved(data, datatype)
+        return self.values.resolved(data, datatype)
+
+
+class JoinedTasks(TaskGroups):
+    """The task groups of many small files, in which nothing else is but what is above them."""
+
+    def __init__(self, files: AlikeFiles, layout: FileLayout) -> None:
+        super().__init__("small files", layout, alike=files.joined())
+        self._files = files
+        self.has_each_once = len(self._numbers) == sum(map(len, self.sets))
+
+    def parts(self) -> list[FilePart]:
+        """What each file has."""
+        roots: list[list[str]] = [[] for _ in self._files.trees]
+        sets: list[list[AlikeGroups]] = [[] for _ in self._files.trees]
+        for groups in self.sets:
+            for path, owner in zip(groups.paths, groups.owners.tolist(), strict=True):
+                roots[owner].append(path)
+                if groups not in sets[owner]:
+                    sets[owner].append(groups)
+        above = [{o.path: o for o in tree.objects} for tree in self._files.trees if tree]
+        values = map(self._own_values, range(len(above)), above)
+        return [*map(FilePart, roots, above, values, sets)]
+
+    def _own_values(self, number: int, above: Mapping[str, Object]) -> Values:
+        """What reads the values of one file; needed only for attributes above its groups."""
+        if not any(found.attributes for found in above.values()):
+            return self.values
+        return Values(Hdf5File(self._files.source.file(number), self._tree.file.superblock))
+
+    def _walked(self, source: str) -> list[tuple[str, Object]]:
+        raise UnmergeableError(f"{source} is to be read in its own file")
+
+
+def attribute_digests(values: Values, group: Object) -> dict[str, bytes]:
+    """What stands for each attribute of one object, but those that a merge gives the root."""
+    found = {}
+    for name in group.attributes.keys() - (OWN_ATTRIBUTES if group.path == "/" else ()):
+        digest = hashlib.blake2b(digest_size=16)
+        _add_attribute(digest, values, group.attributes[name])
+        found[name] = digest.digest()
+    return found
+
+
+def attribute_text(values: Values, attribute: Attribute) -> str:
+    """The value of an attribute for people."""
+    try:
+        return values.text_of(attribute)
+    except Unsupported:
+        return attribute.value.hex()
+
+
+def _add_attribute(digest: hashlib.blake2b, values: Values, attribute: Attribute) -> None:
+    _add(digest, attribute.name, _type_words(attribute.type), attribute.space.dims)
+    digest.update(values.resolved(attribute.value, attribute.type))
 
 
 def _add(digest: hashlib.blake2b, *words: object) -> None:
@@ -256,11 +302,13 @@ def task_groups_of(
     """The task groups of an open file; without a stem it is an output, and no single task."""
     if layout.tree.is_cut:
         raise UnmergeableError(f"{name} has too many objects to list them all")
-    is_flat = layout.by_group.keys() == {"/"}
-    is_one = (
-        (is_flat or layout.style is Style.ONE) and alike is None and not in_columns and stem != ""
-    )
+    is_one = is_one_task(layout) and alike is None and not in_columns and stem != ""
     return TaskGroups(name, layout, stem=stem, is_one=is_one, alike=alike, in_columns=in_columns)
+
+
+def is_one_task(layout: FileLayout) -> bool:
+    """Whether a file that is not merged into columns is one task as a whole."""
+    return layout.by_group.keys() == {"/"} or layout.style is Style.ONE
 
 
 def refuse_narrow(tasks: TaskGroups, widths: Widths) -> None:

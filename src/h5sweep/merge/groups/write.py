@@ -18,13 +18,14 @@ import numpy.typing as npt
 
 from ...hdf5.datatypes import Datatype
 from ...hdf5.example_group import Example, Spot
-from ...hdf5.gather import Addresses, ByteArray, lookup3_rows
-from ...hdf5.superblock import SIGNATURE, Superblock
+from ...hdf5.gather import Addresses, ByteArray, gather, lookup3_rows
+from ...hdf5.superblock import SIGNATURE
 from ...hdf5.uniform_groups import AlikeGroups
 from ...worker_files.decode_elements import points_simply
 from ...worker_files.read_values import Values
 
 LEAF_K, NODE_K = 4, 16  # how many links half a node has, and how many children half a tree node
+_USUAL_SIZES = np.array([LEAF_K, NODE_K], "<u2").view(np.uint8)  # in a superblock
 BLOCK_BYTES = 8 << 20
 _NOWHERE = b"\xff" * 8
 _SUPERBLOCK_BYTES = 96
@@ -43,16 +44,16 @@ _LINK = np.dtype(
 )
 
 
-def can_be_moved(groups: AlikeGroups, superblock: Superblock) -> bool:
+def can_be_moved(groups: AlikeGroups) -> bool:
     """Whether all of these groups but texts lies in them, and their nodes have the usual size."""
-    sizes = struct.unpack("<2H", groups.source.read(16, 4))
-    if superblock.version < 2 and sizes != (LEAF_K, NODE_K):
-        return False
+    heads = gather(groups.source, np.unique(groups.starts), 20)
+    is_usual = (heads[:, 8] >= 2) | (heads[:, 16:20] == _USUAL_SIZES).all(axis=1)
     types: list[Datatype] = []
     for found in groups.example.objects:
         types += [attribute.type for attribute in found.attributes.values()]
         types += [found.dataset.type] if found.dataset is not None else []
-    return all(not datatype.points_elsewhere or points_simply(datatype) for datatype in types)
+    are_simple = all(not kind.points_elsewhere or points_simply(kind) for kind in types)
+    return are_simple and bool(is_usual.all())
 
 
 class GroupWriter:
@@ -228,7 +229,7 @@ class _Shift:
     def batches(self, chosen: Addresses) -> Iterator[Addresses]:
         """The groups in turn, as many at once as fit into memory."""
         sizes = np.full(len(chosen), self.size, np.int64)
-        for path in self._groups.data_places:
+        for path in self._groups.found.data:
             sizes += self._groups.sizes(path)[chosen]
         numbers = np.cumsum(sizes) // BLOCK_BYTES
         yield from np.split(chosen, np.flatnonzero(np.diff(numbers)) + 1)
@@ -285,7 +286,7 @@ class _Shift:
         """Say where the data of each dataset will lie, from `end` on; return them in that order."""
         groups, data = self._groups, []
         for path, spot in groups.example.data.items():
-            if path in groups.data_places:
+            if path in groups.found.data:
                 sizes = groups.sizes(path)[chosen]
                 part = pointers.get(path) or groups.data(path, chosen)
                 ends = end + np.cumsum(sizes + -sizes % 8)
