@@ -143,7 +143,7 @@ def make_folder(path: Path) -> None:
         raise storage_error(path, error) from error
 
 
-def append_line(path: Path, *pieces: bytes) -> None:
+def append_line(path: Path, line: bytes) -> None:
     """Add one line to the end of `path`, durably; the file is made if it is not there.
 
     Killed at any moment, or refused by a full disk, all earlier lines are as they were and at most
@@ -154,7 +154,7 @@ def append_line(path: Path, *pieces: bytes) -> None:
         try:
             size_bytes = os.fstat(descriptor).st_size
             is_torn = size_bytes > 0 and os.pread(descriptor, 1, size_bytes - 1) != b"\n"
-            left = memoryview(b"".join([b"\n" * is_torn, *pieces, b"\n"]))
+            left = memoryview(b"\n" * is_torn + line + b"\n")
             while left:  # a short write is how a disk that fills up shows
                 left = left[os.write(descriptor, left) :]
             os.fsync(descriptor)

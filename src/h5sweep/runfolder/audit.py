@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -179,32 +179,24 @@ def audit_path(output: Path) -> Path:
     return output.with_name(output.name + SUFFIX)
 
 
-def append_entry(output: Path, entry: AuditEntry, *, inputs: str = "") -> None:
+def append_entry(output: Path, entry: AuditEntry) -> None:
     """Add a merge to the audit trail of `output`, durably.
 
-    `inputs` are more than the entry has, as JSON, before these. Killed at any moment, the trail has
-    the entry, or not, or a torn line that readers pass over.
+    Killed at any moment, the trail has the entry, or not, or a torn line that readers pass over.
     """
-    head = compact_json(replace(entry, inputs=()).as_json())[:-2]  # inside the list of inputs
-    others = ",".join([compact_json(one._asdict()) for one in entry.inputs])
-    _append(output, head, inputs, "," if inputs and others else "", others, "]")
+    _append(output, entry.as_json())
 
 
 def append_removal(output: Path, event: str, files: Sequence[Mapping[str, Any]]) -> None:
     """Note in the trail that `clean` moved, put back or removed files, before it does."""
     about = {"schema": REMOVAL_SCHEMA, "time": now_text(), **provenance.describe_command()}
-    _append(output, compact_json({**about, "event": event, "files": list(files)})[:-1])
+    _append(output, {**about, "event": event, "files": list(files)})
 
 
-def _append(output: Path, *members: str) -> None:
-    """Append a JSON object that lacks its closing brace, with its checksum.
-
-    It comes in pieces, because it may be megabytes, which are copied as rarely as can be.
-    """
-    texts, checksum = [text.encode() for text in members], 0
-    for text in texts:
-        checksum = crc32(text, checksum)
-    durable.append_line(audit_path(output), *texts, b',"line_crc32":"%08x"}' % checksum)
+def _append(output: Path, line: Mapping[str, Any]) -> None:
+    """Append a line of JSON with its own checksum."""
+    text = compact_json(line)[:-1].encode()
+    durable.append_line(audit_path(output), text + b',"line_crc32":"%08x"}' % crc32(text))
 
 
 def compact_json(value: object) -> str:

@@ -16,7 +16,7 @@ from ..runfolder.fitting_keys import plan_of_keys
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import FINISHED_AT
 from ..runfolder.uniform_records import scan_stretches
-from .state import FolderState, Scanner, read_state
+from .state import FolderState, read_state
 from .tasks_in_output import HeldTasks, held_tasks, output_identity
 
 
@@ -75,21 +75,21 @@ def is_up_to_date(folder: RunFolder, plan: Plan) -> bool:
     return current["output"] is not None and current.items() <= merged.items()
 
 
-def read_numbered_state(folder: RunFolder, scan: Scanner = scan_stretches) -> FolderState:
+def read_numbered_state(folder: RunFolder) -> FolderState:
     """The state of all tasks, when those that only the records know are in the plan as well.
 
     UsageError if there are none.
     """
-    state = number_all(folder, scan)
+    state = number_all(folder)
     if not len(state.plan):
         raise UsageError(f"there is nothing to merge in {folder.path}: run the sweep first")
     return state
 
 
-def number_all(folder: RunFolder, scan: Scanner = scan_stretches) -> FolderState:
+def number_all(folder: RunFolder) -> FolderState:
     """Append to the plan what only records or the output know, durably; return the state then."""
     plan = adopt_output(folder, folder.load_plan() or Plan(()))
-    state = read_state(folder, plan, scan=scan)
+    state = read_state(folder, plan, scan=scan_stretches)
     if state.beyond_plan:
         found = sorted(
             state.beyond_plan, key=lambda it: (it[1].frame[FINISHED_AT], it[1].file, it[1].offset)
@@ -98,5 +98,5 @@ def number_all(folder: RunFolder, scan: Scanner = scan_stretches) -> FolderState
         if unplanned is not None:
             plan = extended_plan(plan, unplanned, folder.path)
             folder.save_plan(plan)
-            state = read_state(folder, plan, scan=scan)
+            state = read_state(folder, plan, scan=scan_stretches)
     return state

@@ -122,7 +122,6 @@ class FolderState:
     undeclared: set[int] = field(default_factory=set)  # unfinished, and not asked for
     duplicates: int = 0
     unreadable: list[Path] = field(default_factory=list)
-    stretches: list[tuple[int, RecordsTaken]] = field(default_factory=list)  # and of which file
 
     @property
     def plan(self) -> Plan:
@@ -374,7 +373,6 @@ class _FileReader:
             if isinstance(record, tuple):
                 yield record
             else:
-                self.state.stretches.append((self.file_number, record))
                 yield from record.take_new(self.state, self.file_number, size)
 
     def _take_outcome(self, offset: int, frame: tuple[Any, ...], size: int) -> None:
