@@ -33,7 +33,7 @@ from h5sweep.errors import DamagedError, LockedError, UsageError
 from h5sweep.merge.audit_entry import entry_of_files
 from h5sweep.merge.by_key import prove_rows
 from h5sweep.merge.from_records.build import merge_run
-from h5sweep.merge.groups import merge_groups
+from h5sweep.merge.groups import open_groups
 from h5sweep.merge.merge_files import merge_files
 from h5sweep.merge.policy import OnDamaged, Policy
 from h5sweep.output.verify import verify_rows
@@ -304,9 +304,9 @@ def test_the_output_is_read_once_for_all_files(
         with h5py.File(workers / f"worker_{number}.h5", "w") as source:
             source[f"s{number}/aep"] = number / 7
     merge_files(workers, output, key=key)
-    open_groups, open_rows = merge_groups.opened_output, prove_rows.OutputRows
+    open_output, open_rows = open_groups.opened_output, prove_rows.OutputRows
     monkeypatch.setattr(
-        merge_groups, "opened_output", lambda p, rest: opened.append(p) or open_groups(p, rest)
+        open_groups, "opened_output", lambda p, rest: opened.append(p) or open_output(p, rest)
     )
     monkeypatch.setattr(prove_rows, "OutputRows", lambda p: opened.append(p) or open_rows(p))
     found = [item.path.parent for item in find_removable(output).removable]
