@@ -4,9 +4,9 @@ A file is seen as groups with attributes and datasets, whichever reader lists th
 
     a group         whose path fits the pattern, or whose attributes or single values are the key;
                     all that lies in it belongs to it
+    a dataset       whose path fits the pattern, if no group and not the file's own name does
     a row           of columns, or of compounds, that have the key
-    the whole file  if it has none of these but data, and its own name or its root has the key
-    a dataset       if there is none of all these, and its path fits the pattern
+    the whole file  if its own name has the key, or its root has and nothing else, and it has data
 
 What is in none of them belongs to no task.
 """
@@ -122,15 +122,16 @@ def locate_tasks(
         stem = str(PurePosixPath(file_path).with_suffix(""))
         if (key := reader.key_in_name(stem, None)) is not None:
             return Where(file=key)
+        if named := _named_datasets(groups, reader):
+            return Where(datasets=named)
     outside = [group for group in groups if _nearest(group, keyed) is None]
     tables = [table for group in outside for table in _tables_in(group, rule.names)]
     if keyed or tables:
         begun = _begun_groups(groups, keyed)
         return Where({g: k for g, k in keyed.items() if g not in begun}, begun, tables)
-    if rule.pattern:
-        return Where(datasets=_named_datasets(groups, reader))
     root = next((group for group in groups if group.path == "/" and has_data), None)
-    return Where(file=reader.key_in_content(root) if root and rule.names else None)
+    has_names = root is not None and rule.names and not rule.pattern
+    return Where(file=reader.key_in_content(root) if root and has_names else None)
 
 
 def _keyed_groups(groups: Sequence[G], rule: KeyRule, reader: KeyReader[G, K]) -> dict[G, K]:

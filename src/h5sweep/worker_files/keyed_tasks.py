@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, compress, repeat
 
 from ..base.key_rule import KeyRow, KeyRule
@@ -42,9 +42,10 @@ class KeyedFile:
         self.tree = layout.tree
         self.values = Values(layout.tree.file)
         self.by_path = {o.path: o for o in self.tree.objects}
-        self.where = self._locate()
 
-    def _locate(self) -> Where[TreeGroup, KeyRow]:
+    @cached_property
+    def where(self) -> Where[TreeGroup, KeyRow]:
+        """Where the tasks are; UsageError if a group has a value that no key may have."""
         groups: dict[str, TreeGroup] = {}
         for one in self.tree.objects:
             if one.kind is ObjectKind.GROUP:
@@ -101,7 +102,7 @@ class KeyedFile:
             common = posixpath.commonpath((first, second))
             names = [posixpath.relpath(second, common).split("/")[0]]
             if second == "/":
-                names = sorted(self.where.tables[-1].columns)
+                names = [f"/{name}" for name in sorted(self.where.tables[-1].columns)]
             raise UsageError(
                 f"{self._path}: the key is in {first} and in {second}: --skip {','.join(names)} "
                 "leaves out "
@@ -188,7 +189,8 @@ class KeyedFile:
             yield None
 
     def _whole_row_keys(self, table: Table[TreeGroup]) -> Iterator[KeyRow]:
-        if (rows := self.rows_of(table)) > MOST_KEY_ROWS:
+        rows = min(column.rows or 0 for column in table.columns.values())
+        if rows > MOST_KEY_ROWS:
             raise Unsupported(f"keys of {rows:,} rows")
         rows -= self.layout.tail_of(table.path)
         is_whole = bytearray(b"\1") * rows

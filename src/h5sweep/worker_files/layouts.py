@@ -167,7 +167,7 @@ class FileLayout:
         """Groups that hold datasets and are neither tables nor in the group of one."""
         inside = {table.group for table in tables}
         return [
-            group for group in self.by_group if group != "/" and inside.isdisjoint(_ways_to(group))
+            group for group in self.by_group if group != "/" and inside.isdisjoint(ways_to(group))
         ]
 
     def tail_rows(self, table: FileTable) -> int:
@@ -227,7 +227,7 @@ class FileLayout:
         size = self.tree.file.size
         faults = [f.path for f in self.tree.faults if isinstance(f.error, Damaged)]
         beyond = [p for p, d in self.tree.datasets if any(a + n > size for a, n in data_extents(d))]
-        return {way for path in (*faults, *beyond, *self._bad) for way in _ways_to(path)}
+        return {way for path in (*faults, *beyond, *self._bad) for way in ways_to(path)}
 
     def contents(self, *, with_keys: bool = True) -> Contents:
         """Count what is there; without keys nothing but the structure is read."""
@@ -274,7 +274,7 @@ class FileLayout:
 def _topmost(groups: set[str], besides: Set[str] = frozenset()) -> set[str]:
     """Those that lie in no other one, nor in one of `besides`."""
     taken = groups | (besides - {"/"})
-    return {g for g in groups - besides if taken.isdisjoint(_ways_to(g)[:-1])}
+    return {g for g in groups - besides if taken.isdisjoint(ways_to(g)[:-1])}
 
 
 def _end_keys(tree: Tree, table: FileTable, rows: int) -> tuple[str, str]:
@@ -318,7 +318,7 @@ def _are_columns(
     return len(growing) > 1 or has_fields or any(d.rows in lengths for d in fixed.values())
 
 
-def _ways_to(path: str) -> list[str]:
+def ways_to(path: str) -> list[str]:
     """The objects on the way to a path, the uppermost first, and the path itself."""
     return [path[: match.start() + 1] for match in re.finditer("/", path[1:])] + [path]
 

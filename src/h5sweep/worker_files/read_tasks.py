@@ -6,6 +6,7 @@ The file is seen as groups with attributes and variables; `salvage.carved_view` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -66,7 +67,7 @@ def leave_out(groups: Sequence[Group], names: Names) -> list[Group]:
     kept = [group for group in groups if not is_named(group.path, names)]
     has_groups = any(group.variables for group in kept if group.path != "/")
     for group in kept:
-        for name in [name for name in group.variables if is_named(name, names)]:
+        for name in [n for n in group.variables if is_named(path_in(group, n), names)]:
             del group.variables[name]
         if group.path == "/" and _has_mark(group, has_groups=has_groups):
             del group.variables[MARK]
@@ -124,8 +125,12 @@ def locate_in_view(groups: Sequence[Group], rule: KeyRule, file_path: str) -> Fo
 
 
 def drop_strays(groups: Sequence[Group], where: FoundPlaces) -> list[str]:
-    """Take datasets that belong to no task out of their groups, and return their paths."""
-    strays = list(where.strays(groups))
+    """Take datasets that belong to no task out of their groups, and return their paths.
+
+    Beside what is lost or was not read, they may belong to a task of which the key is there.
+    """
+    whole = [g for g in groups if not (g.lost or g.lost_attributes or g.unread)]
+    strays = list(where.strays(whole))
     for group, name in strays:
         del group.variables[name]
     return [path_in(group, name) for group, name in strays]
@@ -160,6 +165,8 @@ def read_tasks(
         elif group in tables:
             for table in tables[group]:
                 yield from _read_table(table, rule)
+            if all(table.name for table in tables[group]):  # else each row lacks what is lost
+                yield from _lost_names(group, rule)
         elif where.task_of(group) is None:
             yield from _read_named(group, where, rule)
             is_leaf = group not in above
@@ -180,11 +187,8 @@ def _read_named(group: Group, where: FoundPlaces, rule: KeyRule) -> Iterator[Fou
 
 
 def _lost_in(group: Group, rule: KeyRule, *, is_leaf: bool, is_known: bool) -> Iterator[FoundTask]:
-    """What of a group that is no task may be lost tasks: groups it names, or itself."""
-    for name, why in group.lost.items():
-        path = path_in(group, name)
-        key = rule.checked(rule.pattern.key_of(path)) if rule.pattern else None
-        yield FoundTask(path, key, lost={"": why})
+    """What of a group that is no task may be lost tasks: what it names, or itself."""
+    yield from _lost_names(group, rule)
     has_values = group.variables and (group.path != "/" or not is_known)
     if has_values or (group.attributes and is_leaf and not group.is_linked):
         yield FoundTask(group.place, lost={"": NO_KEY})
@@ -192,10 +196,20 @@ def _lost_in(group: Group, rule: KeyRule, *, is_leaf: bool, is_known: bool) -> I
         yield FoundTask("", lost={"": f"{group.place}: {group.unread}"})
 
 
+def _lost_names(group: Group, rule: KeyRule) -> Iterator[FoundTask]:
+    """What a group names that is not there: each may have been a task, or a table of them."""
+    for name, why in group.lost.items():
+        path = path_in(group, name)
+        key = rule.checked(rule.pattern.key_of(path)) if rule.pattern else None
+        yield FoundTask(path, key, lost={"": why})
+
+
 def _single_value(group: Group, name: str) -> FoundValue | None:
     """A dataset of one element, which may be part of the key."""
     variable = group.variables.get(name)
-    if variable is None or variable.shape not in ((), (1,)) or variable.may_grow:
+    if variable is None or variable.shape is None or variable.may_grow:
+        return None
+    if math.prod(variable.shape) != 1:
         return None
     try:
         cell = variable.read(None).get("")

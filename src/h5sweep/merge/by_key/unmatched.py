@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...base.key_rule import KeyRow
 from ...errors import UsageError
 from ...worker_files.keyed_tasks import nearest
-from ...worker_files.layouts import indexed_table
+from ...worker_files.layouts import indexed_table, ways_to
 from ...worker_files.skipped_names import MOST_NAMED, stray_text
 from .foreign_file import ForeignFile
 
 
 def require_all_matched(file: ForeignFile, groups: dict[str, KeyRow], *, skip: bool) -> None:
     """Raise UsageError, naming them, if groups with datasets belong to no task."""
-    parents = {posixpath.dirname(path) for path, _ in file.datasets()}
-    strays = sorted(p for p in parents if p != "/" and nearest(p, groups, itself=True) is None)
+    outside = (path for path, _ in file.datasets() if nearest(path, groups, itself=True) is None)
+    strays = sorted({posixpath.dirname(path) for path in outside} - {"/"})
     named = ", ".join(strays[:MOST_NAMED]) + (", …" if len(strays) > MOST_NAMED else "")
     if strays and not skip:
         raise UsageError(
             f"{file.one.path}: groups with data and without a key "
             f"({_rule_text(file)}): {named}; nothing was merged. Correct --key, or leave out "
-            f"what is not a result with --skip {','.join(map(posixpath.basename, strays))}"
+            f"what is not a result with --skip {','.join(_skip_names(file, strays, groups))}"
         )
     file.about.skipped += strays
+
+
+def _skip_names(
+    file: ForeignFile, strays: Sequence[str], groups: Mapping[str, KeyRow]
+) -> Iterator[str]:
+    """What --skip leaves these groups out by, and no task or part of one.
+
+    A name is left out wherever it occurs, a path only there. Of a group with tasks in it, what
+    lies beside these is named.
+    """
+    paths = (*groups, *(path for path, _ in file.datasets() if nearest(path, groups)))
+    inside = {name for path in paths for name in path.split("/")}
+    above = {way for group in groups for way in ways_to(group)}
+    for stray in strays:
+        if stray in above:
+            own = (path for path, _ in file.datasets() if posixpath.dirname(path) == stray)
+            yield from (path for path in own if path not in groups)
+        else:
+            name = posixpath.basename(stray)
+            yield stray if name in inside else name
 
 
 def require_none_beside(file: ForeignFile, paths: Sequence[str], *, skip: bool = False) -> None:
