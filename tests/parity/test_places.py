@@ -150,3 +150,28 @@ def test_a_lost_table_beside_another_is_told(night: Path) -> None:
     path.write_bytes(content)
     report = h5sweep.salvage_files(night, to=night.parent / "to", key=NAMES, use_library=False)
     assert any("t1" in loss.place for loss in report.files[0].losses)
+
+
+def test_a_table_of_one_row_is_a_table_like_others(night: Path) -> None:
+    """Columns in a group are rows, however many a worker has written; so their values fit."""
+    for number, rows in enumerate((5, 1)):
+        with h5py.File(night / f"worker_{number}.h5", "w") as file:
+            file["results/farm_id"] = np.full(rows, number)
+            file["results/seed"] = np.arange(rows)
+            file["results/aep"] = np.arange(rows) / 2
+    h5sweep.merge_files(night, night.parent / "swept.h5", key=NAMES)
+    rows = rows_of(night.parent / "swept.h5")
+    assert len(rows) == counted(night, NAMES) == 6
+    assert all(np.shape(values["aep"]) == () for values in rows.values())
+
+
+def test_a_stray_is_named_by_its_path_where_a_task_has_its_name(night: Path) -> None:
+    """Skipping what a refusal names leaves every value of the tasks where it is."""
+    with h5py.File(night / "a.h5", "w") as file:
+        for name in ("farm_id", "seed", "aep"):
+            file[f"results/{name}"] = np.arange(4)
+        file["other/aep"] = np.arange(3.0)
+    skip = advised(night, NAMES)
+    assert skip.rstrip(",") == "/other/aep"
+    assert merged(night, NAMES, skip) == {(n, n): ["aep"] for n in range(4)}
+    assert salvaged(night, NAMES, skip) == {(n, n): ["aep"] for n in range(4)}

@@ -31,6 +31,7 @@ from ..worker_files.file_view import (
     Group,
     Proof,
 )
+from ..worker_files.find_tasks import path_in
 from ..worker_files.first_bytes import Verdict, is_record_file, judge_bytes
 from ..worker_files.read_file import data_findings, own_tree
 from ..worker_files.read_tasks import (
@@ -225,7 +226,8 @@ class _File(FileResults):
         where = FoundPlaces() if root else locate_in_view(groups, self.rule, self.path)
         is_told = carving.is_sound and not self.rule.is_guess
         if is_told and (strays := drop_strays(groups, where)):
-            self.notes.append(stray_text(strays))
+            taken = [path_in(group, name) for group in groups for name in group.variables]
+            self.notes.append(stray_text(strays, taken))
         if root is None:
             self.announce(sum(rows_of(table.columns) for table in where.tables))
             is_rescued = settle_streams(groups, where.tables, self.rule, is_closed=self.is_closed)

@@ -13,7 +13,7 @@ What is in none of them belongs to no task.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Generic, Protocol, TypeVar
@@ -116,7 +116,8 @@ def locate_tasks(
     groups: Sequence[G], rule: KeyRule, file_path: str, reader: KeyReader[G, K]
 ) -> Where[G, K]:
     """Where the tasks of a file are; nowhere if none has a key."""
-    keyed = _keyed_groups(groups, rule, reader)
+    columns = _find_columns(groups, rule.names)
+    keyed = _keyed_groups(groups, rule, reader, columns)
     has_data = any(group.variables or group.lost for group in groups)
     if not keyed and rule.pattern and has_data:
         stem = str(PurePosixPath(file_path).with_suffix(""))
@@ -125,7 +126,7 @@ def locate_tasks(
         if named := _named_datasets(groups, reader):
             return Where(datasets=named)
     outside = [group for group in groups if _nearest(group, keyed) is None]
-    tables = [table for group in outside for table in _tables_in(group, rule.names)]
+    tables = [t for g in outside for t in _tables_in(g, columns.get(g, {}), rule.names)]
     if keyed or tables:
         begun = _begun_groups(groups, keyed)
         return Where({g: k for g, k in keyed.items() if g not in begun}, begun, tables)
@@ -134,7 +135,9 @@ def locate_tasks(
     return Where(file=reader.key_in_content(root) if root and has_names else None)
 
 
-def _keyed_groups(groups: Sequence[G], rule: KeyRule, reader: KeyReader[G, K]) -> dict[G, K]:
+def _keyed_groups(
+    groups: Sequence[G], rule: KeyRule, reader: KeyReader[G, K], tables: Container[G]
+) -> dict[G, K]:
     """The groups with a key, none within another.
 
     A pattern is about names; only where the name itself is lost, the content tells as much.
@@ -144,7 +147,7 @@ def _keyed_groups(groups: Sequence[G], rule: KeyRule, reader: KeyReader[G, K]) -
         key = None
         if rule.pattern and group.path not in ("", "/"):
             key = reader.key_in_name(group.path, group)
-        elif rule.names and group.path != "/" and not key_columns(group, rule.names):
+        elif rule.names and group.path != "/" and group not in tables:
             key = reader.key_in_content(group)
         if key is not None:
             found[group] = key
@@ -166,22 +169,37 @@ def _nearest(group: Any, groups: Mapping[G, object]) -> G | None:
     return None
 
 
-def _tables_in(group: G, names: Sequence[str]) -> Iterator[Table[G]]:
-    if not names:
-        return
-    compounds = {n: v for n, v in group.variables.items() if set(names) <= set(v.fields)}
-    columns = {n: v for n, v in key_columns(group, names).items() if n not in compounds}
-    if columns:
-        yield Table(group, columns)
+def _tables_in(group: G, columns: Mapping[str, Any], names: Sequence[str]) -> Iterator[Table[G]]:
+    compounds = {n: v for n, v in group.variables.items() if names and set(names) <= {*v.fields}}
+    if own := {n: v for n, v in columns.items() if n not in compounds}:
+        yield Table(group, own)
     for name, variable in compounds.items():
         yield Table(group, {ROWS: variable}, name)
 
 
-def key_columns(group: ListedGroup, names: Sequence[str]) -> dict[str, Any]:
+def _find_columns(groups: Sequence[G], names: Sequence[str]) -> dict[G, dict[str, Any]]:
+    """The columns of each group that has the key among them.
+
+    A single row that cannot grow is the values of its group, unless that is the root, or the only
+    one of the kind in its file and not numbered.
+    """
+    found = {group: columns for group in groups if (columns := _columns_of(group, names))}
+    single = [g for g, columns in found.items() if g.path != "/" and _is_single(columns, names)]
+    if len(single) > 1 or any(letter.isdigit() for group in single for letter in group.path):
+        return {group: columns for group, columns in found.items() if group not in single}
+    return found
+
+
+def _is_single(columns: Mapping[str, Any], names: Sequence[str]) -> bool:
+    keys = [columns[name] for name in names if name in columns]
+    return all(key.shape == (1,) for key in keys) and not all(key.may_grow for key in keys)
+
+
+def _columns_of(group: ListedGroup, names: Sequence[str]) -> dict[str, Any]:
     """The columns of a group, if the key is among them; else nothing.
 
-    Columns that grow do so together; others are of one length. A single row that cannot grow
-    is a row at the root, where all else is one too; elsewhere it is the values of a group.
+    Columns that grow do so together; others are of one length. If they have a single row that
+    cannot grow, all else in the group has one too.
     """
     variables = group.variables
     if not names or not set(names) <= variables.keys() | group.lost.keys():
@@ -195,8 +213,8 @@ def key_columns(group: ListedGroup, names: Sequence[str]) -> dict[str, Any]:
         for name, variable in variables.items()
         if variable.shape and (variable.shape[0] in lengths or (grow and variable.may_grow))
     }
-    is_single = lengths == {1} and (group.path != "/" or len(fitting) < len(variables))
-    return fitting if grow or (len(lengths) == 1 and not is_single) else {}
+    is_even = len(lengths) == 1 and (lengths != {1} or len(fitting) == len(variables))
+    return fitting if grow or is_even else {}
 
 
 def _named_datasets(groups: Sequence[G], reader: KeyReader[G, K]) -> dict[tuple[G, str], K]:

@@ -7,7 +7,7 @@ goes to the audit trail; what the user names stays in its file, which is never r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -47,10 +47,18 @@ def is_named(path: str, names: Names) -> bool:
     )
 
 
-def stray_text(paths: Sequence[str], outcome: str = "") -> str:
-    """What to say of datasets that belong to no task: which they are, and how to leave them out."""
+def stray_text(paths: Sequence[str], taken: Iterable[str], outcome: str = "") -> str:
+    """What to say of datasets that belong to no task: which they are, and how to leave them out.
+
+    A name is left out wherever it occurs. Where one of the `taken` paths has it, a path is named.
+    """
     named = ", ".join(paths[:MOST_NAMED]) + (", …" if len(paths) > MOST_NAMED else "")
-    names = ",".join(dict.fromkeys(path.rpartition("/")[2] for path in paths))
+    inside = {name for path in taken for name in path.split("/")}
+    names = ",".join(
+        dict.fromkeys(
+            path if (name := path.rpartition("/")[2]) in inside else name for path in paths
+        )
+    )
     return (
         f"{named} {'is' if len(paths) == 1 else 'are'} in no task{outcome}. Leave out what is not "
         f"a result with --skip {names}, or correct --key"

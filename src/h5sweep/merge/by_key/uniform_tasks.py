@@ -40,7 +40,8 @@ def find_alike_tasks(
     `layout` is of the objects that are in no such group.
     """
     file = ForeignFile(layout, one, rule)
-    if file.where.tables:
+    is_lone = sum(map(len, alike.sets)) == 1 and rule.pattern is None  # it may be a table
+    if file.where.tables or is_lone:
         return None
     rest = file.objects() if file.where.groups else {}
     sets = [_SetOfTasks(file, groups) for groups in alike.sets]

@@ -51,7 +51,8 @@ def require_none_beside(file: ForeignFile, paths: Sequence[str], *, skip: bool =
     """Raise UsageError, naming them, if datasets belong to no task: they would be lost."""
     beside = [path for path in paths if indexed_table(path) not in file.by_path]
     if beside and not skip:
-        words = stray_text(beside, "; nothing was merged")
+        taken = {path for path, _ in file.datasets()} - {*paths}
+        words = stray_text(beside, taken, "; nothing was merged")
         raise UsageError(f"{file.one.path}: {words} ({_rule_text(file)})")
     file.about.skipped += paths
     indexes = (path for path in paths if path not in beside)
