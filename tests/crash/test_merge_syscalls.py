@@ -8,6 +8,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 import h5py
 import numpy as np
@@ -25,6 +26,7 @@ CALLS = (
 )
 FARMS, SEEDS = 3, range(3)
 WAYS = ("columns", "groups", "sweep")
+STARTING = Lock()  # a process that is starting has for an instant what others have open to write
 
 
 @needs_strace
@@ -75,7 +77,11 @@ def _command(way: str) -> list[str]:
 
 def _run(words: list[str], work: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(words, cwd=work, env=env, capture_output=True, text=True, timeout=120)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with STARTING:
+        process = subprocess.Popen(words, cwd=work, env=env, text=True, **pipes)
+    output = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(words, process.returncode, *output)
 
 
 def _strace(way: str, log: str, more: list[str]) -> list[str]:
@@ -91,7 +97,8 @@ def _list_points(way: str, work: Path) -> list[CrashPoint]:
 
 
 def _try_point(point: CrashPoint, work: Path, way: str) -> None:
-    _prepare(way, work)
+    with STARTING:
+        _prepare(way, work)
     before = contents(work / "temp")
     _run(_strace(way, "/dev/null", point.killing()), work)
     assert _farms(way, work / "out.h5") in ({0}, set(range(FARMS)))

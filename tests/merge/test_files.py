@@ -904,6 +904,12 @@ def test_a_merge_advises_only_what_helps(terminal: Terminal) -> None:
 
     assert advice("empty.h5") == "nothing can be recovered from these: run their tasks again\n"
     assert "salvage" not in advice("good.h5", "empty.h5")
+    with (terminal.folder / "live.h5").open("wb") as live:  # this process is its writer
+        live.write((terminal.folder / "good.h5").read_bytes())
+        live.flush()
+        assert advice("live.h5").startswith("run the same command again when nothing is writing")
+        assert "skip" in advice("good.h5", "live.h5") and "again" in advice("good.h5", "live.h5")
+    terminal.run("merge", "live.h5", "-o", "out.h5")
     assert "skip" not in advice("bad.h5", "empty.h5")
     assert "skip" in advice("good.h5", "bad.h5") and "salvage" in advice("good.h5", "bad.h5")
 

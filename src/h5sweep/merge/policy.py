@@ -116,7 +116,11 @@ def _refusal(bad: Sequence[Input], total: int, advice: str) -> DamagedError:
 def _advice(bad: Sequence[Input], has_good: bool) -> str:
     """What to do about files that stop a merge; nothing is in a file that is empty or no HDF5."""
     skip = "add --on-damaged skip to merge the others" if has_good else ""
-    if not any(one.state is State.DAMAGED for one in bad):
+    states = {one.state for one in bad}
+    if State.LIVE in states and State.DAMAGED not in states:
+        wait = "run the same command again when nothing is writing these files any more"
+        return f"{wait},\n      or {skip}" if skip else wait
+    if State.DAMAGED not in states:
         return skip or "nothing can be recovered from these: run their tasks again"
     if skip:
         return (
