@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
 
+from h5sweep.base.crc32_combine import of_concatenation
 from h5sweep.base.plan import Plan, plan_product
 from h5sweep.runfolder import uniform_records as stretches
 from h5sweep.runfolder.layout import RunFolder
@@ -170,3 +172,12 @@ def test_numbers_beyond_the_plan_are_left_out(folder: RunFolder) -> None:
     plan = plan_product({"seed": range(RECORDS)})
     write_records(folder, plan, list(range(RECORDS)))
     assert_same(folder, Plan(plan_product({"seed": range(90)}).columns, plan.id))
+
+
+def test_shifts_of_checksums() -> None:
+    """The checksum of a concatenation follows from those of its pieces, for any number of them."""
+    for count in (1, 2, 3, 5, 31, 32, 100):
+        for size in (1, 8, 33):
+            pieces = [np.random.default_rng([count, size, n]).bytes(size) for n in range(count)]
+            checksums = np.array([crc32(piece) for piece in pieces], np.uint32)
+            assert of_concatenation(checksums, size) == crc32(b"".join(pieces))

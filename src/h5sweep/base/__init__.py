@@ -7,6 +7,7 @@
     values             what a task may return, and how it is encoded
     compare            whether values stay the same in another type
     attribute_json     attributes of columns, as JSON
+    crc32_combine      the checksum of a whole from those of its pieces
     provenance         where results come from: code, versions, host, command
     process_id         which process: a pid, its start and its boot
     new_process        how a new interpreter runs a program of ours
