@@ -184,7 +184,7 @@ def _find_columns(groups: Sequence[G], names: Sequence[str]) -> dict[G, dict[str
     one of the kind in its file and not numbered.
     """
     found = {group: columns for group in groups if (columns := _columns_of(group, names))}
-    single = [g for g, columns in found.items() if g.path != "/" and _is_single(columns, names)]
+    single = {g for g, columns in found.items() if g.path != "/" and _is_single(columns, names)}
     if len(single) > 1 or any(letter.isdigit() for group in single for letter in group.path):
         return {group: columns for group, columns in found.items() if group not in single}
     return found
