@@ -12,6 +12,7 @@ import pytest
 
 import h5sweep
 from h5sweep import Policy
+from h5sweep.clean.removable_files import find_removable
 from h5sweep.errors import UsageError
 from h5sweep.worker_files.skipped_names import parse_names
 from readers import rows_of
@@ -175,3 +176,17 @@ def test_a_stray_is_named_by_its_path_where_a_task_has_its_name(night: Path) -> 
     assert skip.rstrip(",") == "/other/aep"
     assert merged(night, NAMES, skip) == {(n, n): ["aep"] for n in range(1, 5)}
     assert salvaged(night, NAMES, skip) == {(n, n): ["aep"] for n in range(1, 5)}
+
+
+def test_a_group_begun_beside_many_that_are_alike_keeps_its_file(night: Path) -> None:
+    """What is only begun is in no row: its file is not safe to remove, and a note says so."""
+    with h5py.File(night / "a.h5", "w") as file:
+        for number in range(13):
+            file[f"farm3_s{number}/aep"] = number / 2
+        file["farm3_s12"].create_dataset("more", data=np.arange(99.0), chunks=(9,))
+        file.create_group("farm3_s99").attrs["solver"] = "slsqp"
+    report = h5sweep.merge_files(night, night.parent / "swept.h5", key=PATTERN)
+    assert report.tasks == counted(night, PATTERN) == 13
+    assert any("groups without data left out: 1" in note for note in report.notes)
+    removable = find_removable(report.output).removable
+    assert night / "a.h5" not in [item.path for item in removable]

@@ -53,6 +53,7 @@ def find_alike_tasks(
     if rest and any(nearest(p, rest) is not None for s in alike.sets for p in s.paths):
         return None
     require_all_matched(file, rest, skip=skip_unmatched)
+    leave_out_groups(file.about, [group.path for group in file.where.begun])
     others = GroupTasks(file, rest, skip_unmatched=skip_unmatched)
     if others.has_datasets or any(found.has_datasets for found in sets):
         others.leave_out_empty()
