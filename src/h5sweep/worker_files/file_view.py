@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Protocol
@@ -12,6 +12,7 @@ import numpy as np
 from ..base.plan import Key
 from ..base.values import Array
 from ..hdf5.errors import Damaged, Unsupported
+from .find_tasks import Shaped
 
 NEVER_WRITTEN = "perhaps none of its values were written"
 NO_KEY = "it has no key"
@@ -74,16 +75,8 @@ class FoundValues:
         return FoundValue(value, self.proof, is_fill, is_rescued=self.is_rescued, doubt=self.doubt)
 
 
-class Variable(Protocol):
+class Variable(Shaped, Protocol):
     """A dataset."""
-
-    @property
-    def shape(self) -> tuple[int, ...] | None: ...
-    @property
-    def may_grow(self) -> bool: ...
-    @property
-    def fields(self) -> Collection[str]:
-        """The names of a compound's members, if it is a row of compounds; else nothing."""
 
     @property
     def rows_there(self) -> int:
