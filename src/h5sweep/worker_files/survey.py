@@ -283,9 +283,8 @@ def _has_named(alike: AlikeFile, names: Names) -> bool:
 
 def _contents_of(above: _Above, alike: AlikeFile) -> Contents:
     """Count the tasks of a file, those in groups that are alike and the others."""
-    have_data = any(groups.example.datasets for groups in alike.sets)
-    # What stands at the root beside groups is no task.
-    tasks, rest = len(above.layout.task_groups(others_have_data=have_data)), above.contents
+    # What stands at the root beside groups is no task; all groups that are alike have data.
+    tasks, rest = len(above.layout.task_groups(others_have_data=True)), above.contents
     datasets, data_bytes = rest.datasets, rest.data_bytes
     for groups in alike.sets:
         tasks += len(groups)
