@@ -22,6 +22,7 @@ LEVELS = (
     ("base",),
     ("disk", "hdf5"),
     ("runfolder", "worker_files", "output"),
+    ("code",),
     ("state", "library"),
     ("check", "salvage", "merge", "runner", "clean"),
     ("api", "cli"),

@@ -43,16 +43,18 @@ class Sweep(Declaration, Generic[Arguments, Result_co]):
         tasks_per_worker: int | None = None,
         merge: bool = True,
         compress: bool = False,
+        changed: str | None = None,
     ) -> RunReport:
         """Run what is missing and merge all results into `output`; the same call again resumes.
 
-        Needs no main guard: workers import this function's file by its path, and a file that is
-        imported for a worker ends at this line.
+        Workers run the function as it is here, with the globals that it uses as they are now; it
+        may be in a notebook, and needs no main guard.
         """
         end_reading()
         from .runner.progress import choose_display
         from .runner.run import run_sweep
         from .runner.settings import PoolSettings, Retries
+        from .state.code_change import OnChange
 
         settings = PoolSettings(
             workers=default_workers() if workers is None else workers,
@@ -61,8 +63,15 @@ class Sweep(Declaration, Generic[Arguments, Result_co]):
             retries=Retries() if retries is None else Retries(retries, retries, retries, retries),
             tasks_per_worker=tasks_per_worker,
         )
-        display = choose_display()
-        return run_sweep(self, Path(output), settings, display, merge=merge, compress=compress)
+        return run_sweep(
+            self,
+            Path(output),
+            settings,
+            choose_display(),
+            merge=merge,
+            compress=compress,
+            changed=None if changed is None else OnChange.parse(changed),
+        )
 
     def status(self, output: PathLike) -> Status:
         """What is done, failed and running, from the folder alone; right during a run."""
@@ -90,6 +99,8 @@ def sweep(
     tasks: object = None,
     dims: Mapping[str, Iterable[str]] | None = None,
     units: Mapping[str, str] | None = None,
+    constants: Mapping[str, object] | None = None,
+    inputs: Iterable[str | os.PathLike[str]] = (),
     **parameters: Iterable[object],
 ) -> Callable[[Callable[Arguments, Result_co]], Sweep[Arguments, Result_co]]:
     """Declare that a function is to be run over all combinations of parameter values.
@@ -99,14 +110,22 @@ def sweep(
             return {"layout": xy, "aep": aep}
 
     Or over a list: `tasks=[{"farm_id": 3, "seed": 7}, ...]`, the path of a CSV, a DataFrame. `dims`
-    names the axes of results, `units` their units. The function stays an ordinary function.
+    names the axes of results, `units` their units. `constants` are passed to the function too, the
+    same for every task; `inputs` are files whose checksums are noted, named from the study's
+    folder. The function stays an ordinary function.
     """
 
     def declare(function: Callable[Arguments, Result_co]) -> Sweep[Arguments, Result_co]:
         if not callable(function) or not hasattr(function, "__name__"):
             raise UsageError("a sweep is declared above a function: @h5sweep.sweep(seed=range(10))")
         made: Sweep[Arguments, Result_co] = Sweep(
-            function, tasks=tasks, parameters=parameters, dims=dims or {}, units=units or {}
+            function,
+            tasks=tasks,
+            parameters=parameters,
+            dims=dims or {},
+            units=units or {},
+            constants=constants,
+            inputs=[os.fspath(path) for path in inputs],
         )
         update_wrapper(made, function)
         return made

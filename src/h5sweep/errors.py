@@ -3,7 +3,8 @@
     SweepError                          base of all; exit code 1
     ├── UsageError (ValueError)         2   the caller's mistake: arguments, study file, parameters
     │   ├── StudyError                  2   the study file cannot be used
-    │   └── WrongFolderError            2   the run folder belongs to another sweep
+    │   ├── WrongFolderError            2   the run folder belongs to another sweep
+    │   └── ChangedStudyError           2   what made the results there has changed since
     ├── UnsupportedValueError (TypeError)   1   a task returned something we cannot store
     ├── StorageError (OSError)          1   the disk refused: full, read-only, failing
     ├── StartError                      1   workers are ended from outside before they begin
@@ -47,6 +48,10 @@ class StudyError(UsageError):
 
 class WrongFolderError(UsageError):
     """A run folder or output that belongs to another sweep."""
+
+
+class ChangedStudyError(UsageError):
+    """Code, constants, inputs or units are not what they were, and the caller has not chosen."""
 
 
 class UnsupportedValueError(SweepError, TypeError):

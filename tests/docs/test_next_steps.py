@@ -43,6 +43,31 @@ STUDY = """
 """
 
 
+CONSTANT = """
+    import h5sweep
+
+    @h5sweep.sweep(seed=[1, 2], constants=dict(c=1))
+    def optimise(seed, c):
+        return {"aep": float(seed * c)}
+"""
+
+
+LOCKED = """
+    import threading
+    import h5sweep
+
+    lock = threading.Lock()
+
+    @h5sweep.sweep(seed=[1, 2])
+    def optimise(seed):
+        with lock:
+            return {"aep": float(seed)}
+
+    if __name__ == "__main__":
+        optimise.run("my out.h5")
+"""
+
+
 class Step(NamedTuple):
     """A message, and what comes of the command in it."""
 
@@ -101,6 +126,20 @@ def undeclared(terminal: Terminal) -> str:
 
 def failed(terminal: Terminal) -> str:
     return run_study(terminal, tasks=8, check=1)
+
+
+def another_constant(terminal: Terminal) -> str:
+    terminal.write("my study.py", CONSTANT)
+    terminal.run("run", "my study.py", "-o", OUT)
+    terminal.write("my study.py", CONSTANT.replace("c=1", "c=2"))
+    return said(terminal, "run", "my study.py", "-o", OUT, check=2)
+
+
+def cannot_be_sent(terminal: Terminal) -> str:
+    terminal.write("my study.py", LOCKED)
+    words = [sys.executable, "my study.py"]
+    done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True)
+    return done.stderr
 
 
 def merged_by_key(terminal: Terminal) -> str:
@@ -266,6 +305,8 @@ def checked_edited(terminal: Terminal) -> str:
 
 
 STEPS = [
+    Step("code/by_value: run", cannot_be_sent, "", 0, "2 of 2 done"),
+    Step("state/code_change: run -o --changed", another_constant, ". To run", 0, "2 kept, 0 to do"),
     Step("runner/status: missing", stopped, " lists what is missing, and why", 1, "no seed 7"),
     Step("runner/status: merge", not_merged, " writes the output", 0, "wrote my out.h5 (6 tasks"),
     Step("runner/status: missing", undeclared, " (a study or CSV)", 1, "1 of 7 missing"),

@@ -547,7 +547,7 @@ def test_changed_code_is_said_and_results_stay(terminal: Terminal) -> None:
     terminal.run(*RUN)
     terminal.write("study.py", COUNTED.format(tasks=4).replace('"x": seed', '"x": seed + 0'))
     again = terminal.run(*RUN)
-    assert "f has changed since earlier runs" in again.stderr
+    assert "study.py has changed; 3 results of before are kept" in again.stderr
     assert "3 kept, 1 to do" in again.stderr
 
 
@@ -659,12 +659,14 @@ def test_failures_are_grouped_with_one_traceback_each(terminal: Terminal, study:
 
 
 def test_provenance_is_kept_with_the_run(terminal: Terminal) -> None:
-    """sweep.json names the sweep and holds the source of its function."""
+    """sweep.json names the sweep, and code/1.json holds its source."""
     counted(terminal, 3)
     terminal.run(*RUN)
     about = json.loads((run_folder(terminal.folder) / "sweep.json").read_text())
     assert about["name"] == "f"
-    assert "def f(seed)" in about["source"]
+    version = json.loads((run_folder(terminal.folder) / "code" / "1.json").read_text())
+    assert "def f(seed)" in version["sources"][0]["text"]
+    assert about["code_id"] == version["id"]
 
 
 @pytest.mark.parametrize("name", ["signal.py", "hashlib.py", "queue.py"])

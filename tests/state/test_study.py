@@ -44,12 +44,12 @@ print("done", report.tasks_done)
 
 
 def test_script_without_main_guard_runs_once(terminal: Terminal, study: Study) -> None:
-    """`python study.py` with run() at module level: workers stop there and do not run it again."""
+    """`python study.py` with run() at module level: workers are sent the function alone."""
     study(UNGUARDED)
     done = python(terminal, "study.py")
     assert done.stdout == "done 4\n", done.stderr
     assert kinds(terminal.folder).keys() == {0, 1, 2, 3}
-    assert count(terminal.folder, "read") == 3  # this script and its two workers, up to run()
+    assert count(terminal.folder, "read") == 1
 
 
 def test_script_without_main_guard_is_a_study_too(terminal: Terminal, study: Study) -> None:
@@ -124,20 +124,6 @@ def test_notebook_like_process_runs_a_study(terminal: Terminal, study: Study) ->
         "[0.0, 2.0, 4.0, 6.0]",
         "{'x': 6.0}",
     ], done.stderr
-
-
-def test_function_from_stdin_is_refused_with_the_way_out(terminal: Terminal) -> None:
-    """A sweep that lies in no file (stdin, a notebook cell) says to write it into one."""
-    code = (
-        "import h5sweep\n"
-        "@h5sweep.sweep(seed=range(3))\ndef f(seed): return {'x': seed}\n"
-        "try:\n    f.run('out.h5')\n"
-        "except h5sweep.errors.StudyError as error:\n    print(error)\n"
-    )
-    done = python(terminal, "-", stdin=code)
-    assert "f is not defined in a file (a notebook cell?)" in done.stdout, done.stderr
-    assert "write it to a file such as study.py" in done.stdout
-    assert list(terminal.folder.iterdir()) == []
 
 
 def test_run_from_a_thread_works(terminal: Terminal, study: Study) -> None:

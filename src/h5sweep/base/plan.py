@@ -32,7 +32,7 @@ FORMAT = "h5sweep.plan/1"
 CODES = "I"
 TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
 RESERVED_NAMES = frozenset(
-    {"task", "duration_s", "finished_at", "row_crc32", "failures", "provenance"}
+    {"task", "code", "duration_s", "finished_at", "row_crc32", "failures", "provenance"}
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 from ..errors import UsageError
 
@@ -70,6 +71,12 @@ def count_text(number: int, noun: str) -> str:
 def command_text(*words: object) -> str:
     """A command that can be pasted, whatever is in its paths: `h5sweep clean 'my out.h5'`."""
     return shlex.join(["h5sweep", *map(str, words)])
+
+
+def near_path(path: Path) -> Path:
+    """A path as it is best written here: from the current folder, if it is below that."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def cut_middle(text: str, width: int) -> str:

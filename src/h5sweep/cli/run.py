@@ -56,6 +56,12 @@ if TYPE_CHECKING:
     default="20s",
     help="How long running tasks may continue after Ctrl-C or SIGTERM.",
 )
+@click.option(
+    "--changed",
+    type=click.Choice(["stop", "keep", "redo"]),
+    help="If code, constants or inputs are not those of the results there: stop, keep these "
+    "results and run the rest, or run all again. Default: keep; stop if constants differ.",
+)
 @click.option("--merge/--no-merge", default=True, help="Write the output at the end, or do not.")
 @click.option("--compress", is_flag=True, help="Compress the output with gzip.")
 @click.option(
@@ -71,6 +77,7 @@ def run_command(
     name: str | None,
     workers: int | None,
     grace_s: float,
+    changed: str | None,
     merge: bool,
     compress: bool,
     try_count: int | None,
@@ -89,6 +96,7 @@ def run_command(
     from ..runner.progress import choose_display
     from ..runner.run import run_sweep
     from ..runner.try_tasks import try_tasks
+    from ..state.code_change import OnChange
     from ..state.study import load_study
 
     here = Path.cwd()
@@ -102,7 +110,14 @@ def run_command(
     settings = PoolSettings(workers, **limits)
     display = choose_display()
     report = run_sweep(
-        declaration, output, settings, display, merge=merge, compress=compress, grace_s=grace_s
+        declaration,
+        output,
+        settings,
+        display,
+        merge=merge,
+        compress=compress,
+        grace_s=grace_s,
+        changed=None if changed is None else OnChange(changed),
     )
     return _conclude_run(report, merge=merge)
 

@@ -47,6 +47,7 @@ OWN_ATTRIBUTES = (
 )
 TIME_ATTRIBUTES = {"units", "calendar"}
 BOOKKEEPING: dict[str, tuple[str, dict[str, str]]] = {
+    "code": ("|u1", {"long_name": "version of the code, in provenance/code; 0: not known"}),
     "duration_s": ("<f8", {"units": "s", "long_name": "how long the task took"}),
     "finished_at": (
         "<f8",
@@ -206,7 +207,7 @@ class OutputReader:
 
     def columns(self) -> list[StoredColumn]:
         """The data columns, in the order in which rows are checksummed."""
-        return [self._column(name) for name in str(self.attributes["h5sweep_columns"]).split()]
+        return [self._column(name) for name in self._column_names]
 
     def _column(self, name: str) -> StoredColumn:
         dataset = self._object(name)
@@ -252,9 +253,25 @@ class OutputReader:
                     found[attribute] = value
         return found
 
+    def codes(self) -> Array:
+        """The version of the code that made each row; 0 where that is not known."""
+        is_ours = "code" in self._file and "code" not in self._column_names
+        return self.whole("code") if is_ours else np.zeros(len(self.tasks), np.uint8)
+
+    def code_texts(self) -> dict[int, str]:
+        """What is said of each version of the code, as JSON."""
+        if "code" not in (self._object("provenance") if "provenance" in self._file else ()):
+            return {}
+        names = [name for name in self._object("provenance/code") if name.isdecimal()]
+        return {int(name): bytes(self.whole(f"provenance/code/{name}")).decode() for name in names}
+
+    @property
+    def _column_names(self) -> list[str]:
+        return str(self.attributes["h5sweep_columns"]).split()
+
     def strangers(self) -> list[str]:
         """The names of what somebody else has added to the file."""
-        columns = [self._object(name) for name in str(self.attributes["h5sweep_columns"]).split()]
+        columns = [self._object(name) for name in self._column_names]
         helpers = {
             _plain(dataset.attrs.get(f"h5sweep_{kind}"))
             for dataset in columns

@@ -16,7 +16,9 @@ from ..errors import DamagedError, SweepError, UsageError, WrongFolderError
 from .reader import OutputReader
 from .verify import damaged_rows
 
-Held = tuple[Plan, list[list[int]], frozenset[int], Attributes, dict[str, list[str]]]
+Held = tuple[
+    Plan, list[list[int]], frozenset[int], Attributes, dict[str, list[str]], dict[int, str]
+]
 
 
 def read_rows(output: Path, plan: Plan) -> Held:
@@ -31,7 +33,8 @@ def read_rows(output: Path, plan: Plan) -> Held:
             is_sound[damaged_rows(reader)] = False
             ranges = ranges_of(np.unique(tasks[is_sound]))
             unsound = frozenset(tasks[~is_sound].tolist())
-            return extended, ranges, unsound, reader.described(), _dims(reader)
+            described = reader.described(), _dims(reader), reader.code_texts()
+            return extended, ranges, unsound, *described
         except SweepError:
             raise
         except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:

@@ -61,10 +61,13 @@ class OutputWriter:
         """Describe the whole output."""
         set_attributes(self._file, attributes)
 
-    def create_columns(self, plan: Plan, attributes: Attributes | None = None) -> None:
+    def create_columns(
+        self, plan: Plan, attributes: Attributes | None = None, dtypes: Mapping[str, str] = {}
+    ) -> None:
         """Lay out all columns: space is allocated, nothing is in it yet.
 
-        `attributes` are what is said of parameters and of results, by their names.
+        `attributes` are what is said of parameters and of results, by their names; `dtypes` those
+        of bookkeeping that are not as usual.
         """
         given = attributes or {}
         self._coordinates = " ".join(plan.names)
@@ -79,7 +82,8 @@ class OutputWriter:
         for column in self._columns:
             self._create_column(column, given.get(column.source_name, {}))
         for name, (dtype, about) in BOOKKEEPING.items():
-            self._create(name, dtype, ("task",), {**about, "coordinates": self._coordinates})
+            about = {**about, "coordinates": self._coordinates}
+            self._create(name, dtypes.get(name, dtype), ("task",), about)
 
     def allocate(self) -> None:
         """Reserve the disk space of all columns, so that a full disk shows now."""

@@ -4,6 +4,7 @@
     plan.jsonl      every task's key, by number; only ever grows
     sweep.json      the sweep: who declared which tasks, dims, units, where its code lies
     merged.json     which tasks the output held after the last merge
+    code/           the versions of the code that results are from, 1.json and on
     records/        one record file per process that ever worked here
     logs/           what the tasks printed, one file per worker
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from ..disk.inside_folder import parse_json, read_file
 from ..errors import DamagedError, UsageError, naming
 
 _README_NAME = "README.txt"
+_CODE_NAME = re.compile(r"[1-9][0-9]{0,4}\.json")
 
 README = """\
 This folder belongs to {output}, the output beside it. It was made by h5sweep.
@@ -44,7 +47,7 @@ it. Do not edit or delete anything here during a run.
 
 plan.jsonl    each task's key, by number            records/   results, one file per process
 sweep.json    what was run, by whom, with what      logs/      what the tasks printed
-merged.json   which tasks the output holds
+merged.json   which tasks the output holds          code/      the code that made the results
 """
 
 
@@ -116,6 +119,10 @@ class RunFolder:
         return self.path / LOGS_NAME
 
     @property
+    def code_path(self) -> Path:
+        return self.path / "code"
+
+    @property
     def _readme_path(self) -> Path:
         return self.path / _README_NAME
 
@@ -127,6 +134,10 @@ class RunFolder:
         with suppress(OSError):  # such as that a recorder has, just now
             self.logs_path.rmdir()
             self.records_path.rmdir()
+            for path in self.code_paths().values():
+                path.unlink()
+            with suppress(FileNotFoundError):
+                self.code_path.rmdir()
             notes = (self.plan_path, self.sweep_path, self.merged_path)
             for path in (*notes, self._readme_path):
                 path.unlink(missing_ok=True)
@@ -178,6 +189,13 @@ class RunFolder:
         with os.scandir(self.records_path) as entries:
             names = [e.name for e in entries if e.name.endswith(RECORDS_SUFFIX) and e.is_file()]
         return [self.records_path / name for name in sorted(names)]
+
+    def code_paths(self) -> dict[int, Path]:
+        """Where each version of the code is described, by its number."""
+        if not self.code_path.is_dir():
+            return {}
+        paths = [path for path in self.code_path.iterdir() if _CODE_NAME.fullmatch(path.name)]
+        return dict(sorted((int(path.stem), path) for path in paths))
 
     def load_plan(self) -> Plan | None:
         """The plan, or None if none was made yet."""

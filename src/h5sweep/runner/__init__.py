@@ -9,6 +9,7 @@
     workers          starts, again if that fails, syncs and ends the processes; enforces limits
     worker_handle    starts one worker, and what the coordinator knows of it
     worker_position  shared memory in which a worker says where it is
+    hand_over        the user's function on its way to the workers
     worker           what runs in that process
     channel          messages between a worker and its coordinator
     task_log         what a task prints

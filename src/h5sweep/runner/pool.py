@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ CLOSING_S = 0.5
 MOST_STOPPED = 8
 DESCRIPTORS_EACH = 5
 DESCRIPTORS_ELSE = 200
+_CLOSED = "the task closed file descriptors that were not its own"
 
 
 class Pool:
@@ -46,6 +47,7 @@ class Pool:
         self._settings = settings
         self._tasks = TaskQueue((), settings)
         self._said: set[str] = set()
+        self._about: Mapping[str, object] = {}
         self._has_started = False
         self._start_error = ""
         self._stopping = False
@@ -67,8 +69,12 @@ class Pool:
             if self._workers.starts.is_due:
                 self._workers.start()
 
-    def run(self, tasks: Iterable[int]) -> Iterator[Event]:
-        """Run all tasks. StorageError if results can no longer be kept: what was done is kept."""
+    def run(self, tasks: Iterable[int], about: Mapping[str, object]) -> Iterator[Event]:
+        """Run all tasks; `about` is said of their results in record files.
+
+        StorageError if results can no longer be kept: what was done is kept.
+        """
+        self._about = about
         self._tasks.add(tasks)
         try:
             yield from self._supervise()
@@ -87,7 +93,7 @@ class Pool:
 
     def current(self) -> list[Current]:
         """The tasks that are running now."""
-        return [current for m in self._workers.active if (current := m.current()) is not None]
+        return [current for _, current in self._workers.running()]
 
     @property
     def usual_s(self) -> float | None:
@@ -110,8 +116,9 @@ class Pool:
 
     def _stop_tasks(self) -> Iterator[Stopped]:
         """End running tasks, and say where those were that ran longest: they may have hung."""
-        found = [(m, current) for m in self._workers.active if (current := m.current()) is not None]
-        running = sorted(found, key=lambda pair: -pair[1].running_s)[:MOST_STOPPED]
+        running = sorted(self._workers.running(), key=lambda pair: -pair[1].running_s)[
+            :MOST_STOPPED
+        ]
         for worker, _ in running:
             worker.end_with_stack()
         for worker, current in running:
@@ -142,7 +149,7 @@ class Pool:
         left = LARGEST_BATCH if limit is None else limit - worker.tasks_run
         batch = self._tasks.next_batch(left) if left > 0 else []
         if batch:
-            worker.give(batch)
+            worker.give(batch, self._about)
         elif left <= 0 or not len(self._tasks):
             self._workers.dismiss(worker)
 
@@ -167,15 +174,13 @@ class Pool:
             yield from self._take_message(worker, message)
         elif not worker.has_ended(CLOSING_S):
             # It is not about to end, so its task must have closed the channel.
-            what = "the task closed file descriptors that were not its own"
-            worker.kill_for(None, Outcome.failure(RecordKind.DIED, "closed", what))
+            worker.kill_for(None, Outcome.failure(RecordKind.DIED, "closed", _CLOSED))
 
     def _take_message(self, worker: WorkerHandle, message: dict[str, Any]) -> Iterator[Event]:
         if "ready" in message:
-            worker.record_path = Path(message["ready"])
-            self._has_started = True
+            worker.record_path, self._has_started = Path(message["ready"]), True
         elif "broken" in message and not worker.is_ready and self._has_started:
-            # The study could be imported before: perhaps it is being edited, and is mended soon.
+            # It could be imported before: what it needs for that may come back.
             self._start_error = message["broken"]["message"]
         elif "broken" in message:
             self._break(message["broken"])
@@ -186,12 +191,11 @@ class Pool:
 
     def _break(self, error: dict[str, Any]) -> None:
         """A worker cannot go on, and no other one could."""
-        if error["type"] == "StorageError":
-            trouble = StorageError(error["message"])
-            trouble.errno = error["errno"]
-            self._set_trouble(trouble)
-        else:
+        if error["type"] != "StorageError":
             raise StudyError(error["message"])
+        trouble = StorageError(error["message"])
+        trouble.errno = error["errno"]
+        self._set_trouble(trouble)
 
     def _note_once(self, about: str, text: str) -> Iterator[Note]:
         """Say in a run only once what is about the same."""
@@ -210,8 +214,7 @@ class Pool:
             # It may have answered just before it ended.
             if message is not NOT_YET:
                 yield from self._take_message(worker, message)
-        current = worker.current()
-        exit_code = self._workers.reap(worker)
+        current, exit_code = worker.current(), self._workers.reap(worker)
         if worker.tasks_run or current is not None or worker.outcomes_on_disk():
             self._workers.starts.succeed()
         else:

@@ -23,11 +23,13 @@ from ..runfolder.layout import RunFolder
 from ..runfolder.lock import holding_folder
 from ..runfolder.records import Damage, RecordFile, RecordWriter
 from ..runfolder.uniform_records import scan_stretches
-from ..state.declare_sweep import declare_sweep, require_own_folder
+from ..state.code_change import OnChange
+from ..state.declare_sweep import DeclaredSweep, declare_sweep, require_own_folder
 from ..state.extend_plan import is_up_to_date
 from ..state.state import FolderState, read_state, refusal_texts
 from ..state.study import Declaration
 from .events import Ended, Failed, Note, Stopped
+from .hand_over import handed_over
 from .pool import Pool
 from .progress import Display
 from .settings import PoolSettings
@@ -67,29 +69,32 @@ def run_sweep(
     merge: bool = True,
     compress: bool = False,
     grace_s: float = DEFAULT_GRACE_S,
+    changed: OnChange | None = None,
 ) -> RunReport:
     """Run every task that has no result yet, then merge all results into `output`.
 
-    Killed at any moment, what was finished is kept and the same call runs the rest.
+    Killed at any moment, what was finished is kept and the same call runs the rest. `changed` is
+    what to do if the code is not that of the results there.
     """
     folder = RunFolder.of(output)
-    reference = declaration.reference()
     require_own_folder(folder, declaration)
-    order = LaunchOrder(RunFolder(folder.output.absolute()), reference, _threads_each(settings))
+    version = declaration.version()
     with (
         _naming_next_step(),
+        handed_over(declaration, version) as function,
         holding_folder(folder, tell=display.say),
         _knowing_how_children_end(),
-        Pool(order, settings) as pool,
+        Pool(_launch_order(folder, function, settings), settings) as pool,
     ):
         if not folder.plan_path.exists() and not folder.output.exists():
             pool.warm_up(len(declaration.plan))
         _wait_for_orphans(folder)
-        state = declare_sweep(folder, declaration, display.say)
+        declared = declare_sweep(folder, declaration, version, display.say, changed)
+        state = declared.state
         _say_damage(state, display)
         wanted = list(state.missing_tasks())
         display.say(f"{state.tasks_done:,} kept, {len(wanted):,} to do")
-        _run_tasks(pool, wanted, folder, state, display, grace_s)
+        _run_tasks(pool, wanted, folder, declared, display, grace_s)
         merged = None
         if merge and (compress or not is_up_to_date(folder, state.plan)):
             merged = _merge(folder, compress, display)
@@ -135,27 +140,30 @@ def _say_damage(state: FolderState, display: Display) -> None:
             )
 
 
-def _threads_each(settings: PoolSettings) -> int:
-    return max(1, len(os.sched_getaffinity(0)) // settings.workers)
+def _launch_order(folder: RunFolder, function: int, settings: PoolSettings) -> LaunchOrder:
+    """What all workers of this run have in common, also those that are started much later."""
+    threads = max(1, len(os.sched_getaffinity(0)) // settings.workers)
+    return LaunchOrder(RunFolder(folder.output.absolute()), function, threads, dict(os.environ))
 
 
 def _run_tasks(
     pool: Pool,
     wanted: list[int],
     folder: RunFolder,
-    state: FolderState,
+    declared: DeclaredSweep,
     display: Display,
     grace_s: float,
 ) -> None:
     """Run the tasks; InterruptedRunError if a signal stopped it, or why it cannot go on."""
     if not wanted:
         return
+    state = declared.state
     outcomes = _Outcomes(folder, state.plan, display)
     kept = state.tasks_done
     display.begin(tasks_total=kept + len(wanted), tasks_done=kept)
     try:
         with _stopping(pool, display, grace_s) as interruption:
-            for event in pool.run(wanted):
+            for event in pool.run(wanted, {"code": declared.code}):
                 interruption.check()
                 outcomes.take(event)
                 display.update(outcomes.moment(pool))

@@ -22,13 +22,15 @@ from typing import Any, NoReturn
 
 from ..base.plan import Key, Plan, PlanColumn, key_json, value_json
 from ..base.values import ResultEncoder, result_header
+from ..code.snapshot_import import show_lines_in_tracebacks
 from ..disk.durable import storage_error
 from ..errors import DamagedError, StorageError, SweepError, UnsupportedValueError, system_error
 from ..library.limit_child import die_with_parent
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import RecordKind, RecordWriter, json_bytes
-from ..state.study import Function, StudyReference, load_function, user_place, user_traceback
+from ..state.study import Function, user_place, user_traceback
 from .channel import Channel
+from .hand_over import receive_function
 from .task_log import TaskLog
 from .worker_position import WorkerPosition
 
@@ -40,9 +42,9 @@ class WorkerOrder:
     """All that a worker is told when it starts."""
 
     output: str
-    study: StudyReference
     connection: int
     slot: int
+    function: int  # the descriptor of what `hand_over` has packed
     parent: int
 
     def to_json(self) -> str:
@@ -50,8 +52,7 @@ class WorkerOrder:
 
     @classmethod
     def from_json(cls, text: str) -> WorkerOrder:
-        value = json.loads(text)
-        return cls(**{**value, "study": StudyReference(**value["study"])})
+        return cls(**json.loads(text))
 
 
 def main() -> None:
@@ -69,7 +70,8 @@ def main() -> None:
     record_path = folder.new_record_path("worker")
     try:
         log = TaskLog(folder.log_path(record_path))
-        function = load_function(order.study)
+        function = receive_function(order.function)
+        os.close(order.function)
     except BaseException as error:  # reported to the coordinator, which ends the run
         channel.send(broken_message(error))
         return
@@ -85,17 +87,18 @@ def _serve(
     channel: Channel, order: WorkerOrder, function: Function, record_path: Path, log: TaskLog
 ) -> None:
     channel.send({"ready": str(record_path)})
-    # The plan is read with the first batch: we may have been started before it was there.
-    first_batch = channel.receive()
-    if first_batch is not None:
+    # The plan is read when the first batch comes: we may have been started before it was there.
+    about = channel.receive()
+    if about is not None:
         folder = RunFolder(Path(order.output))
+        slot = WorkerPosition.open(order.slot)
         try:
-            worker = Worker(function, folder, record_path, WorkerPosition.open(order.slot), log)
+            worker = Worker(function, folder, record_path, about, slot, log)
         except OSError as error:
             if (refused := system_error(error)) is None:
                 raise
             raise storage_error(None, refused) from error
-        worker.serve(channel, first_batch)
+        worker.serve(channel)
     log.close()
     # Nobody needs what is left: Python need not look for garbage in it on its way out.
     gc.freeze()
@@ -117,15 +120,18 @@ class Worker:
         function: Function,
         folder: RunFolder,
         record_path: Path,
+        about: dict[str, Any],
         slot: WorkerPosition,
         log: TaskLog,
     ) -> None:
+        """`about` is what its record file says of its results besides their plan."""
         plan = folder.load_plan()
         if plan is None:
             raise DamagedError(f"{folder.plan_path} is gone: run the same command again")
         self._function = function
         self._plan = plan
-        self._records = RecordWriter(record_path, about={"role": "worker", "plan": plan.id})
+        about = {"role": "worker", "plan": plan.id, **about}
+        self._records = RecordWriter(record_path, about=about)
         self._slot = slot
         self._log = log
         self._pid = os.getpid()
@@ -134,14 +140,13 @@ class Worker:
         self._encode = ResultEncoder(plan.names).encode
         self._key_json = KeyEncoder(plan)
 
-    def serve(self, channel: Channel, tasks: list[int] | None) -> None:
+    def serve(self, channel: Channel) -> None:
         """Answer each batch with its outcomes; a closed channel is the order to end.
 
         StorageError if an outcome cannot be recorded: then no other one could be.
         """
-        while tasks is not None:
+        while (tasks := channel.receive()) is not None:
             channel.send(self._run_batch(tasks))
-            tasks = channel.receive()
         self._records.close()
 
     def _run_batch(self, tasks: list[int]) -> dict[str, Any]:
@@ -244,6 +249,7 @@ class _ValueTexts(dict[int, bytes]):
 
 def describe_error(error: BaseException) -> dict[str, str]:
     """An exception as it stands in a record: no object, only words."""
+    show_lines_in_tracebacks()
     is_ours = isinstance(error, UnsupportedValueError)
     return {
         "type": type(error).__name__,

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,6 @@ from ..base.new_process import python_command, signal_name
 from ..disk.durable import storage_error
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import FAILURES, KIND, TASK, RecordFile, RecordKind, Scan
-from ..state.study import StudyReference
 from .channel import Channel, is_readable
 from .crash_stacks import asked_stack, crash_stack, end_with_stack, size_bytes
 from .worker import WorkerOrder
@@ -43,21 +43,23 @@ class LaunchOrder:
     """What every worker of a run has in common."""
 
     folder: RunFolder
-    study: StudyReference
+    function: int  # the descriptor of what `hand_over` has packed
     threads: int
+    environment: Mapping[str, str]
 
     def start(self, connection: int, slot: int) -> subprocess.Popen[bytes]:
         """Start a new interpreter that runs `main` of `worker`."""
-        order = WorkerOrder(str(self.folder.output), self.study, connection, slot, os.getpid())
+        output = str(self.folder.output)
+        order = WorkerOrder(output, connection, slot, self.function, os.getpid())
         # Each library's threads are limited to this worker's share of cores.
         limits = dict.fromkeys(THREAD_VARIABLES, str(self.threads))
         # A session of its own: Ctrl-C in the terminal reaches the coordinator alone.
         return subprocess.Popen(
             python_command("h5sweep.runner.worker", order.to_json()),
-            pass_fds={connection, slot},
+            pass_fds={connection, slot, self.function},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            env={**limits, **os.environ},
+            env={**limits, **self.environment},
         )
 
 
@@ -98,6 +100,7 @@ class WorkerHandle:
     tasks_run: int = 0
     killed_for: Outcome | None = None
     ends_by: float = math.inf  # or it is killed
+    has_begun: bool = False
     is_dismissed: bool = False
     is_synced: bool = False
     _scan_from: int = 0
@@ -136,8 +139,14 @@ class WorkerHandle:
 
     # What it is given
 
-    def give(self, tasks: list[int]) -> None:
-        """Hand it a batch. If it has died, its sentinel says so next, and `batch` what it had."""
+    def give(self, tasks: list[int], about: Mapping[str, object]) -> None:
+        """Hand it a batch. If it has died, its sentinel says so next, and `batch` what it had.
+
+        `about` is what its record file is to say of its results; it is told once.
+        """
+        if not self.has_begun:
+            self.has_begun = True
+            self.channel.send(about)
         self.batch = tasks
         self.batch_begun = time.monotonic()
         self._taken_back_at = None

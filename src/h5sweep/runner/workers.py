@@ -117,8 +117,12 @@ class Workers:
         saying = [key.data for key, _ in ready if key.fd != key.data.sentinel]
         return saying, [key.data for key, _ in ready if key.fd == key.data.sentinel]
 
+    def running(self) -> list[tuple[WorkerHandle, Current]]:
+        """Workers with the task that each is in."""
+        return [(w, current) for w in self.active if (current := w.current()) is not None]
+
     def steady(self) -> Iterator[tuple[WorkerHandle, Current]]:
-        """Workers with the task that each is in; record files that are new are synced from now."""
+        """The same, if two looks agree; record files that are new are synced from now."""
         for worker in self.active:
             self._sync(worker)
             current = worker.steady_current()

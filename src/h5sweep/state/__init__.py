@@ -2,6 +2,7 @@
 
     study            the study that declares the tasks, and how it is loaded
     declare_sweep    compare what a study declares with what is there, and note it
+    code_change      whether the code is that of the results there, and what to do if not
     state            the outcome of each task, and why a task is missing
     missing_report   the missing tasks as text, JSON or CSV
     expected_tasks   tasks that are named with --expect; the run folder of what a user names

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,17 @@ from ..base import provenance
 from ..base.attribute_json import attribute_text, decoding_texts
 from ..base.plan import Plan
 from ..base.units import count_text
+from ..code.store import keep_version
+from ..code.version import CodeVersion
 from ..errors import WrongFolderError
+from ..runfolder.audit import now_text
 from ..runfolder.layout import Declared, RunFolder
 from ..runfolder.uniform_records import scan_stretches
+from .code_change import CodeChange, OnChange
 from .expected_tasks import declared_by
 from .extend_plan import adopt_output, merged_attributes
 from .state import FolderState, read_state
-from .study import Declaration, source_of
+from .study import Declaration
 from .tasks_in_output import held_tasks
 
 Tell = Callable[[str], None]
@@ -36,7 +39,21 @@ def require_own_folder(folder: RunFolder, declaration: Declaration) -> None:
         )
 
 
-def declare_sweep(folder: RunFolder, declaration: Declaration, tell: Tell) -> FolderState:
+@dataclass(frozen=True)
+class DeclaredSweep:
+    """A sweep as the run folder knows it now."""
+
+    state: FolderState
+    code: str  # the id of the version that its tasks run with
+
+
+def declare_sweep(
+    folder: RunFolder,
+    declaration: Declaration,
+    version: CodeVersion,
+    tell: Tell,
+    on_change: OnChange | None = None,
+) -> DeclaredSweep:
     """Bring plan and sweep on disk up to what is declared; task numbers stay as they are.
 
     Everything that may refuse the declaration comes before anything is written.
@@ -49,17 +66,23 @@ def declare_sweep(folder: RunFolder, declaration: Declaration, tell: Tell) -> Fo
     state = read_state(folder, held.plan, scan=scan_stretches, declared=declared, held=held)
     sweep = folder.load_sweep()
     attributes = _kept_attributes(sweep, merged_attributes(sweep, held), declaration)
-    if state.tasks_done:
+    if state.tasks_done and on_change is not OnChange.REDO:
         units = {**_found_units(attributes), **(sweep.get("units") or {})}
         dims = {**held.dims, **(sweep.get("dims") or {})}
         _require_same_labels(folder, units, dims, declaration, state.tasks_done)
-    for text in _changes(declaration, sweep, attributes, stored, plan, declared):
+    change = CodeChange.find(folder, declaration, version, state)
+    change.require_choice(on_change)
+    for text in _changes(sweep, attributes, stored, plan, declared):
+        tell(text)
+    if text := change.text(on_change):
         tell(text)
     if plan is not stored:
         folder.save_plan(plan)
     adopt_output(folder, plan, held)
-    _save_sweep(folder, declaration, attributes, declared)
-    return state
+    about = provenance.describe(declaration.path or Path.cwd() / "cell")
+    keep_version(folder, replace(version, about={"time": now_text(), **about}), change.before)
+    _save_sweep(folder, declaration, attributes, declared, {"code_id": version.id, **about})
+    return DeclaredSweep(state, version.id)
 
 
 def _kept_attributes(
@@ -114,7 +137,6 @@ def _way_to_relabel(folder: RunFolder, before: str, now: str) -> str:
 
 
 def _changes(
-    declaration: Declaration,
     sweep: SweepFacts,
     attributes: dict[str, dict[str, Any]],
     stored: Plan | None,
@@ -128,16 +150,7 @@ def _changes(
         are = "is" if dropped == 1 else "are"
         tasks = count_text(dropped, "task")
         yield f"{tasks} of earlier runs {are} no longer declared; results stay, none is run"
-    if sweep.get("source_sha256") not in (None, _source_digest(declaration)):
-        yield (
-            f"{declaration.name} has changed since earlier runs; their results are kept "
-            "(for a fresh start choose another output with -o)"
-        )
     yield from decoding_texts(attributes)
-
-
-def _source_digest(declaration: Declaration) -> str:
-    return hashlib.sha256(source_of(declaration.function).encode()).hexdigest()
 
 
 def _save_sweep(
@@ -145,19 +158,18 @@ def _save_sweep(
     declaration: Declaration,
     attributes: dict[str, dict[str, Any]],
     declared: Declared,
+    about: Mapping[str, Any],
 ) -> None:
     """Note what is declared, with what, by whom."""
-    study = Path(declaration.reference().path)
+    study = declaration.path
     folder.save_sweep(
         {
             "name": declaration.name,
-            "study": str(study),
+            "study": None if study is None else str(study),
             "declared": declared.as_json(),
             "dims": declaration.dims,
             "units": declaration.units,
             "attributes": attributes,
-            "source": inspect.getsource(declaration.function),
-            "source_sha256": _source_digest(declaration),
-            **provenance.describe(study),
+            **about,
         }
     )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.plan import Plan
+from ..code.store import adopt_texts
 from ..errors import UsageError
 from ..output.row_tasks import extended_plan
 from ..runfolder.fitting_keys import plan_of_keys
@@ -34,6 +35,7 @@ def adopt_output(folder: RunFolder, plan: Plan, held: HeldTasks | None = None) -
     attributes = merged_attributes(folder.load_sweep(), held)
     if attributes != (folder.load_sweep().get("attributes") or {}):
         folder.save_sweep({**folder.load_sweep(), "attributes": attributes})
+    adopt_texts(folder, held.code_texts)
     if len(held.plan) > len(plan):
         folder.save_plan(held.plan)
     note_merged(folder, held.plan, held.ranges)

@@ -122,6 +122,7 @@ class FolderState:
     undeclared: set[int] = field(default_factory=set)  # unfinished, and not asked for
     duplicates: int = 0
     unreadable: list[Path] = field(default_factory=list)
+    codes: dict[int, str] = field(default_factory=dict)  # the id of the code, by file, if known
 
     @property
     def plan(self) -> Plan:
@@ -150,6 +151,12 @@ class FolderState:
     def results_not_merged(self) -> int:
         """How many of all results the output lacks, as it is now."""
         return self.tasks_done - self.held.count
+
+    def results_of_code(self, code: str) -> int:
+        """How many results are recorded that this version of the code has made."""
+        own = {file for file, its_code in self.codes.items() if its_code == code}
+        pairs = zip(self.kinds, self.files, strict=True)
+        return sum(kind == RecordKind.DONE and file in own for kind, file in pairs) if own else 0
 
     def is_done(self, task: int) -> bool:
         return self.kinds[task] in (RecordKind.DONE, IN_OUTPUT)
@@ -344,6 +351,8 @@ class _FileReader:
         if about is None and self.file.size_bytes:
             self.state.unreadable.append(self.file.path)
         size = self.state.plan.tasks_shared_with(about.get("plan")) if about is not None else 0
+        if about is not None and isinstance(code := about.get("code"), str):
+            self.state.codes[self.file_number] = code
         is_plain = self.scan is RecordFile.scan or not size
         scan = self.file.scan if is_plain else partial(self._scan_stretches, size)
         state, number = self.state, self.file_number

@@ -1,18 +1,15 @@
 """The declaration of a sweep, and how to find it again in the user's file.
 
-Workers import the user's file by its path and look the sweep up by name, so a study needs no main
-guard, nothing is pickled, and a notebook can use a study that lies in a file.
+`h5sweep run` imports a study, and so do its workers, by the path of the file. A sweep that is run
+from Python is sent to them as it is there. Neither needs a main guard.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib.util
-import inspect
 import sys
-import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.abc import Loader, SourceLoader
 from importlib.machinery import ModuleSpec
@@ -21,6 +18,8 @@ from types import ModuleType
 
 from ..base.listed_plan import plan_list
 from ..base.plan import RESERVED_NAMES, Plan, check_signature, plan_product
+from ..code.snapshot_import import source_at, spec_of
+from ..code.version import CodeVersion, file_of, read_version
 from ..disk.durable import storage_error
 from ..errors import StorageError, StudyError, UsageError, naming
 
@@ -49,13 +48,14 @@ class StudyReference:
     name: str
     path: str
     module: str | None
-    search_path: Sequence[str]
 
 
 class Declaration:
     """A function and the parameters it is run over."""
 
     function: Function
+    is_sweep = True
+    is_imported = False  # by `h5sweep run`, so that workers import it too
 
     def __init__(
         self,
@@ -65,12 +65,18 @@ class Declaration:
         parameters: Mapping[str, Iterable[object]],
         dims: Mapping[str, Iterable[str]],
         units: Mapping[str, str],
+        constants: Mapping[str, object] | None = None,
+        inputs: Iterable[str | Path] = (),
     ) -> None:
         self.function = function
         self.name = function.__name__
+        self.constants = dict(constants or {})
+        self._inputs = [str(path) for path in inputs]
         self.dims = {name: _checked_axes(name, axes) for name, axes in dims.items()}
         self.units = {name: _checked_unit(name, unit) for name, unit in units.items()}
-        self._plan = _plan(function, tasks, parameters) if _reading.plans_wanted else None
+        self._plan = None
+        if _reading.plans_wanted:
+            self._plan = _plan(function, tasks, parameters, self.constants)
 
     @property
     def plan(self) -> Plan:
@@ -78,16 +84,32 @@ class Declaration:
         assert self._plan is not None  # only workers declare without a plan
         return self._plan
 
-    def reference(self) -> StudyReference:
-        """How another process finds this sweep; StudyError if it lies in no file."""
-        path = inspect.getsourcefile(inspect.unwrap(self.function)) or ""
-        if not Path(path).is_file():
-            raise StudyError(
-                f"{self.name} is not defined in a file (a notebook cell?), so workers cannot "
-                "import it: write it to a file such as study.py and import it from there"
-            )
-        module = _module_in_package(self.function.__module__)
-        return StudyReference(self.name, str(Path(path).resolve()), module, tuple(sys.path))
+    @property
+    def path(self) -> Path | None:
+        """The file with the function; None for a cell of a notebook, or a prompt."""
+        return file_of(self.function)
+
+    def reference(self) -> StudyReference | None:
+        """How a worker finds this sweep in a file; None if it is sent as it is here."""
+        if not self.is_imported or self.path is None:
+            return None
+        return StudyReference(self.name, str(self.path.resolve()), self._module_name)
+
+    def version(self) -> CodeVersion:
+        """The code, constants and inputs that its tasks are computed by, as they are now."""
+        folder = Path.cwd() if self.path is None else self.path.parent
+        return read_version(
+            self.function,
+            name=self._module_name or "",
+            constants=self.constants,
+            inputs={name: folder / name for name in self._inputs},
+            units=self.units,
+            dims=self.dims,
+        )
+
+    @property
+    def _module_name(self) -> str | None:
+        return _module_in_package(getattr(self.function, "__module__", ""))
 
 
 def _module_in_package(name: str) -> str | None:
@@ -103,12 +125,13 @@ def load_study(path: Path, name: str | None = None) -> Declaration:
     if not path.is_file():
         raise StudyError(f"there is no study file {path}: name the Python file with the sweep")
     module = _read(lambda: _import_file(path), path)
-    return _choose(module, path, name)
+    declaration = _choose(module, path, name)
+    declaration.is_imported = True
+    return declaration
 
 
 def load_function(reference: StudyReference) -> Function:
     """Find the function of a sweep in a worker; its tasks are not planned again."""
-    sys.path[:] = [p for p in reference.search_path if p not in sys.path] + sys.path
     path = Path(reference.path)
     _reading.plans_wanted = False
     try:
@@ -131,14 +154,21 @@ def end_reading() -> None:
         raise _StudyRead
 
 
-def _plan(function: Function, tasks: object, parameters: Mapping[str, Iterable[object]]) -> Plan:
+def _plan(
+    function: Function,
+    tasks: object,
+    parameters: Mapping[str, Iterable[object]],
+    constants: Mapping[str, object],
+) -> Plan:
+    if both := constants.keys() & parameters.keys():
+        raise UsageError(f"{min(both)} is a constant and a parameter: leave one of them out")
     if tasks is None:
-        check_signature(function, parameters)
+        check_signature(function, [*parameters, *constants])
         return plan_product(parameters)
     if parameters:
         raise UsageError(f"give either tasks or parameters ({', '.join(parameters)}), not both")
     plan = plan_list(tasks)
-    check_signature(function, plan.names)
+    check_signature(function, [*plan.names, *constants])
     return plan
 
 
@@ -181,7 +211,8 @@ def _import_file(path: Path) -> ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     name = path.stem if path.stem not in sys.modules else f"_study_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    source = source_at(path)
+    spec = spec_of(name, source) if source else importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise StudyError(f"{path} is not a Python file: a study's name ends in .py")
     return _execute(spec, spec.loader, name)
@@ -237,24 +268,6 @@ def _choose(module: ModuleType, path: Path, name: str | None) -> Declaration:
         names = ", ".join(sorted(found))
         raise StudyError(f"{path} has several sweeps ({names}): choose with --sweep {min(found)}")
     return found.popitem()[1]
-
-
-def source_of(function: Function) -> str:
-    """The source of a function without what stands above it: the sweep may change, not the code."""
-    inner = inspect.unwrap(function)
-    try:
-        source = inspect.getsource(inner)
-    except OSError:  # `inspect` does not say what the disk has said: if it says that again, we do
-        path = Path(inner.__code__.co_filename)
-        with naming(path):
-            path.read_bytes()
-        source = inspect.getsource(inner)
-    source = textwrap.dedent(source)
-    try:
-        definition = ast.parse(source).body[0]
-    except SyntaxError:
-        return source
-    return "\n".join(source.splitlines()[definition.lineno - 1 :])
 
 
 def user_traceback(error: BaseException) -> str:

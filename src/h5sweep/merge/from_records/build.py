@@ -88,7 +88,8 @@ class _Merge(OutputPlan):
         with OutputWriter(path, self.columns, self._dimensions, compress=self.compress) as writer:
             writer.write_attributes(self._attributes)
             found = with_texts_of_any_length(self._found)
-            writer.create_columns(self.plan, united_with_units(found, self._units))
+            dtypes = {"code": self.codes.dtype.str}
+            writer.create_columns(self.plan, united_with_units(found, self._units), dtypes)
             writer.allocate()
             with self._dealing_with_blocks(partial(self._write_block, writer), done=0):
                 for name, values in self._generated():

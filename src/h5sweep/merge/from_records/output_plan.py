@@ -19,6 +19,7 @@ from ...base.progress_callback import Progress
 from ...base.provenance import user_name
 from ...base.units import count_text
 from ...base.values import Array
+from ...code.store import adopt_texts, load_versions, numbers_by_id, version_texts
 from ...disk import durable
 from ...output.columns import ColumnLayout, decide_columns
 from ...output.dimensions import Dimensions
@@ -66,12 +67,32 @@ class OutputPlan:
         self._sources = Sources(state, old)
         self.rows = self._sources.rows
         self._failures = _failure_table(state)
-        self._provenance = _provenance_texts(self._sweep)
+        self.codes = self._find_codes()
+        self._provenance = {**_provenance_texts(self._sweep), **self._code_texts()}
         self._notes = _notes_on_records(state)
         self._found, units = self._sweep.get("attributes") or {}, self._sweep.get("units") or {}
         self._given, self._units = united_with_units(self._found, units), units
         self._decide()
         self._attributes = self._describe()
+
+    def _find_codes(self) -> Array:
+        """The version of the code that made each row; 0 if that is not known."""
+        old, of_old_rows = self.old, np.zeros(0, np.uint16)
+        if old is not None:
+            numbers = adopt_texts(self.folder, old.code_texts())
+            table = np.zeros(1 << 16, np.uint16)
+            table[list(numbers)] = list(numbers.values())
+            of_old_rows = table[old.codes()]
+        self._versions = load_versions(self.folder)
+        known, codes = numbers_by_id(self._versions), self.state.codes
+        files = range(len(self.state.paths))
+        of_files = np.array([known.get(codes.get(file, ""), 0) for file in files], np.uint16)
+        return self._sources.codes(of_files, of_old_rows)
+
+    def _code_texts(self) -> dict[str, bytes]:
+        """What /provenance says of each version of the code."""
+        texts = version_texts(self.folder)
+        return {f"code/{number}": text.encode() for number, text in texts.items()}
 
     def _decide(self) -> None:
         variants = self._sources.variants()
@@ -164,6 +185,7 @@ class OutputPlan:
         for name in self.plan.names:
             yield name, key_column(self.plan, name, rows.tasks)
         yield from self._dimensions.counts.values()
+        yield "code", self.codes
         yield "duration_s", rows.duration_s
         yield "finished_at", rows.finished_at
 

@@ -75,6 +75,14 @@ class Sources:
         self.rows.finished_at[kept] = old.whole("finished_at")[places]
         self.rows.duration_s[kept] = old.whole("duration_s")[places]
 
+    def codes(self, of_files: Array, of_old_rows: Array) -> Array:
+        """The version of the code that made each row, by the number that its source has."""
+        numbers = np.zeros(len(self.rows), np.uint16)
+        is_kept = self.rows.source == OLD_OUTPUT
+        numbers[~is_kept] = of_files[self.rows.source[~is_kept]]
+        numbers[is_kept] = of_old_rows[self.rows.position[is_kept]]
+        return numbers if numbers.max(initial=0) > 255 else numbers.astype(np.uint8)
+
     def parts(self, block: slice, *, checked: bool = False) -> Iterator[BlockCells]:
         """All cells in the rows of a block; see `RecordSource.parts`."""
         yield from self._records.parts(self.rows, block, checked=checked)

@@ -1,0 +1,16 @@
+"""The user's code: which it is, whether it has changed, and how a worker gets it.
+
+    own_modules      the modules of a study that are the user's own, with their sources
+    source_facts     what a source says without being run: imports, variables, a digest
+    reachable        the functions and values that a function depends on
+    describe_value   values as they are compared and recorded: plain, or by checksum
+    version          one version of the code: sources, globals, constants, inputs, packages, labels
+    store            the versions of a run folder, by number
+    changes          what differs between two versions, in words
+    snapshot_import  workers import own modules from a version, not from the disk
+    by_value         a function of a script, a cell or a closure, sent as it is
+    payload          what all workers of a run are handed, in memory that they share
+
+It reads files and runs nothing of them. Only what a running program holds is ever pickled, for
+the workers of that run; nothing that was pickled is stored.
+"""

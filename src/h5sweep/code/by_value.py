@@ -1,0 +1,197 @@
+"""A function as it is in this process, for a worker: with its globals, and those of own modules.
+
+cloudpickle does most of it. Own modules are sent too, as far as any function names what is in
+them, because their globals may have been changed since they were imported; what is installed is
+imported in the worker. All functions of a module share its globals there, as they do here.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from ..base.units import command_text, near_path
+from ..errors import StudyError
+from .own_modules import loaded_own_modules
+from .reachable import code_names, own_functions, own_values
+from .source_facts import read_source
+from .version import CodeVersion, file_of
+
+
+def dump_function(
+    function: object, version: CodeVersion, name: str, take_buffer: Callable[[Any], Any]
+) -> bytes:
+    """The function as bytes; large arrays go to `take_buffer`.
+
+    StudyError names what cannot be sent.
+    """
+    modules = loaded_own_modules()
+    mentioned = _mentioned_names(function, version, modules)
+    with _sending_by_value(modules.values()):
+        try:
+            return _dumped(function, modules, mentioned, take_buffer)
+        except Exception as error:  # whatever an object's own __reduce__ may raise
+            raise _refusal(function, name, modules, mentioned, error) from error
+
+
+def load_function(content: bytes, buffers: Iterable[Any]) -> Any:
+    """What `dump_function` has packed, in a worker of the same run."""
+    function, _ = pickle.loads(content, buffers=buffers)
+    return function
+
+
+_CACHED = type(functools.lru_cache(repr))
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it says nothing of its types
+    """Sends own modules, and keeps the globals of their functions together."""
+
+    def __init__(
+        self,
+        file: io.BytesIO,
+        modules: dict[str, ModuleType],
+        mentioned: set[str],
+        take_buffer: Callable[[Any], Any] | None,
+    ) -> None:
+        super().__init__(file, protocol=5, buffer_callback=take_buffer)
+        self._modules, self._mentioned = modules, mentioned
+        for name, module in modules.items():
+            self.globals_ref[id(vars(module))] = _Globals(name=name)
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, _Globals):
+            return _globals_of, _identity(self._modules[obj["name"]])
+        if isinstance(obj, ModuleType) and self._modules.get(obj.__name__) is obj:
+            return _module_of, _identity(obj), self._state(obj), None, None, _fill
+        if getattr(type(obj), "is_sweep", False):
+            return _as_is, (obj.function,)  # nobody needs its plan there
+        if isinstance(obj, _CACHED):  # which pickles itself as a name to import
+            return _cached, (obj.__wrapped__, obj.cache_parameters())
+        return super().reducer_override(obj)
+
+    def _state(self, module: ModuleType) -> dict[str, object]:
+        return {name: vars(module)[name] for name in sorted(self._mentioned & vars(module).keys())}
+
+
+class _Globals(dict[str, str]):
+    """Stands for the globals of a module, of which it has the name."""
+
+
+def _identity(module: ModuleType) -> tuple[Any, ...]:
+    path = getattr(module, "__path__", None)
+    return module.__name__, module.__file__, module.__package__, path and list(path)
+
+
+def _module_of(name: str, file: str, package: str, path: list[str] | None) -> ModuleType:
+    """The module of this name in a worker; it has what it is sent, and nothing else."""
+    if name not in sys.modules:
+        module = sys.modules[name] = ModuleType(name)
+        vars(module).update(__file__=file, __package__=package, __getattr__=_Absent(name))
+        if path is not None:
+            vars(module).update(__path__=path)
+        parent, _, tail = name.rpartition(".")
+        if parent in sys.modules:
+            setattr(sys.modules[parent], tail, module)
+    return sys.modules[name]
+
+
+class _Absent:
+    """Says of an attribute that was not sent why it is not there."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __call__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"{self._module}.{name} was not sent to the workers, because no function names it: "
+            f"name {self._module}.{name} in the function"
+        )
+
+
+def _globals_of(*identity: Any) -> dict[str, Any]:
+    return vars(_module_of(*identity))
+
+
+def _fill(module: ModuleType, state: dict[str, object]) -> None:
+    vars(module).update(state)
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> object:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _as_is(value: object) -> object:
+    return value
+
+
+def _dumped(
+    value: object,
+    modules: dict[str, ModuleType],
+    mentioned: set[str],
+    take_buffer: Callable[[Any], Any] | None = None,
+) -> bytes:
+    """The value, and with it every own module that functions may import."""
+    named = [m for name, m in modules.items() if {name, name.rpartition(".")[2]} & mentioned]
+    file = io.BytesIO()
+    _Pickler(file, modules, mentioned, take_buffer).dump((value, named))
+    return file.getvalue()
+
+
+def _mentioned_names(function: object, version: CodeVersion, modules: Container[str]) -> set[str]:
+    """Every name that own functions, or modules that they may import, may ask a module for."""
+    found: set[str] = set()
+    for one in own_functions(function):
+        found.update(code_names(one.__code__))
+    for source in version.sources:
+        if source.module and source.module not in modules:
+            found |= read_source(source.text).attributes
+    return found
+
+
+@contextmanager
+def _sending_by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
+    registered = cloudpickle.list_registry_pickle_by_value()
+    new = [module for module in modules if module.__name__ not in registered]
+    for module in new:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in new:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _refusal(
+    function: object,
+    name: str,
+    modules: dict[str, ModuleType],
+    mentioned: set[str],
+    error: Exception,
+) -> StudyError:
+    """Which of the values that a function uses cannot be sent, and what to do."""
+    what, reason = name, error
+    for label, value in own_values(function).items():
+        try:
+            _dumped(value, {}, mentioned)
+        except Exception as refused:  # the same as above
+            what = f"{label.removeprefix('__main__.')} (a {type(value).__name__})"
+            reason = refused
+            break
+    path = file_of(function)
+    other = ""
+    if path is not None:
+        other = f". Or let each worker import the file: {command_text('run', near_path(path))}"
+    return StudyError(
+        f"{name} uses {what}, which cannot be sent to workers ({reason}): make it inside the "
+        f"function{other}"
+    )

@@ -1,0 +1,72 @@
+"""What differs between two versions of the code, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .describe_value import value_text
+from .version import CodeVersion
+
+_TITLES = {
+    "packages": "",
+    "environment": "the environment variable ",
+    "globals": "",
+    "constants": "the constant ",
+}
+LABELS = ("units", "dims")
+
+
+def change_texts(before: CodeVersion, now: CodeVersion) -> list[str]:
+    """Each difference as a short sentence, but those of labels."""
+    return [
+        *_source_texts(before, now),
+        *(text for about in _TITLES for text in fact_texts(about, before, now)),
+        *_input_texts(before, now),
+    ]
+
+
+def fact_texts(about: str, before: CodeVersion, now: CodeVersion) -> Iterator[str]:
+    """`the constant scale was 1 and is 7`, for each that differs."""
+    title = _TITLES[about]
+    for name, old, new in _differing(before.facts[about], now.facts[about]):
+        if old is _ABSENT:
+            yield f"{title}{name} is new: {value_text(new)}"
+        elif new is _ABSENT:
+            yield f"{title}{name} is gone; it was {value_text(old)}"
+        else:
+            yield f"{title}{name} was {value_text(old)} and is {value_text(new)}"
+
+
+def changed_labels(before: CodeVersion, now: CodeVersion) -> list[tuple[str, str, Any, Any]]:
+    """Units and axes that both declare, differently: which, of what, before, now."""
+    return [
+        (what, name, old, new)
+        for what in LABELS
+        for name, old, new in _differing(before.facts[what], now.facts[what])
+        if old is not _ABSENT and new is not _ABSENT
+    ]
+
+
+def _source_texts(before: CodeVersion, now: CodeVersion) -> Iterator[str]:
+    old = {source.name: source.digest for source in before.sources}
+    new = {source.name: source.digest for source in now.sources}
+    for name, was, is_now in _differing(old, new):
+        what = "is new" if was is _ABSENT else "is gone" if is_now is _ABSENT else "has changed"
+        yield f"{name} {what}"
+
+
+def _input_texts(before: CodeVersion, now: CodeVersion) -> Iterator[str]:
+    for name, was, is_now in _differing(before.facts["inputs"], now.facts["inputs"]):
+        what = "is new" if was is _ABSENT else "is gone" if is_now is _ABSENT else "has changed"
+        yield f"the input {name} {what}"
+
+
+_ABSENT = object()
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for name in sorted(old.keys() | new.keys()):
+        before, now = old.get(name, _ABSENT), new.get(name, _ABSENT)
+        if before is _ABSENT or now is _ABSENT or before != now:
+            yield name, before, now

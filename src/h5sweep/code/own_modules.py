@@ -1,0 +1,137 @@
+"""The modules of a study that are the user's own, found by its import statements.
+
+Own is what is neither Python's, nor installed (an editable install is the user's own), nor ours.
+Imports inside functions count too: a worker may meet them hours later.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+
+from .source_facts import Import, SourceFacts, digest_of, read_source
+
+_OWN_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+
+
+@dataclass(frozen=True)
+class OwnModule:
+    """One of the user's files."""
+
+    name: str  # to import it by; empty for a study that is imported by its path
+    path: str
+    content: bytes
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.endswith("__init__.py")
+
+    @property
+    def text(self) -> str:
+        """Its source; empty if it is compiled."""
+        return self.content.decode("utf-8", "replace") if self.path.endswith(".py") else ""
+
+    @cached_property
+    def facts(self) -> SourceFacts:
+        if self.path.endswith(".py"):
+            return read_source(self.text)
+        return SourceFacts(digest=digest_of(self.content))
+
+
+def find_own_modules(start: Path, name: str = "") -> list[OwnModule]:
+    """The file `start`, and all own modules that it imports, directly or not."""
+    found: dict[str, OwnModule] = {}
+    left = [_read(name, start)]
+    while left:
+        module = left.pop()
+        if module.path in found:
+            continue
+        found[module.path] = module
+        for wanted in _imported_names(module):
+            path = own_path_of(wanted)
+            if path is not None and str(path) not in found:
+                left.append(_read(wanted, path))
+    return list(found.values())
+
+
+def loaded_own_modules() -> dict[str, ModuleType]:
+    """All own modules of this process that have a name to import them by."""
+    loaded = list(sys.modules.items())
+    return {name: m for name, m in loaded if name != "__main__" and is_own_module(m)}
+
+
+def is_own_module(module: ModuleType) -> bool:
+    path = getattr(module, "__file__", None)
+    return isinstance(path, str) and is_own_path(path)
+
+
+def is_own_path(path: str) -> bool:
+    """Whether a file or folder is the user's own."""
+    path = os.path.abspath(path) + os.sep  # noqa: PTH100  # asked for every module of a process
+    return not path.startswith(_installed_folders()) and "-packages" + os.sep not in path
+
+
+def own_path_of(name: str) -> Path | None:
+    """Where the own module of this name lies; None if it is not the user's own, or is not there."""
+    module = sys.modules.get(name)
+    if module is not None and getattr(module, "__file__", None):
+        return Path(str(module.__file__)) if is_own_module(module) else None
+    if name.partition(".")[0] in sys.stdlib_module_names:
+        return None
+    spec = PathFinder.find_spec(name, _folders_with(name))
+    if spec is None or not spec.has_location or not is_own_path(str(spec.origin)):
+        return None
+    return Path(str(spec.origin))
+
+
+def _folders_with(name: str) -> list[str]:
+    """Where a module that is not loaded would be looked for, as far as that is the user's own."""
+    parent = name.rpartition(".")[0]
+    if not parent:
+        return [folder for folder in sys.path if is_own_path(folder or os.curdir)]
+    loaded = sys.modules.get(parent)
+    if loaded is not None:
+        return list(getattr(loaded, "__path__", ()))
+    path = own_path_of(parent)
+    if path is not None:
+        return [str(path.parent)] if path.name == "__init__.py" else []
+    tail = parent.rpartition(".")[2]  # perhaps a folder without __init__.py
+    return [str(Path(folder) / tail) for folder in _folders_with(parent)]
+
+
+def _read(name: str, path: Path) -> OwnModule:
+    return OwnModule(name, str(path.absolute()), path.read_bytes())
+
+
+def _imported_names(module: OwnModule) -> Iterator[str]:
+    """The full names of all that a module imports; of `from a import b` both a and a.b."""
+    package = module.name if module.is_package else module.name.rpartition(".")[0]
+    for one in module.facts.imports:
+        base = _base_of(one, package)
+        words = base.split(".") if base else []
+        yield from (".".join(words[: count + 1]) for count in range(len(words)))
+        yield from (f"{base}.{name}" for name in one.names if base)
+
+
+def _base_of(one: Import, package: str) -> str:
+    if not one.level:
+        return one.base
+    words = package.split(".")
+    above = words[: len(words) - one.level + 1]
+    return ".".join(filter(None, [*above, one.base]))
+
+
+@cache
+def _installed_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    found |= {*site.getsitepackages(), site.getusersitepackages()}
+    return (*(folder + os.sep for folder in found), _OWN_PACKAGE)

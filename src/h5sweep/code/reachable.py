@@ -1,0 +1,155 @@
+"""What a function depends on: the user's own functions that it can reach, and the values they use.
+
+These are globals, variables of enclosing functions, defaults, attributes of own classes and
+modules, the object that a method is bound to, the arguments of a partial function.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from .own_modules import is_own_module
+
+
+def own_values(function: object) -> dict[str, object]:
+    """Every value that the function can reach, by a name such as `model.SCALE`."""
+    walk = _Walk()
+    walk.visit("", function)
+    return walk.values
+
+
+def own_functions(function: object) -> list[FunctionType]:
+    """The function and every own function that it can reach."""
+    walk = _Walk()
+    walk.visit("", function)
+    return walk.functions
+
+
+def code_names(code: CodeType) -> Iterator[str]:
+    """Every global, attribute and module that a code object names, with the code inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from code_names(constant)
+
+
+def plain_function(function: object) -> FunctionType | None:
+    """The Python function behind a partial, a method, a decorated or compiled function."""
+    for _ in range(20):
+        if isinstance(function, FunctionType):
+            wrapped = getattr(function, "__wrapped__", None)
+            if wrapped is None:
+                return function
+            function = wrapped
+        elif isinstance(function, functools.partial):
+            function = function.func
+        else:
+            inner = (getattr(function, name, None) for name in _INNER)
+            function = next((one for one in inner if one is not None), None)
+            if function is None:
+                return None
+    return None
+
+
+_INNER = ("function", "__func__", "py_func", "__wrapped__")  # of a sweep, a method, numba, others
+
+
+class _Walk:
+    """Goes from function to function; each is visited once."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, object] = {}
+        self.functions: list[FunctionType] = []
+        self._seen: set[int] = set()
+
+    def visit(self, label: str, value: Any) -> None:
+        """Take a value, or go on from it if it is a function, a class or a module of the user's."""
+        if id(value) in self._seen and not _is_plain(value):
+            return
+        self._seen.add(id(value))
+        if isinstance(value, ModuleType):
+            return  # its attributes are visited where they are named
+        if isinstance(value, type):
+            self._visit_class(value)
+        elif isinstance(value, functools.partial):
+            self._visit_all(label, {"arguments": value.args, **value.keywords})
+            self.visit(label, value.func)
+        elif isinstance(value, MethodType):
+            self.visit(f"{label}.self".lstrip("."), value.__self__)
+            self.visit(label, value.__func__)
+        elif (function := plain_function(value)) is not None:
+            if function is not value:
+                self._visit_wrapper(value)
+            self._visit_function(function)
+        elif label:
+            self.values[label] = value
+
+    def _visit_wrapper(self, value: Any) -> None:
+        if isinstance(value, FunctionType):
+            self._visit_function(value)
+
+    def _visit_all(self, label: str, values: dict[str, object]) -> None:
+        for name, value in values.items():
+            self.visit(f"{label}.{name}".lstrip("."), value)
+
+    def _visit_function(self, function: FunctionType) -> None:
+        module = function.__globals__.get("__name__", "")
+        if not _is_own(function):
+            return
+        self.functions.append(function)
+        names = set(code_names(function.__code__))
+        for name in sorted(names & function.__globals__.keys()):
+            self._visit_global(module, name, function.__globals__[name], names)
+        place = f"{module}.{function.__qualname__}"
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        self._visit_all(place, {name: _content(cell) for name, cell in cells})
+        defaults = function.__defaults__ or ()
+        arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
+        self._visit_all(place, dict(zip(arguments[-len(defaults) :], defaults, strict=False)))
+        self._visit_all(place, dict(function.__kwdefaults__ or {}))
+
+    def _visit_global(self, module: str, name: str, value: object, names: set[str]) -> None:
+        if isinstance(value, ModuleType) and is_own_module(value):
+            for attribute in sorted(names & vars(value).keys()):
+                self._visit_global(value.__name__, attribute, vars(value)[attribute], names)
+        else:
+            if callable(value):
+                self.values[f"{module}.{name}"] = value  # it may be another one next time
+            self.visit(f"{module}.{name}", value)
+
+    def _visit_class(self, kind: type) -> None:
+        module = sys.modules.get(kind.__module__)
+        if module is not None and kind.__module__ != "__main__" and not is_own_module(module):
+            return
+        for name, value in list(vars(kind).items()):
+            value = getattr(value, "__func__", getattr(value, "fget", value))
+            if callable(value):
+                self.visit("", value)
+            elif not name.startswith("__"):
+                self.visit(f"{kind.__module__}.{kind.__qualname__}.{name}", value)
+        for base in kind.__bases__:
+            self.visit("", base)
+
+
+def _is_own(function: FunctionType) -> bool:
+    name = function.__globals__.get("__name__", "")
+    module = sys.modules.get(name)
+    if name == "__main__" or module is None or vars(module) is not function.__globals__:
+        return True
+    return is_own_module(module)
+
+
+def _content(cell: Any) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it has none yet
+        return None
+
+
+def _is_plain(value: object) -> bool:
+    """Whether equal values may be one object, which then stands under several names."""
+    return value is None or isinstance(value, bool | int | float | str | bytes | tuple)

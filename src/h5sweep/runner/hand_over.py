@@ -1,0 +1,83 @@
+"""The user's function on its way to the workers: packed by the coordinator, unpacked by each.
+
+What workers import they import from the sources that were read when the run began, so that they
+all run the same code, also those that are started hours later.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from ..code.payload import read_payload, write_payload
+from ..code.snapshot_import import import_from
+from ..code.version import CodeVersion, Source
+from ..errors import StudyError, SweepError
+from ..state.study import Declaration, Function, StudyReference, load_function, user_traceback
+
+
+@contextmanager
+def handed_over(declaration: Declaration, version: CodeVersion) -> Iterator[int]:
+    """The descriptor of all that a worker needs to run the function, for as long as it is needed.
+
+    StudyError names what cannot be sent.
+    """
+    reference, buffers = declaration.reference(), list[Any]()
+    description = {
+        "name": declaration.name,
+        "reference": None if reference is None else asdict(reference),
+        "search_path": sys.path,
+        "sources": [source.as_json() for source in version.sources],
+    }
+    if reference is None:
+        from ..code.by_value import dump_function
+
+        sent = partial(declaration.function, **declaration.constants)
+        content = dump_function(sent, version, declaration.name, buffers.append)
+    else:
+        content = _dump_constants(declaration.constants, buffers)
+    descriptor = write_payload(description, content, buffers)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def receive_function(descriptor: int) -> Function:
+    """The function in a worker, with its constants."""
+    description, content, buffers = read_payload(descriptor)
+    sys.path[:] = [p for p in description["search_path"] if p not in sys.path] + sys.path
+    import_from(Source(**source) for source in description["sources"])
+    if description["reference"] is not None:
+        function = load_function(StudyReference(**description["reference"]))
+        constants = pickle.loads(content, buffers=buffers) if content else {}
+        return partial(function, **constants) if constants else function
+    from ..code import by_value
+
+    try:
+        sent: Function = by_value.load_function(content, buffers)
+    except SweepError:
+        raise
+    except Exception as error:  # whatever an import in the user's code may raise
+        raise StudyError(
+            f"{description['name']} cannot be loaded in a worker:\n\n{user_traceback(error)}"
+        ) from error
+    return sent
+
+
+def _dump_constants(constants: dict[str, object], buffers: list[Any]) -> bytes:
+    if not constants:
+        return b""
+    try:
+        return pickle.dumps(constants, protocol=5, buffer_callback=buffers.append)
+    except Exception as error:  # whatever an object's own __reduce__ may raise
+        names = ", ".join(constants)
+        raise StudyError(
+            f"constants: {names} cannot be sent to workers ({error}): give numbers, texts, arrays"
+        ) from error

@@ -1,0 +1,285 @@
+"""What a direct call would compute is what a task computes, wherever the function is defined."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import pytest
+
+from terminal import Terminal
+
+Study = Callable[[str], Path]
+SHOW = """
+    import h5py
+    with h5py.File("out.h5") as file:
+        print(file["x"][:].tolist())
+"""
+
+
+def python(folder: Path, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def script(folder: Path, text: str, *words: str, show: bool = True) -> list[int]:
+    """Run a script that sweeps into out.h5; return the column x."""
+    path = folder / "script.py"
+    path.write_text("import h5sweep\n" + textwrap.dedent(text))
+    done = python(folder, "script.py", *words)
+    assert done.returncode == 0, done.stderr
+    with h5py.File(folder / "out.h5") as file:
+        return file["x"][:].tolist()
+
+
+def test_a_global_set_under_the_main_guard_counts(tmp_path: Path) -> None:
+    text = """
+        import sys
+        SCALE = 1
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed * SCALE}
+        if __name__ == "__main__":
+            SCALE = int(sys.argv[1])
+            f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text, "7") == [0, 7, 14]
+
+
+@pytest.mark.parametrize("where", ["top", "function"])
+def test_a_changed_global_of_a_module_counts(tmp_path: Path, where: str) -> None:
+    """Whether the module is imported above the function or in it, or has the function."""
+    (tmp_path / "model.py").write_text("SCALE = 1\nOTHER = object()\n")
+    lines = ("import model", "pass") if where == "top" else ("pass", "import model")
+    text = f"""
+        {lines[0]}
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            {lines[1]}
+            return {{"x": seed * model.SCALE}}
+        import model as changed
+        changed.SCALE = 100
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [0, 100, 200]
+
+
+def test_a_sweep_of_a_module_runs_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "import h5sweep\n"
+        "SCALE, CALLS = 1, 0\n"
+        "def bump():\n"
+        "    global CALLS\n"
+        "    CALLS += 1\n"
+        "    return CALLS\n"
+        "@h5sweep.sweep(seed=range(3))\n"
+        "def f(seed):\n"
+        "    bump()\n"
+        "    return {'x': seed * SCALE, 'calls': CALLS}\n"
+    )
+    text = 'import model\nmodel.SCALE = 100\nmodel.f.run("out.h5", workers=1)\n'
+    assert script(tmp_path, text) == [0, 100, 200]
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["calls"][:].tolist() == [1, 2, 3]  # functions of a module share its globals
+
+
+def test_a_function_that_was_replaced_in_a_module_counts(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def g(x):\n    return x\n")
+    text = """
+        import model
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": model.g(seed)}
+        model.g = lambda x: -x
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [0, -1, -2]
+
+
+def test_closures_partials_methods_and_classes_are_sent(tmp_path: Path) -> None:
+    text = """
+        import functools
+        class Site:
+            loss = 2
+            def __init__(self, scale):
+                self.scale = scale
+            def aep(self, seed):
+                return {"x": seed * self.scale - self.loss}
+        def main():
+            scale = 3
+            @h5sweep.sweep(seed=range(2))
+            def closure(seed):
+                return {"x": seed * scale}
+            closure.run("closure.h5", workers=1)
+            sweep = h5sweep.sweep(seed=range(2))
+            sweep(Site(5).aep).run("method.h5", workers=1)
+            h5sweep.sweep(seed=range(2))(lambda seed: {"x": seed + scale}).run("lambda.h5")
+            def plain(seed, by):
+                return {"x": seed * by}
+            sweep(functools.partial(plain, by=9)).run("partial.h5", workers=1)
+        main()
+        print([h5sweep.open(f"{n}.h5").x.values.tolist() for n in
+               ("closure", "method", "lambda", "partial")])
+    """
+    (tmp_path / "script.py").write_text("import h5sweep\n" + textwrap.dedent(text))
+    done = python(tmp_path, "script.py")
+    assert done.stdout == "[[0, 3], [-2, 3], [3, 4], [0, 9]]\n", done.stderr
+
+
+CELL = textwrap.dedent("""
+    import h5sweep
+    A = 5
+    def helper(seed):
+        return seed * A
+    @h5sweep.sweep(seed=range(3))
+    def f(seed):
+        return {"x": helper(seed)}
+    A = 6
+    print(f.run("out.h5", workers=1).is_complete, h5sweep.open("out.h5").x.values.tolist())
+""")
+
+
+@pytest.mark.parametrize("how", ["-c", "stdin", "-i"])
+def test_a_prompt_will_do(tmp_path: Path, how: str) -> None:
+    words = {"-c": ("-c", CELL), "stdin": ("-",), "-i": ("-i", "-q")}[how]
+    typed = CELL.replace("\n@", "\n\n@").replace("\nA = 6", "\n\nA = 6")  # blank lines end blocks
+    done = python(tmp_path, *words, stdin=None if how == "-c" else typed)
+    assert "True [0, 6, 12]" in done.stdout, done.stderr
+
+
+def test_a_notebook_cell_will_do(tmp_path: Path) -> None:
+    """In a real kernel: the function, its helper and its global are in three cells."""
+    nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel")
+    pytest.importorskip("ipykernel", reason="needs nbclient and ipykernel")
+    import nbformat
+
+    cells = [
+        "import h5sweep\nA = 5",
+        "class Farm:\n    def aep(self, seed):\n        return seed * A",
+        "@h5sweep.sweep(seed=range(3))\ndef f(seed):\n    return {'x': Farm().aep(seed)}",
+        "A = 7",
+        "f.run('out.h5', workers=1)\nprint(h5sweep.open('out.h5').x.values.tolist())",
+        "@h5sweep.sweep(seed=range(4))\ndef f(seed):\n    return {'x': 2 * Farm().aep(seed)}",
+        "f.run('out.h5', workers=1)\nd = h5sweep.open('out.h5')\n"
+        "print(d.x.values.tolist(), d.code.values.tolist())",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=60, resources=resources).execute()
+
+    def said(number: int) -> str:
+        outputs = notebook.cells[number].outputs
+        return "".join(o["text"] for o in outputs if o["output_type"] == "stream")
+
+    assert "[0, 7, 14]" in said(4)
+    assert "f has changed; 3 results of before are kept" in said(6)
+    assert "[0, 7, 14, 42] [1, 1, 1, 2]" in said(6)
+
+
+def test_what_cannot_be_sent_is_named_at_once(tmp_path: Path) -> None:
+    """Nothing is written, and what the message says to do works."""
+    (tmp_path / "script.py").write_text(
+        textwrap.dedent("""
+        import threading, h5sweep
+        lock = threading.Lock()
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            with lock:
+                return {"x": seed}
+        if __name__ == "__main__":
+            f.run("out.h5", workers=1)
+        """)
+    )
+    done = python(tmp_path, "script.py")
+    assert "f uses lock (a lock), which cannot be sent to workers" in done.stderr
+    assert "h5sweep run script.py" in done.stderr
+    assert not (tmp_path / "out.h5.run").exists()
+    Terminal(tmp_path).run("run", "script.py", "-o", "out.h5")
+
+
+def test_a_lock_that_nobody_uses_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("import threading\nlock = threading.Lock()\nK = 2\n")
+    text = """
+        import model
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed * model.K}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [0, 2, 4]
+
+
+def test_a_changed_global_is_told_on_resume(tmp_path: Path) -> None:
+    text = """
+        import sys
+        SCALE = int(sys.argv[1])
+        @h5sweep.sweep(seed=range(int(sys.argv[2])))
+        def f(seed):
+            return {"x": seed * SCALE}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text, "2", "2") == [0, 2]
+    done = python(tmp_path, "script.py", "5", "4")
+    assert "SCALE was 2 and is 5; 2 results of before are kept" in done.stderr
+    assert "f.run('out.h5', changed='redo')" in done.stderr
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["x"][:].tolist() == [0, 2, 10, 15]
+        assert file["code"][:].tolist() == [1, 1, 2, 2]
+
+
+def test_a_script_and_the_command_are_the_same_code(tmp_path: Path) -> None:
+    text = """
+        K = 3
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {"x": seed * K}
+        if __name__ == "__main__":
+            f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [0, 3]
+    path = tmp_path / "script.py"
+    path.write_text(path.read_text().replace("range(2)", "range(4)"))
+    said = Terminal(tmp_path).run("run", "script.py", "-o", "out.h5").stderr
+    assert "changed" not in said
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["code"][:].tolist() == [1, 1, 1, 1]
+
+
+def test_a_large_constant_is_in_memory_once(tmp_path: Path) -> None:
+    """Each worker maps it; what is private to it stays far below its size."""
+    text = """
+        import numpy as np
+        def private_bytes():
+            with open("/proc/self/smaps_rollup") as file:
+                lines = dict(line.split(":") for line in file.read().splitlines()[1:])
+            return sum(int(lines[k].split()[0]) for k in ("Private_Dirty", "Private_Clean")) << 10
+        @h5sweep.sweep(seed=range(8), constants={"site": np.ones(25_000_000)})
+        def f(seed, site):
+            return {"x": int(site.sum()), "private": private_bytes()}
+        f.run("out.h5", workers=4)
+    """
+    assert script(tmp_path, text) == [25_000_000] * 8
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["private"][:].max() < 100e6  # the constant has 200 MB
+
+
+def test_a_task_may_change_its_constant_for_itself(tmp_path: Path) -> None:
+    text = """
+        import numpy as np
+        @h5sweep.sweep(seed=range(4), constants={"site": np.zeros(100_000)})
+        def f(seed, site):
+            site += 1
+            return {"x": int(site[0])}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [1, 2, 3, 4]

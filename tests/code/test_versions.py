@@ -1,0 +1,358 @@
+"""Every row names the code that made it: edits, helpers, globals, constants, inputs, variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from running import until
+from terminal import Terminal
+
+Study = Callable[[str], Path]
+RUN = ("run", "study.py", "-o", "out.h5", "-j", 2)
+
+
+def codes(folder: Path, output: str = "out.h5") -> list[int]:
+    with h5py.File(folder / output) as file:
+        assert file["code"].dtype == np.uint8
+        return file["code"][:].tolist()
+
+
+def values(folder: Path, name: str = "x", output: str = "out.h5") -> list[Any]:
+    with h5py.File(folder / output) as file:
+        return file[name][:].tolist()
+
+
+def version(folder: Path, number: int, output: str = "out.h5") -> dict[str, Any]:
+    with h5py.File(folder / output) as file:
+        return json.loads(file[f"provenance/code/{number}"][()])
+
+
+STUDY = """
+    import helper
+    @h5sweep.sweep(seed=range({seeds}))
+    def f(seed):
+        return {{"x": helper.factor() * seed}}
+"""
+
+
+def write_helper(folder: Path, factor: int) -> None:
+    (folder / "helper.py").write_text(f"def factor():\n    return {factor}\n")
+
+
+def test_a_changed_helper_is_told_and_rows_are_marked(terminal: Terminal, study: Study) -> None:
+    """Rows of both versions in one column, each with its number, and a diff between them."""
+    write_helper(terminal.folder, 1)
+    study(STUDY.format(seeds=3))
+    terminal.run(*RUN)
+    write_helper(terminal.folder, 10)
+    study(STUDY.format(seeds=5))
+    said = terminal.run(*RUN).stderr
+    assert "helper.py has changed; 3 results of before are kept" in said
+    assert "h5sweep run study.py -o out.h5 --changed redo" in said
+    assert values(terminal.folder) == [0, 1, 2, 30, 40]
+    assert codes(terminal.folder) == [1, 1, 1, 2, 2]
+    assert "-    return 1\n+    return 10" in version(terminal.folder, 2)["diff"]
+    sources = version(terminal.folder, 1)["sources"]
+    assert {source["name"] for source in sources} == {"study.py", "helper.py"}
+
+
+def test_comments_layout_and_a_larger_sweep_are_no_change(terminal: Terminal, study: Study) -> None:
+    write_helper(terminal.folder, 1)
+    study(STUDY.format(seeds=3))
+    terminal.run(*RUN)
+    (terminal.folder / "helper.py").write_text("def factor():  # as ever\n\n    return (1)\n")
+    guard = "    if __name__ == '__main__':\n        f.run('other.h5')\n"
+    study(STUDY.format(seeds=5) + guard)
+    said = terminal.run(*RUN).stderr
+    assert "changed" not in said
+    assert codes(terminal.folder) == [1, 1, 1, 1, 1]
+
+
+def test_an_earlier_version_gets_its_number_back(terminal: Terminal, study: Study) -> None:
+    write_helper(terminal.folder, 1)
+    study(STUDY.format(seeds=1))
+    terminal.run(*RUN)
+    write_helper(terminal.folder, 2)
+    study(STUDY.format(seeds=2))
+    terminal.run(*RUN)
+    write_helper(terminal.folder, 1)
+    study(STUDY.format(seeds=3))
+    terminal.run(*RUN)
+    assert codes(terminal.folder) == [1, 2, 1]
+
+
+def test_a_study_edited_during_a_run_changes_nothing(terminal: Terminal, study: Study) -> None:
+    """Also a worker that is started after the edit runs the code of the start."""
+    body = """
+        import helper
+        @h5sweep.sweep(seed=range(6))
+        def f(seed):
+            if seed == 0:
+                open("begun", "w").close()
+                while not os.path.exists("edited"):
+                    time.sleep(0.01)
+            return {"x": VALUE, "y": helper.factor(), "pid": os.getpid()}
+    """
+    write_helper(terminal.folder, 1)
+    study(body.replace("VALUE", "1"))
+    process = terminal.start(*RUN[:-1], 1, "--tasks-per-worker", 1)
+    until(lambda: (terminal.folder / "begun").exists())
+    write_helper(terminal.folder, 2)
+    study(body.replace("VALUE", "2"))
+    (terminal.folder / "edited").touch()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert values(terminal.folder) == [1] * 6
+    assert values(terminal.folder, "y") == [1] * 6
+    assert len(set(values(terminal.folder, "pid"))) == 6
+
+
+def test_a_broken_edit_during_a_run_stops_no_later_worker(terminal: Terminal, study: Study) -> None:
+    study("""
+        @h5sweep.sweep(seed=range(4))
+        def f(seed):
+            if seed == 0:
+                open("study.py", "w").write("this is no Python")
+            return {"x": seed}
+    """)
+    terminal.run(*RUN[:-1], 1, "--tasks-per-worker", 1)
+    assert values(terminal.folder) == [0, 1, 2, 3]
+
+
+def test_a_traceback_shows_the_lines_that_ran(terminal: Terminal, study: Study) -> None:
+    study("""
+        @h5sweep.sweep(seed=range(1))
+        def f(seed):
+            open("study.py", "w").write("\\n" * 99)
+            raise ValueError("as it was")
+    """)
+    terminal.run(*RUN, check=1)
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert 'raise ValueError("as it was")' in file["failures/traceback"][0].decode()
+
+
+@pytest.mark.parametrize("when", ["at import", "in a task"])
+def test_a_changed_variable_of_the_environment_is_told(
+    terminal: Terminal, study: Study, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+        K = int(os.environ["K"])
+        @h5sweep.sweep(seed=range({seeds}))
+        def f(seed):
+            return {{"x": seed * {factor}}}
+    """
+    factor = "K" if when == "at import" else "int(os.getenv('K'))"
+    monkeypatch.setenv("K", "1")
+    study(text.format(seeds=2, factor=factor))
+    terminal.run(*RUN)
+    monkeypatch.setenv("K", "50")
+    study(text.format(seeds=4, factor=factor))
+    said = terminal.run(*RUN).stderr
+    told = {"at import": "K was 1 and is 50", "in a task": 'variable K was "1" and is "50"'}
+    assert told[when] in said
+    assert values(terminal.folder) == [0, 1, 100, 150]
+    assert codes(terminal.folder) == [1, 1, 2, 2]
+
+
+def test_a_secret_is_not_written_down(
+    terminal: Terminal, study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LICENCE_TOKEN", "hunter2")
+    study("""
+        @h5sweep.sweep(seed=range(1))
+        def f(seed):
+            return {"x": len(os.environ["LICENCE_TOKEN"])}
+    """)
+    terminal.run(*RUN)
+    assert "hunter2" not in json.dumps(version(terminal.folder, 1))
+    assert version(terminal.folder, 1)["environment"]["LICENCE_TOKEN"].startswith("sha256")
+
+
+def test_constants_are_passed_and_recorded(terminal: Terminal, study: Study) -> None:
+    study("""
+        import numpy as np
+        @h5sweep.sweep(seed=range(2), constants={"scale": 7, "site": np.arange(1000.0)})
+        def f(seed, scale, site):
+            return {"x": seed * scale + site.sum()}
+    """)
+    terminal.run(*RUN)
+    assert values(terminal.folder) == [499500, 499507]
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert "scale" not in file and "site" not in file
+    constants = version(terminal.folder, 1)["constants"]
+    assert constants["scale"] == 7
+    assert constants["site"]["type"] == "float64 (1000,)"
+
+
+CONSTANT = """
+    @h5sweep.sweep(seed=range({seeds}), constants={{"scale": {scale}}})
+    def f(seed, scale):
+        return {{"x": seed * scale}}
+"""
+
+
+def test_another_constant_stops_and_names_both(terminal: Terminal, study: Study) -> None:
+    """Nothing is written; what the message says to do works."""
+    study(CONSTANT.format(seeds=2, scale=3))
+    terminal.run(*RUN)
+    study(CONSTANT.format(seeds=4, scale=5))
+    said = terminal.run(*RUN, check=2).stderr
+    assert "the constant scale was 3 and is 5, since 2 results of out.h5 were made" in said
+    assert values(terminal.folder) == [0, 3]
+    assert "h5sweep run study.py -o out.h5 --changed keep" in said
+    terminal.run(*RUN, "--changed", "keep")
+    assert values(terminal.folder) == [0, 3, 10, 15]
+    assert codes(terminal.folder) == [1, 1, 2, 2]
+
+
+def test_changed_stop_stops(terminal: Terminal, study: Study) -> None:
+    write_helper(terminal.folder, 1)
+    study(STUDY.format(seeds=1))
+    terminal.run(*RUN)
+    write_helper(terminal.folder, 2)
+    study(STUDY.format(seeds=2))
+    said = terminal.run(*RUN, "--changed", "stop", check=2).stderr
+    assert "helper.py has changed, since 1 result of out.h5" in said
+    assert values(terminal.folder) == [0]
+
+
+def test_a_constant_that_is_also_a_parameter_is_refused(terminal: Terminal, study: Study) -> None:
+    study("""
+        @h5sweep.sweep(seed=range(2), constants={"seed": 1})
+        def f(seed):
+            return {"x": seed}
+    """)
+    assert "seed is a constant and a parameter" in terminal.run(*RUN, check=2).stderr
+
+
+def test_a_changed_input_is_told_like_code(terminal: Terminal, study: Study) -> None:
+    """Inputs are named from the study's folder, wherever the command is started."""
+    text = """
+        @h5sweep.sweep(seed=range({seeds}), inputs=["site.csv"])
+        def f(seed):
+            return {{"x": seed}}
+    """
+    study(text.format(seeds=1))
+    assert "inputs: cannot read" in terminal.run(*RUN, check=2).stderr
+    (terminal.folder / "site.csv").write_text("1,2\n")
+    terminal.run(*RUN)
+    (terminal.folder / "site.csv").write_text("1,3\n")
+    study(text.format(seeds=2))
+    assert "the input site.csv has changed" in terminal.run(*RUN).stderr
+    assert codes(terminal.folder) == [1, 2]
+
+
+def test_numbers_go_on_when_the_run_folder_is_gone(terminal: Terminal, study: Study) -> None:
+    """The output alone says which code its rows are of; a new run folder takes that over."""
+    write_helper(terminal.folder, 1)
+    study(STUDY.format(seeds=2))
+    terminal.run(*RUN)
+    shutil.rmtree(terminal.folder / "out.h5.run")
+    write_helper(terminal.folder, 2)
+    study(STUDY.format(seeds=3))
+    said = terminal.run(*RUN).stderr
+    assert "helper.py has changed" in said
+    assert codes(terminal.folder) == [1, 1, 2]
+    assert "return 1" in json.dumps(version(terminal.folder, 1)["sources"])
+
+
+def test_records_copied_into_another_folder_keep_their_code(
+    terminal: Terminal, study: Study
+) -> None:
+    """Two copies of a run folder number their versions by themselves; ids tell them apart."""
+    write_helper(terminal.folder, 1)
+    study(STUDY.format(seeds=1))
+    terminal.run(*RUN)
+    shutil.copytree(terminal.folder / "out.h5.run", terminal.folder / "copy.h5.run")
+    write_helper(terminal.folder, 2)
+    study(STUDY.format(seeds=2))
+    terminal.run("run", "study.py", "-o", "copy.h5")
+    write_helper(terminal.folder, 3)
+    study(STUDY.format(seeds=3))
+    terminal.run(*RUN)
+    assert codes(terminal.folder) == [1, 2, 2]
+    for path in (terminal.folder / "copy.h5.run" / "records").iterdir():
+        shutil.copy(path, terminal.folder / "out.h5.run" / "records")
+    terminal.run("merge", "out.h5")
+    found = dict(zip(values(terminal.folder), codes(terminal.folder), strict=True))
+    assert found == {0: 1, 3: 2, 6: 2} or found == {0: 1, 2: 0, 6: 2}
+
+
+def test_results_of_a_recorder_have_no_code(terminal: Terminal) -> None:
+    import h5sweep
+
+    with h5sweep.Recorder(terminal.folder / "out.h5") as recorder:
+        recorder.write({"seed": 1}, x=1.0)
+    terminal.run("merge", "out.h5")
+    assert codes(terminal.folder) == [0]
+
+
+def test_a_module_in_a_package_is_followed(terminal: Terminal) -> None:
+    """Relative imports, imports inside functions, and folders without __init__.py."""
+    package = terminal.folder / "farm"
+    (package / "deep").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "model.py").write_text("from .wake import loss\n")
+    (package / "wake.py").write_text(
+        "def loss():\n    from farm.deep.table import T\n    return T\n"
+    )
+    (package / "deep" / "table.py").write_text("T = 5\n")
+    (terminal.folder / "study.py").write_text(
+        "import h5sweep\n"
+        "from farm.model import loss\n"
+        "@h5sweep.sweep(seed=range(1))\n"
+        "def f(seed):\n"
+        "    return {'x': loss()}\n"
+    )
+    terminal.run(*RUN)
+    names = {source["name"] for source in version(terminal.folder, 1)["sources"]}
+    expected = {"study.py", "farm/__init__.py", "farm/model.py", "farm/wake.py"}
+    assert names == expected | {"farm/deep/table.py"}
+    assert values(terminal.folder) == [5]
+
+
+def test_a_module_finds_its_data_beside_it(terminal: Terminal, study: Study) -> None:
+    (terminal.folder / "data.txt").write_text("42")
+    (terminal.folder / "helper.py").write_text(
+        "from pathlib import Path\n"
+        "def factor():\n"
+        "    return int(Path(__file__).with_name('data.txt').read_text())\n"
+    )
+    study(STUDY.format(seeds=2))
+    terminal.run(*RUN)
+    assert values(terminal.folder) == [0, 42]
+
+
+def test_package_versions_are_noted(terminal: Terminal, study: Study) -> None:
+    study("""
+        import numpy as np
+        @h5sweep.sweep(seed=range(1))
+        def f(seed):
+            return {"x": np.float64(seed)}
+    """)
+    terminal.run(*RUN)
+    about = version(terminal.folder, 1)
+    assert about["packages"]["numpy"] == np.__version__
+    assert {"time", "host", "command", "digest", "units", "dims"} <= about.keys()
+
+
+def test_a_damaged_version_is_named(terminal: Terminal, study: Study) -> None:
+    study(STUDY.format(seeds=1))
+    write_helper(terminal.folder, 1)
+    terminal.run(*RUN)
+    path = terminal.folder / "out.h5.run" / "code" / "1.json"
+    path.write_text(path.read_text()[:50])
+    said = terminal.run(*RUN, check=3).stderr
+    assert "1.json is damaged" in said and "move it away" in said
+    os.rename(path, terminal.folder / "away.json")
+    terminal.run(*RUN)
+    assert codes(terminal.folder) == [1]
