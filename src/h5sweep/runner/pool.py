@@ -70,10 +70,7 @@ class Pool:
                 self._workers.start()
 
     def run(self, tasks: Iterable[int], about: Mapping[str, object]) -> Iterator[Event]:
-        """Run all tasks; `about` is said of their results in record files.
-
-        StorageError if results can no longer be kept: what was done is kept.
-        """
+        """Run all tasks; record files say `about` of their results. StorageError if none can."""
         self._about = about
         self._tasks.add(tasks)
         try:
