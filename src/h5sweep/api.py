@@ -98,17 +98,23 @@ def sweep(
         def optimise(farm_id, farm_type, seed):
             return {"layout": xy, "aep": aep}
 
-    Or over a list: `tasks=[{"farm_id": 3, "seed": 7}, ...]`, the path of a CSV, a DataFrame. `dims`
-    names the axes of results, `units` their units. The function stays an ordinary function.
+    Or over a list: `tasks=[{"farm_id": 3, "seed": 7}, ...]`, the path of a CSV, a DataFrame; with
+    parameters beside it, each task of the list is run with each combination of these. `dims` names
+    the axes of results, `units` their units. The function stays an ordinary function.
     """
 
     def declare(function: Callable[Arguments, Result_co]) -> Sweep[Arguments, Result_co]:
-        if not callable(function) or not hasattr(function, "__name__"):
+        if not callable(function):
             raise UsageError("a sweep is declared above a function: @h5sweep.sweep(seed=range(10))")
         made: Sweep[Arguments, Result_co] = Sweep(
-            function, tasks=tasks, parameters=parameters, dims=dims or {}, units=units or {}
+            function,
+            tasks=tasks,
+            parameters=parameters,
+            dims={} if dims is None else dims,
+            units={} if units is None else units,
         )
-        update_wrapper(made, function)
+        # Not its attributes: those of an object that can be called might have names of ours.
+        update_wrapper(made, function, updated=())
         return made
 
     return declare

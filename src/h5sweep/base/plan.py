@@ -8,7 +8,6 @@ value among them, so that a million tasks are a few megabytes.
 from __future__ import annotations
 
 import base64
-import inspect
 import json
 import math
 import os
@@ -16,9 +15,9 @@ import sys
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, reduce
 from itertools import compress
 from typing import Any, TypeGuard
 
@@ -218,40 +217,23 @@ def plan_product(parameters: Mapping[str, Iterable[object]]) -> Plan:
         raise UsageError("a sweep needs at least one parameter, for example seed=range(10)")
     check_names(parameters)
     axes = [_axis(name, values) for name, values in parameters.items()]
-    total = math.prod(len(values) for _, _, values in axes)
-    if total >= 2**32:
-        raise UsageError(f"{total:,} tasks are too many for one sweep: the limit is {2**32 - 1:,}")
+    return reduce(lambda inner, outer: crossed(outer, inner), reversed(axes))
+
+
+def crossed(outer: Plan, inner: Plan) -> Plan:
+    """Plan every combination of the tasks of two plans; those of `inner` vary fastest."""
+    if len(outer) * len(inner) >= 2**32:
+        raise UsageError(
+            f"more than {2**32 - 1:,} tasks are too many for one sweep: declare several"
+        )
     columns = []
-    repeats, inner = 1, total
-    for name, type_name, values in axes:
-        inner //= len(values)
-        once = array(CODES)
-        for code in range(len(values)):
-            once.extend(array(CODES, [code]) * inner)
-        columns.append(PlanColumn(name, type_name, tuple(values), once * repeats))
-        repeats *= len(values)
+    for column in outer.columns:
+        codes = array(CODES)
+        for code in column.codes:
+            codes.extend(array(CODES, [code]) * len(inner))
+        columns.append(replace(column, codes=codes))
+    columns += [replace(column, codes=column.codes * len(outer)) for column in inner.columns]
     return Plan(tuple(columns))
-
-
-def check_signature(function: Callable[..., object], names: Iterable[str]) -> None:
-    """Raise UsageError unless `function` can be called with exactly these keyword arguments."""
-    names = list(names)
-    parameters = inspect.signature(function).parameters
-    title = getattr(function, "__name__", "the function")
-    positional_only = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
-    if positional_only:
-        raise UsageError(f"{title} takes {positional_only[0]} by position only; drop the '/'")
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    taken = [p.name for p in parameters.values() if p.kind in by_keyword]
-    for name in names:
-        if name not in taken and not takes_any:
-            raise UsageError(
-                f"{title} takes no parameter {name!r}; it takes {', '.join(taken) or 'none'}"
-            )
-    for name in taken:
-        if name not in names and parameters[name].default is inspect.Parameter.empty:
-            raise UsageError(f"{title} needs {name!r}, but the sweep gives no values for it")
 
 
 def key_text(key: Mapping[str, object]) -> str:
@@ -337,23 +319,30 @@ def _is_numpy_scalar(value: object) -> TypeGuard[Any]:
     return type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
 
 
-def _axis(name: str, values: Iterable[object]) -> tuple[str, str, list[Value]]:
+def _axis(name: str, values: Iterable[object]) -> Plan:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise UsageError(
             f"{name} is {values!r}: give the values to sweep over, such as [{values!r}]"
         )
-    type_name, plain = checked_column(name, list(values))
-    if not plain:
+    column = plan_column(name, list(values))
+    if not column.values:
         raise UsageError(f"the sweep is empty: {name} has no values")
-    seen: set[object] = set()
-    for value in plain:
-        if value in seen:
-            raise UsageError(f"{name} has the value {value!r} twice: its tasks would be the same")
-        seen.add(value)
-    return name, type_name, plain
+    if len(column.values) < len(column.codes):
+        # Without a value that comes again, the codes count up.
+        value = next(column.values[code] for place, code in enumerate(column.codes) if code < place)
+        raise UsageError(f"{name} has the value {value!r} twice: its tasks would be the same")
+    return Plan((column,))
 
 
-def checked_column(name: str, values: list[object]) -> tuple[str, list[Value]]:
+def plan_column(name: str, values: list[object]) -> PlanColumn:
+    """One column of a plan: its one type, and its values in that type."""
+    type_name, plain = _checked_column(name, values)
+    codes_by_value: dict[Value, int] = {}
+    codes = array(CODES, [codes_by_value.setdefault(v, len(codes_by_value)) for v in plain])
+    return PlanColumn(name, type_name, tuple(codes_by_value), codes)
+
+
+def _checked_column(name: str, values: list[object]) -> tuple[str, list[Value]]:
     """The column's one type and its values in that type; ints among floats become floats."""
     plain = [checked_value(name, value) for value in values]
     types = {type(value) for value in plain}
@@ -388,7 +377,7 @@ def _joined(mine: PlanColumn, theirs: PlanColumn, new_rows: array[int]) -> PlanC
     codes_by_value = {value: code for code, value in enumerate(mine.values)}
     translation = [codes_by_value.setdefault(v, len(codes_by_value)) for v in theirs.values]
     added = array(CODES, [translation[theirs.codes[row]] for row in new_rows])
-    return PlanColumn(mine.name, mine.type, tuple(codes_by_value), mine.codes + added)
+    return replace(mine, values=tuple(codes_by_value), codes=mine.codes + added)
 
 
 def _crc32(text: str) -> int:

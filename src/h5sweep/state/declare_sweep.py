@@ -11,6 +11,7 @@ from typing import Any
 from ..base import provenance
 from ..base.attribute_json import attribute_text, decoding_texts
 from ..base.plan import Plan
+from ..base.study_function import code_of
 from ..base.units import count_text
 from ..errors import WrongFolderError
 from ..runfolder.layout import Declared, RunFolder
@@ -156,7 +157,7 @@ def _save_sweep(
             "dims": declaration.dims,
             "units": declaration.units,
             "attributes": attributes,
-            "source": inspect.getsource(declaration.function),
+            "source": inspect.getsource(code_of(declaration.function)),
             "source_sha256": _source_digest(declaration),
             **provenance.describe(study),
         }

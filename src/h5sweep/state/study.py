@@ -19,8 +19,9 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from ..base.listed_plan import plan_list
-from ..base.plan import RESERVED_NAMES, Plan, check_signature, plan_product
+from ..base.declared_plan import plan_declared
+from ..base.plan import RESERVED_NAMES, Plan
+from ..base.study_function import code_of, file_of, sweep_name
 from ..disk.durable import storage_error
 from ..errors import StorageError, StudyError, UsageError, naming
 
@@ -67,10 +68,12 @@ class Declaration:
         units: Mapping[str, str],
     ) -> None:
         self.function = function
-        self.name = function.__name__
+        self.name = sweep_name(function)
+        _check_labels(self.name, dims=dims, units=units)
         self.dims = {name: _checked_axes(name, axes) for name, axes in dims.items()}
         self.units = {name: _checked_unit(name, unit) for name, unit in units.items()}
-        self._plan = _plan(function, tasks, parameters) if _reading.plans_wanted else None
+        wanted = _reading.plans_wanted
+        self._plan = plan_declared(function, tasks, parameters) if wanted else None
 
     @property
     def plan(self) -> Plan:
@@ -80,14 +83,14 @@ class Declaration:
 
     def reference(self) -> StudyReference:
         """How another process finds this sweep; StudyError if it lies in no file."""
-        path = inspect.getsourcefile(inspect.unwrap(self.function)) or ""
-        if not Path(path).is_file():
+        path = file_of(self.function)
+        if path is None:
             raise StudyError(
                 f"{self.name} is not defined in a file (a notebook cell?), so workers cannot "
                 "import it: write it to a file such as study.py and import it from there"
             )
-        module = _module_in_package(self.function.__module__)
-        return StudyReference(self.name, str(Path(path).resolve()), module, tuple(sys.path))
+        module = _module_in_package(code_of(self.function).__module__)
+        return StudyReference(self.name, str(path.resolve()), module, tuple(sys.path))
 
 
 def _module_in_package(name: str) -> str | None:
@@ -131,15 +134,13 @@ def end_reading() -> None:
         raise _StudyRead
 
 
-def _plan(function: Function, tasks: object, parameters: Mapping[str, Iterable[object]]) -> Plan:
-    if tasks is None:
-        check_signature(function, parameters)
-        return plan_product(parameters)
-    if parameters:
-        raise UsageError(f"give either tasks or parameters ({', '.join(parameters)}), not both")
-    plan = plan_list(tasks)
-    check_signature(function, plan.names)
-    return plan
+def _check_labels(sweep: str, **labels: object) -> None:
+    for what, given in labels.items():
+        if not isinstance(given, Mapping):
+            raise UsageError(
+                f"{what}={given!r}: {what} says something of results, as a dict of their names. If "
+                f"{sweep} has a parameter {what!r}, rename it"
+            )
 
 
 def _checked_axes(name: str, axes: Iterable[str]) -> list[str]:
@@ -224,7 +225,13 @@ def _content(loader: SourceLoader, path: str) -> bytes:
 
 
 def _choose(module: ModuleType, path: Path, name: str | None) -> Declaration:
-    found = {d.name: d for d in vars(module).values() if isinstance(d, Declaration)}
+    found: dict[str, Declaration] = {}
+    for one in vars(module).values():
+        if isinstance(one, Declaration) and found.setdefault(one.name, one) is not one:
+            raise StudyError(
+                f"{path} has two sweeps called {one.name!r}, and results are known by that name: "
+                "write a function with a name of its own for each"
+            )
     if name is not None and name not in found:
         raise StudyError(f"{path} has no sweep {name!r}; it has: {', '.join(found) or 'none'}")
     if name is not None:
@@ -241,7 +248,7 @@ def _choose(module: ModuleType, path: Path, name: str | None) -> Declaration:
 
 def source_of(function: Function) -> str:
     """The source of a function without what stands above it: the sweep may change, not the code."""
-    inner = inspect.unwrap(function)
+    inner = code_of(function)
     try:
         source = inspect.getsource(inner)
     except OSError:  # `inspect` does not say what the disk has said: if it says that again, we do
