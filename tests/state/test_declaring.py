@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import subprocess
 import sys
@@ -202,6 +203,43 @@ def test_a_csv_of_a_notebook_is_looked_for_here(terminal: Terminal) -> None:
     assert python(terminal.folder, "-", stdin=code).stdout == "2\n"
 
 
+OBJECTS = """
+import datetime
+from enum import Enum
+from pathlib import Path
+
+from sites import Site
+
+class Kind(Enum):
+    ON = 1
+    OFF = 2
+
+@h5sweep.sweep(
+    day=[datetime.date(2024, 1, 31), datetime.date(2024, 2, 1)],
+    hour=np.array(["2024-01-31T12"], "datetime64[h]"),
+    path=[Path("a/b.yml")],
+    kind=Kind,
+    site=[Site.NORTH],
+    pair=[(1, "a"), (2, "b")],
+)
+def f(day, hour, path, kind, site, pair):
+    assert type(day) is datetime.date and isinstance(path, Path), (day, path)
+    assert hour.dtype == "datetime64[h]" and hour == np.datetime64("2024-01-31T12"), hour
+    assert kind in list(Kind) and site is Site.NORTH, (kind, site)
+    return {"x": day.day + kind.value + len(path.parts) + pair[0], "y": pair[1]}
+
+if __name__ == "__main__":
+    f.run("out.h5", workers=1)
+"""
+
+
+def write_objects_study(terminal: Terminal, study: Study) -> None:
+    terminal.write(
+        "sites.py", "from enum import Enum\nSite = Enum('Site', 'NORTH', module='sites')\n"
+    )
+    study(OBJECTS)
+
+
 def rows_of(path: Path, *names: str) -> list[tuple[object, ...]]:
     """The rows of some columns of an output, texts as str."""
     with h5py.File(path) as file:
@@ -209,6 +247,74 @@ def rows_of(path: Path, *names: str) -> list[tuple[object, ...]]:
             file[name].asstr() if file[name].dtype == object else file[name] for name in names
         ]
         return list(zip(*(column[:].tolist() for column in columns), strict=True))
+
+
+@pytest.mark.parametrize("how", ["command", "script"])
+def test_a_function_gets_the_objects_that_were_declared(
+    terminal: Terminal, study: Study, how: str
+) -> None:
+    """Workers call it with dates, paths, members and tuples; the output has their texts."""
+    write_objects_study(terminal, study)
+    if how == "script":
+        done = python(terminal.folder, "study.py")
+        assert done.returncode == 0, done.stderr
+    else:
+        terminal.run("run", "study.py", "-o", "out.h5", "-j", 1)
+    rows = rows_of(
+        terminal.folder / "out.h5", "day", "hour", "path", "kind", "site", "pair", "x", "y"
+    )
+    assert len(rows) == 8
+    assert rows[0] == ("2024-01-31", "2024-01-31T12", "a/b.yml", "ON", "NORTH", '[1, "a"]', 35, "a")
+    assert rows[7] == ("2024-02-01", "2024-01-31T12", "a/b.yml", "OFF", "NORTH", '[2, "b"]', 7, "b")
+
+
+def test_a_sweep_over_objects_resumes(terminal: Terminal, study: Study) -> None:
+    """The same command finds every task done, and one more day adds its tasks alone."""
+    write_objects_study(terminal, study)
+    terminal.run("run", "study.py", "-o", "out.h5", "-j", 1)
+    again = terminal.run("run", "study.py", "-o", "out.h5", "-j", 1)
+    assert "8 kept, 0 to do" in again.stderr
+    study(
+        OBJECTS.replace(
+            "datetime.date(2024, 2, 1)]", "datetime.date(2024, 2, 1), datetime.date(2024, 2, 2)]"
+        )
+    )
+    more = terminal.run("run", "study.py", "-o", "out.h5", "-j", 1)
+    assert "the sweep has grown by 4 tasks" in more.stderr
+    assert "8 kept, 4 to do" in more.stderr
+    assert terminal.run("status", "out.h5", "--exit-code").stdout.endswith("complete\n")
+
+
+def test_a_trial_gets_the_objects_that_were_declared(terminal: Terminal, study: Study) -> None:
+    """`--try` calls the function as workers do."""
+    write_objects_study(terminal, study)
+    assert "8 ok" in terminal.run("run", "study.py", "-o", "out.h5", "--try", 8).stderr
+
+
+def test_missing_tasks_have_texts_that_can_be_fed_back(terminal: Terminal, study: Study) -> None:
+    """`missing` names objects by their texts; `arguments` makes the objects of a key."""
+    write_objects_study(terminal, study)
+    code = (
+        "from study import f; key = f.missing('out.h5')[0].key; print(key['day'], key['kind'])\n"
+        "print(f(**f.arguments(key))['x'])"
+    )
+    assert python(terminal.folder, "-c", code).stdout == "2024-01-31 ON\n35\n"
+
+
+def test_a_recorder_takes_the_objects_that_a_sweep_takes(terminal: Terminal, study: Study) -> None:
+    """A result recorded under a date is that of the task with this date."""
+    study("""
+        import datetime
+        @h5sweep.sweep(day=[datetime.date(2024, 1, 31), datetime.date(2024, 2, 1)])
+        def f(day): return {"x": day.day}
+    """)
+    with h5sweep.Recorder(terminal.folder / "out.h5") as recorder:
+        recorder.write({"day": datetime.date(2024, 1, 31)}, x=31)
+    assert "1 kept, 1 to do" in terminal.run("run", "study.py", "-o", "out.h5", "-j", 1).stderr
+    assert rows_of(terminal.folder / "out.h5", "day", "x") == [
+        ("2024-01-31", 31),
+        ("2024-02-01", 1),
+    ]
 
 
 def test_a_default_that_is_written_out_later_is_the_same_task(

@@ -22,6 +22,7 @@ from itertools import compress
 from typing import Any, TypeGuard
 
 from ..errors import UsageError
+from .key_objects import form_of, object_text
 
 Value = int | float | str | bool
 Key = dict[str, Value]
@@ -30,6 +31,7 @@ Counts = dict[str, list[tuple[Value, int, int]]]
 FORMAT = "h5sweep.plan/1"
 CODES = "I"
 TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
+_PLAIN_TYPES = frozenset(TYPES.values())
 RESERVED_NAMES = frozenset(
     {"task", "duration_s", "finished_at", "row_crc32", "failures", "provenance"}
 )
@@ -37,16 +39,25 @@ RESERVED_NAMES = frozenset(
 
 @dataclass(frozen=True)
 class PlanColumn:
-    """One parameter: its type, its distinct values, and which of them each task has."""
+    """One parameter: its type, its distinct values, and which of them each task has.
+
+    The values of dates and other objects are their texts, and `form` says what the function is
+    given for them; a plan from disk has none, because what is declared decides.
+    """
 
     name: str
     type: str
     values: tuple[Value, ...]
     codes: array[int]
+    form: str | None = field(default=None, compare=False)
 
     def parsed(self, value: object) -> object:
-        """A value of this parameter as it comes out of JSON, where infinity is a text."""
-        return _INFINITIES.get(value, value) if self.type == "float" else value
+        """A value of this parameter out of JSON, where infinity is a text, or as it is declared."""
+        if self.type == "float":
+            return _INFINITIES.get(value, value)
+        if self.type == "str" and not isinstance(value, str) and form_of(value) is not None:
+            return checked_value(self.name, value)
+        return value
 
     def as_json(self) -> dict[str, Any]:
         packed = base64.b64encode(zlib.compress(_little_endian(self.codes).tobytes(), 1))
@@ -96,6 +107,11 @@ class Plan:
         """The name of each parameter's type."""
         return {column.name: column.type for column in self.columns}
 
+    @property
+    def forms(self) -> dict[str, str]:
+        """The forms of those parameters that are declared as objects."""
+        return {column.name: column.form for column in self.columns if column.form}
+
     def tasks_shared_with(self, plan_id: object) -> int:
         """How many tasks have the same numbers in the plan with this id; 0 if it is no relative."""
         return len(self) if plan_id == self.id else dict[object, int](self.earlier).get(plan_id, 0)
@@ -115,7 +131,7 @@ class Plan:
         try:
             row = tuple(column.parsed(key[column.name]) for column in self.columns)
             return self._numbers.get(row)
-        except TypeError:  # a list or a dict, which is no value of any parameter
+        except (TypeError, UsageError):  # a list, a dict: what is no value of any parameter
             return None
 
     @cached_property
@@ -274,6 +290,8 @@ def checked_value(name: str, value: object) -> Value:
     """`value` as a plain int, float, str or bool; UsageError naming the parameter otherwise."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value  # mostly
+    if type(value) not in _PLAIN_TYPES and form_of(value) is not None:
+        return _object_text(name, value)
     plain = value.item() if _is_numpy_scalar(value) else value
     if isinstance(plain, bool | str):
         return _checked_text(name, plain) if isinstance(plain, str) else plain
@@ -288,8 +306,23 @@ def checked_value(name: str, value: object) -> Value:
         return plain + 0.0  # Adding zero turns -0.0, which equals 0.0, into 0.0.
     raise UsageError(
         f"{name} has the value {value!r} of type {type(value).__name__}; "
-        "a parameter is an int, a float, a str or a bool"
+        "a parameter is an int, a float, a str, a bool, a date, a path, an enum's member or a tuple"
     )
+
+
+def _object_text(name: str, value: object) -> str:
+    plain = value
+    if isinstance(value, tuple):
+        if any(form_of(item) is not None for item in value):
+            raise UsageError(
+                f"{name}={value!r}: a tuple may hold ints, floats, strs and bools only"
+            )
+        plain = tuple(checked_value(name, item) for item in value)
+    try:
+        text = object_text(plain)
+    except ValueError as error:
+        raise UsageError(f"{name} has the value {value!r}: {error}") from error
+    return _checked_text(name, text)
 
 
 def _checked_text(name: str, text: str) -> str:
@@ -316,7 +349,9 @@ def check_names(names: Iterable[object]) -> None:
 
 
 def _is_numpy_scalar(value: object) -> TypeGuard[Any]:
-    return type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
+    if type(value).__module__ != "numpy" or getattr(value, "ndim", None) != 0:
+        return False
+    return value.dtype.kind not in "mM"  # type: ignore[attr-defined]  # of some, item() is an int
 
 
 def _axis(name: str, values: Iterable[object]) -> Plan:
@@ -336,10 +371,26 @@ def _axis(name: str, values: Iterable[object]) -> Plan:
 
 def plan_column(name: str, values: list[object]) -> PlanColumn:
     """One column of a plan: its one type, and its values in that type."""
+    form = _one_form(name, values)
     type_name, plain = _checked_column(name, values)
     codes_by_value: dict[Value, int] = {}
     codes = array(CODES, [codes_by_value.setdefault(v, len(codes_by_value)) for v in plain])
-    return PlanColumn(name, type_name, tuple(codes_by_value), codes)
+    return PlanColumn(name, type_name, tuple(codes_by_value), codes, form)
+
+
+def _one_form(name: str, values: list[object]) -> str | None:
+    """The form that all values have, if they are objects."""
+    if _PLAIN_TYPES.issuperset(map(type, values)):
+        return None  # mostly
+    examples = {form_of(value): value for value in values}
+    if len(examples) > 1:
+        raise _several_types(name, map(type, examples.values()))
+    return examples.popitem()[0]
+
+
+def _several_types(name: str, types: Iterable[type]) -> UsageError:
+    found = " and ".join(sorted(kind.__name__ for kind in types))
+    return UsageError(f"{name} has values of type {found}: a parameter has one type")
 
 
 def _checked_column(name: str, values: list[object]) -> tuple[str, list[Value]]:
@@ -350,8 +401,7 @@ def _checked_column(name: str, values: list[object]) -> tuple[str, list[Value]]:
         plain = [_exact_float(name, value) for value in plain]
         types = {float}
     if len(types) > 1:
-        found = " and ".join(sorted(t.__name__ for t in types))
-        raise UsageError(f"{name} has values of type {found}: a parameter has one type")
+        raise _several_types(name, types)
     return (types.pop().__name__ if types else "int"), plain
 
 

@@ -13,13 +13,15 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.abc import Loader, SourceLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ..base.declared_plan import plan_declared
+from ..base.key_objects import form_in_study, maker
 from ..base.plan import RESERVED_NAMES, Plan
 from ..base.study_function import code_of, file_of, sweep_name
 from ..disk.durable import storage_error
@@ -45,12 +47,16 @@ _reading = _StudyReading()
 
 @dataclass(frozen=True)
 class StudyReference:
-    """How a worker finds the function: a file or a module, and the sweep's name in it."""
+    """How a worker finds the function: a file or a module, and the sweep's name in it.
+
+    `forms` says which parameters the function is given as objects.
+    """
 
     name: str
     path: str
     module: str | None
     search_path: Sequence[str]
+    forms: Mapping[str, str] = field(default_factory=dict)
 
 
 class Declaration:
@@ -81,6 +87,11 @@ class Declaration:
         assert self._plan is not None  # only workers declare without a plan
         return self._plan
 
+    def arguments(self, key: Mapping[str, object]) -> dict[str, object]:
+        """What the function is called with for a key, which has texts for dates and the like."""
+        makers = {name: maker(form) for name, form in self.plan.forms.items()}
+        return _with_objects(key, makers)
+
     def reference(self) -> StudyReference:
         """How another process finds this sweep; StudyError if it lies in no file."""
         path = file_of(self.function)
@@ -89,8 +100,10 @@ class Declaration:
                 f"{self.name} is not defined in a file (a notebook cell?), so workers cannot "
                 "import it: write it to a file such as study.py and import it from there"
             )
-        module = _module_in_package(code_of(self.function).__module__)
-        return StudyReference(self.name, str(path.resolve()), module, tuple(sys.path))
+        own = code_of(self.function).__module__
+        forms = {name: form_in_study(form, own) for name, form in self.plan.forms.items()}
+        module = _module_in_package(own)
+        return StudyReference(self.name, str(path.resolve()), module, tuple(sys.path), forms)
 
 
 def _module_in_package(name: str) -> str | None:
@@ -121,7 +134,9 @@ def load_function(reference: StudyReference) -> Function:
             module = _read(lambda: _import_file(path), path)
     finally:
         _reading.plans_wanted = True
-    return _choose(module, path, reference.name).function
+    function = _choose(module, path, reference.name).function
+    makers = {name: maker(form, module) for name, form in reference.forms.items()}
+    return _given_objects(function, makers) if makers else function
 
 
 def end_reading() -> None:
@@ -132,6 +147,18 @@ def end_reading() -> None:
     """
     if _reading.active:
         raise _StudyRead
+
+
+Makers = Mapping[str, Callable[[str], object]]  # of objects from their texts, by parameter
+
+
+def _given_objects(function: Function, makers: Makers) -> Function:
+    """The function, to be called with the texts of a key for its dates and other objects."""
+    return lambda **key: function(**_with_objects(key, makers))
+
+
+def _with_objects(key: Mapping[str, Any], makers: Makers) -> dict[str, object]:
+    return {name: makers[name](v) if name in makers else v for name, v in key.items()}
 
 
 def _check_labels(sweep: str, **labels: object) -> None:
