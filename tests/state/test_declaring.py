@@ -317,6 +317,36 @@ def test_a_recorder_takes_the_objects_that_a_sweep_takes(terminal: Terminal, stu
     ]
 
 
+NEAR = """
+@h5sweep.sweep(x={values}, seed=range(2))
+def f(x, seed):
+    return {{"y": x}}
+"""
+
+
+def test_a_value_that_differs_by_rounding_is_the_same_task(
+    terminal: Terminal, study: Study
+) -> None:
+    """0.1 + 0.2 finds the results of 0.3; it is said once, and new tasks get the 0.3."""
+    study(NEAR.format(values="[0.3]"))
+    terminal.run("run", "study.py", "-o", "out.h5", "-j", 1)
+    study(NEAR.format(values="[0.1 + 0.2]").replace("range(2)", "range(3)"))
+    status = python(terminal.folder, "-c", "from study import f; print(f.status('out.h5').missing)")
+    assert status.stdout == "1\n"
+    again = terminal.run("run", "study.py", "-o", "out.h5", "-j", 1)
+    assert "2 kept, 1 to do" in again.stderr
+    assert again.stderr.count("x=0.30000000000000004 differs from 0.3, which earlier runs had") == 1
+    assert rows_of(terminal.folder / "out.h5", "x", "y") == [(0.3, 0.3)] * 3
+
+
+def test_values_that_differ_by_rounding_are_pointed_out(terminal: Terminal, study: Study) -> None:
+    """Both are run: a sweep may mean it."""
+    study(NEAR.format(values="[0.3, 0.1 + 0.2]"))
+    done = terminal.run("run", "study.py", "-o", "out.h5", "-j", 1)
+    assert "x has the values 0.3 and 0.30000000000000004, which differ by rounding" in done.stderr
+    assert len(rows_of(terminal.folder / "out.h5", "x")) == 4
+
+
 def test_a_default_that_is_written_out_later_is_the_same_task(
     terminal: Terminal, study: Study
 ) -> None:

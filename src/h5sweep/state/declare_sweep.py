@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ..base import provenance
 from ..base.attribute_json import attribute_text, decoding_texts
+from ..base.near_floats import NearValues, near_values, with_values_of
 from ..base.plan import Plan
 from ..base.study_function import code_of
 from ..base.units import count_text
@@ -42,8 +44,8 @@ def declare_sweep(folder: RunFolder, declaration: Declaration, tell: Tell) -> Fo
 
     Everything that may refuse the declaration comes before anything is written.
     """
-    wanted = declaration.plan
     stored = folder.load_plan()
+    wanted, replaced = with_values_of(stored or Plan(()), declaration.plan)
     plan = wanted if stored is None else stored.extended(wanted)[0]
     held = held_tasks(folder, plan)
     declared = declared_by(declaration.name, held.plan, wanted)
@@ -55,6 +57,8 @@ def declare_sweep(folder: RunFolder, declaration: Declaration, tell: Tell) -> Fo
         dims = {**held.dims, **(sweep.get("dims") or {})}
         _require_same_labels(folder, units, dims, declaration, state.tasks_done)
     for text in _changes(declaration, sweep, attributes, stored, plan, declared):
+        tell(text)
+    for text in _rounding_texts(wanted, replaced):
         tell(text)
     if plan is not stored:
         folder.save_plan(plan)
@@ -135,6 +139,22 @@ def _changes(
             "(for a fresh start choose another output with -o)"
         )
     yield from decoding_texts(attributes)
+
+
+def _rounding_texts(wanted: Plan, replaced: list[NearValues]) -> Iterator[str]:
+    """What to say of values that are almost surely meant to be one; once for each parameter."""
+    for name, group in groupby(replaced, lambda one: one.name):
+        first, *more = group
+        others = f", and {count_text(len(more), 'other value')} likewise" if more else ""
+        yield (
+            f"{name}={first.value} differs from {first.other}, which earlier runs had, by rounding "
+            f"only, and is taken for it{others}"
+        )
+    for near in near_values(wanted):
+        yield (
+            f"{near.name} has the values {near.value} and {near.other}, which differ by rounding "
+            f"only: both are run; if they are meant to be one, round the values of {near.name}"
+        )
 
 
 def _source_digest(declaration: Declaration) -> str:
