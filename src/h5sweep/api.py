@@ -109,25 +109,27 @@ def sweep(
         def optimise(farm_id, farm_type, seed):
             return {"layout": xy, "aep": aep}
 
-    Or over a list: `tasks=[{"farm_id": 3, "seed": 7}, ...]`, the path of a CSV, a DataFrame. `dims`
-    names the axes of results, `units` their units. `constants` are passed to the function too, the
-    same for every task; `inputs` are files whose checksums are noted, named from the study's
-    folder. The function stays an ordinary function.
+    Or over a list: `tasks=[{"farm_id": 3, "seed": 7}, ...]`, the path of a CSV, a DataFrame; with
+    parameters beside it, each task of the list is run with each combination of these. `dims` names
+    the axes of results, `units` their units. `constants` are passed to the function too, the same
+    for every task; `inputs` are files whose checksums are noted, named from the study's folder. The
+    function stays an ordinary function.
     """
 
     def declare(function: Callable[Arguments, Result_co]) -> Sweep[Arguments, Result_co]:
-        if not callable(function) or not hasattr(function, "__name__"):
+        if not callable(function):
             raise UsageError("a sweep is declared above a function: @h5sweep.sweep(seed=range(10))")
         made: Sweep[Arguments, Result_co] = Sweep(
             function,
             tasks=tasks,
             parameters=parameters,
-            dims=dims or {},
-            units=units or {},
-            constants=constants,
+            dims={} if dims is None else dims,
+            units={} if units is None else units,
+            constants={} if constants is None else constants,
             inputs=[os.fspath(path) for path in inputs],
         )
-        update_wrapper(made, function)
+        # Not its attributes: those of an object that can be called might have names of ours.
+        update_wrapper(made, function, updated=())
         return made
 
     return declare

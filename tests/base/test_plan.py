@@ -20,11 +20,12 @@ from cases import some_of
 from h5sweep.base.listed_plan import plan_list
 from h5sweep.base.plan import (
     Plan,
-    check_signature,
+    crossed,
     key_json,
     key_text,
     plan_product,
 )
+from h5sweep.base.study_function import check_signature
 from h5sweep.errors import UsageError
 
 
@@ -90,10 +91,6 @@ def test_generators_and_sets_are_parameters_too() -> None:
     ]
 
 
-class Site(Enum):
-    NORTH = "north"
-
-
 class Colour(str, Enum):  # noqa: UP042  # the older way, whose str() is not its text
     RED = "red"
 
@@ -152,8 +149,7 @@ def test_a_value_becomes_plain(given_value: object, plain: object, type_name: st
         ([1], "list"),
         (np.array([1]), "ndarray"),
         (np.longdouble(1), "longdouble"),
-        (np.datetime64("2020-01-01"), "datetime64"),
-        (Site.NORTH, "Site"),
+        (np.timedelta64(5, "ns"), "timedelta64"),
         ("a\0b", "NUL"),
         ("\ud800", "Unicode"),
         (2**63, "64 bits"),
@@ -227,6 +223,17 @@ def test_a_name_that_is_no_column_is_refused(tmp_path: Path, name: str) -> None:
             declare()
 
 
+def test_a_product_of_plans_varies_the_second_fastest() -> None:
+    """Every task of the one with every task of the other, numbered as nested loops run."""
+    cases = plan_list([{"farm": 2, "kind": "on"}, {"farm": 1, "kind": "off"}])
+    plan = crossed(cases, plan_product({"x": [0.5, 0.25], "seed": range(3)}))
+    loops = [
+        (*case, x, s) for case in ((2, "on"), (1, "off")) for x in (0.5, 0.25) for s in (0, 1, 2)
+    ]
+    assert keys_of(plan) == loops
+    assert plan.names == ("farm", "kind", "x", "seed")
+
+
 # Empty sweeps
 
 
@@ -284,6 +291,41 @@ def test_a_list_of_something_else_is_refused(tasks: object) -> None:
     """Only a list of dicts, a CSV or a table is a list of tasks."""
     with pytest.raises(UsageError, match="give"):
         plan_list(tasks)
+
+
+def with_defaults(seed, x=1.5, kind="on", rest=None): ...
+
+
+def test_a_dict_may_leave_out_what_has_a_default() -> None:
+    """The default is in the key: writing it out later is the same task."""
+    short = plan_list([{"seed": 1}, {"seed": 2, "x": 3, "kind": "off"}], with_defaults)
+    long = plan_list(
+        [{"seed": 1, "x": 1.5, "kind": "on"}, {"seed": 2, "x": 3, "kind": "off"}], with_defaults
+    )
+    assert short == long
+    assert short.key(0) == {"seed": 1, "x": 1.5, "kind": "on"}
+    assert short.extended(long) == (short, 0)
+
+
+def test_a_default_that_no_task_gives_is_no_parameter() -> None:
+    """What every dict leaves out is left to the function."""
+    assert plan_list([{"seed": 1}, {"seed": 2}], with_defaults).names == ("seed",)
+
+
+@pytest.mark.parametrize(
+    "rows", [[{"seed": 1}, {"seed": 2, "rest": 3}], [{"seed": 1, "rest": 3}, {"seed": 2}]]
+)
+def test_a_default_that_no_key_can_hold_is_refused(rows: list[dict[str, object]]) -> None:
+    """The message names the parameter, the function and what to do."""
+    with pytest.raises(UsageError, match=r"'rest'.* default in with_defaults .*in every task"):
+        plan_list(rows, with_defaults)
+
+
+def test_a_dict_may_not_leave_out_what_has_no_default() -> None:
+    """Neither what the function needs nor what it does not know."""
+    for odd in ({"x": 1.0}, {"seed": 1, "x": 1.0, "more": 2}):
+        with pytest.raises(UsageError, match="task 1 and task 0 differ in the parameter"):
+            plan_list([{"seed": 1, "x": 0.5}, odd], with_defaults)
 
 
 # CSV

@@ -707,7 +707,7 @@ def test_workers_that_cannot_be_started_end_the_run_for_now(
         resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))
         try:
             with pytest.raises(StartError, match="cannot start a worker: Too many open files"):
-                list(workers.run(range(3), {}))
+                list(workers.run(range(3)))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
@@ -792,8 +792,9 @@ def launch_order(folder: RunFolder, study_path: Path, tasks: int) -> LaunchOrder
     folder.create()
     folder.save_plan(plan_product({"seed": range(tasks)}))
     reference = asdict(StudyReference("f", str(study_path), None))
-    about = {"name": "f", "reference": reference, "search_path": sys.path, "sources": []}
-    return LaunchOrder(folder, write_payload(about, b"", []), 1, dict(os.environ))
+    about = {"name": "f", "code": "", "search_path": sys.path, "sources": []}
+    function = write_payload({**about, "reference": reference}, b"", [])
+    return LaunchOrder(folder, function, 1, dict(os.environ))
 
 
 def test_study_that_hangs_at_import_is_noted_once(
@@ -805,7 +806,7 @@ def test_study_that_hangs_at_import_is_noted_once(
     order = launch_order(RunFolder(terminal.folder / "out.h5"), study(WAITING_IMPORT), tasks=3)
     notes, ticks = [], 0
     with pool.Pool(order, PoolSettings(workers=2)) as workers:
-        for event in workers.run(range(3), {}):
+        for event in workers.run(range(3)):
             if isinstance(event, Note):
                 notes.append(event.text)
             ticks += isinstance(event, Tick)

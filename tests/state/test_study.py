@@ -189,12 +189,6 @@ def test_sweep_without_brackets_is_refused() -> None:
         h5sweep.sweep(seed=range(3))(3)  # type: ignore[arg-type]
 
 
-def test_tasks_and_parameters_together_are_refused() -> None:
-    """Either a list of tasks or parameters."""
-    with pytest.raises(UsageError, match="not both"):
-        h5sweep.sweep(tasks=[{"seed": 1}], seed=range(3))(lambda seed: {})
-
-
 def test_reading_a_study_is_over_after_an_error(tmp_path: Path) -> None:
     """A study that failed to import leaves nothing behind that stops the next one."""
     (tmp_path / "broken.py").write_text("raise ValueError\n")

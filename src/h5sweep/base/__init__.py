@@ -2,6 +2,10 @@
 
     plan               all tasks of a sweep, by number
     listed_plan        a plan made from a list, a table or a CSV file
+    declared_plan      the plan of a sweep: a list, a product, or both
+    key_objects        keys that are dates, paths, members of enums, tuples
+    near_floats        values of keys that differ by rounding only
+    study_function     the function of a sweep: its name, its file, its parameters
     key_pattern        keys as other programs write them in names: `farm{farm_id:d}_s{seed:d}`
     key_rule           where a task's key is found: a pattern, or names
     values             what a task may return, and how it is encoded

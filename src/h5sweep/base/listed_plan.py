@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import csv
 import re
-from array import array
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from ..errors import UsageError
-from .plan import (
-    CODES,
-    Plan,
-    PlanColumn,
-    Value,
-    check_names,
-    check_no_duplicates,
-    checked_column,
-)
+from .plan import Plan, check_names, check_no_duplicates, checked_value, plan_column
 from .safe_text import read_cell
+from .study_function import Callee, defaults_of, name_of
 
 _CSV_INT = r"[+-]?(0|[1-9][0-9]*)"
 _CSV_FLOAT = rf"({_CSV_INT}(\.[0-9]*)?|[+-]?\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf|nan"
@@ -29,8 +21,11 @@ _CSV_TYPES: tuple[tuple[re.Pattern[str], Callable[[str], object]], ...] = (
 )
 
 
-def plan_list(tasks: object) -> Plan:
-    """Plan the tasks of a list of dicts, a CSV file's path, or a table with columns (pandas)."""
+def plan_list(tasks: object, function: Callee | None = None) -> Plan:
+    """Plan the tasks of a list of dicts, a CSV file's path, or a table with columns (pandas).
+
+    Dicts may leave out what `function` has a default for: the default is then in the task's key.
+    """
     if isinstance(tasks, str | Path):
         names, columns = _read_csv(Path(tasks))
     elif hasattr(tasks, "columns") and hasattr(tasks, "__getitem__"):
@@ -38,40 +33,53 @@ def plan_list(tasks: object) -> Plan:
         check_names(names)
         columns = [tasks[name].tolist() for name in names]
     elif isinstance(tasks, Iterable):
-        names, columns = _columns_of_dicts(list(tasks))
+        names, columns = _columns_of_dicts(list(tasks), function)
     else:
         raise UsageError(f"tasks is {type(tasks).__name__}: give a list of dicts, a CSV, a table")
     if not names or not columns[0]:
         raise UsageError("the sweep is empty: the list of tasks has no rows")
     check_names(names)
     plan = Plan(
-        tuple(_list_column(name, values) for name, values in zip(names, columns, strict=True))
+        tuple(plan_column(name, values) for name, values in zip(names, columns, strict=True))
     )
     check_no_duplicates(plan)
     return plan
 
 
-def _list_column(name: str, values: list[object]) -> PlanColumn:
-    type_name, plain = checked_column(name, values)
-    codes_by_value: dict[Value, int] = {}
-    codes = array(CODES, [codes_by_value.setdefault(v, len(codes_by_value)) for v in plain])
-    return PlanColumn(name, type_name, tuple(codes_by_value), codes)
-
-
-def _columns_of_dicts(rows: list[object]) -> tuple[list[str], list[list[object]]]:
+def _columns_of_dicts(
+    rows: list[object], function: Callee | None
+) -> tuple[list[str], list[list[object]]]:
     for row, task in enumerate(rows):
         if not isinstance(task, Mapping):
             raise UsageError(f"task {row} is {task!r}: give a dict of parameter values")
     dicts: list[Mapping[str, object]] = rows  # type: ignore[assignment]  # checked just above
     if not dicts:
         return [], []
-    names = list(dicts[0])
-    wanted = set(names)
+    names = dict.fromkeys(dicts[0])
+    optional = defaults_of(function) if function is not None else {}
+    wanted, defaults = set(names), dict[str, object]()
     for row, task in enumerate(dicts):
-        if set(task) != wanted:
-            odd = min(set(task) ^ wanted, key=str)
-            raise UsageError(f"task {row} and task 0 differ in the parameter {odd!r}")
-    return names, [[task[name] for task in dicts] for name in names]
+        odd = set() if task.keys() == wanted else task.keys() ^ wanted
+        for name in sorted(odd, key=str):
+            if name not in optional:
+                raise UsageError(f"task {row} and task 0 differ in the parameter {name!r}")
+            defaults[name] = optional[name]
+    if function is not None:
+        _check_defaults(defaults, function)
+    names |= dict.fromkeys(name for name in optional if name in defaults)
+    return list(names), [[task.get(name, defaults.get(name)) for task in dicts] for name in names]
+
+
+def _check_defaults(defaults: Mapping[str, object], function: Callee) -> None:
+    """Raise UsageError for a default that a task leaves to the function and no key can hold."""
+    for name, value in defaults.items():
+        try:
+            checked_value(name, value)
+        except UsageError as error:
+            raise UsageError(
+                f"some tasks leave out {name!r}, and its default in {name_of(function)} cannot be "
+                f"part of their keys ({error}): give {name!r} in every task, or another default"
+            ) from error
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[list[object]]]:

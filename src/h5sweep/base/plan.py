@@ -8,7 +8,6 @@ value among them, so that a million tasks are a few megabytes.
 from __future__ import annotations
 
 import base64
-import inspect
 import json
 import math
 import os
@@ -16,13 +15,14 @@ import sys
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, reduce
 from itertools import compress
 from typing import Any, TypeGuard
 
 from ..errors import UsageError
+from .key_objects import form_of, object_text
 
 Value = int | float | str | bool
 Key = dict[str, Value]
@@ -31,6 +31,7 @@ Counts = dict[str, list[tuple[Value, int, int]]]
 FORMAT = "h5sweep.plan/1"
 CODES = "I"
 TYPES: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
+_PLAIN_TYPES = frozenset(TYPES.values())
 RESERVED_NAMES = frozenset(
     {"task", "code", "duration_s", "finished_at", "row_crc32", "failures", "provenance"}
 )
@@ -38,16 +39,25 @@ RESERVED_NAMES = frozenset(
 
 @dataclass(frozen=True)
 class PlanColumn:
-    """One parameter: its type, its distinct values, and which of them each task has."""
+    """One parameter: its type, its distinct values, and which of them each task has.
+
+    The values of dates and other objects are their texts, and `form` says what the function is
+    given for them; a plan from disk has none, because what is declared decides.
+    """
 
     name: str
     type: str
     values: tuple[Value, ...]
     codes: array[int]
+    form: str | None = field(default=None, compare=False)
 
     def parsed(self, value: object) -> object:
-        """A value of this parameter as it comes out of JSON, where infinity is a text."""
-        return _INFINITIES.get(value, value) if self.type == "float" else value
+        """A value of this parameter out of JSON, where infinity is a text, or as it is declared."""
+        if self.type == "float":
+            return _INFINITIES.get(value, value)
+        if self.type == "str" and not isinstance(value, str) and form_of(value) is not None:
+            return checked_value(self.name, value)
+        return value
 
     def as_json(self) -> dict[str, Any]:
         packed = base64.b64encode(zlib.compress(_little_endian(self.codes).tobytes(), 1))
@@ -97,6 +107,11 @@ class Plan:
         """The name of each parameter's type."""
         return {column.name: column.type for column in self.columns}
 
+    @property
+    def forms(self) -> dict[str, str]:
+        """The forms of those parameters that are declared as objects."""
+        return {column.name: column.form for column in self.columns if column.form}
+
     def tasks_shared_with(self, plan_id: object) -> int:
         """How many tasks have the same numbers in the plan with this id; 0 if it is no relative."""
         return len(self) if plan_id == self.id else dict[object, int](self.earlier).get(plan_id, 0)
@@ -116,7 +131,7 @@ class Plan:
         try:
             row = tuple(column.parsed(key[column.name]) for column in self.columns)
             return self._numbers.get(row)
-        except TypeError:  # a list or a dict, which is no value of any parameter
+        except (TypeError, UsageError):  # a list, a dict: what is no value of any parameter
             return None
 
     @cached_property
@@ -218,40 +233,23 @@ def plan_product(parameters: Mapping[str, Iterable[object]]) -> Plan:
         raise UsageError("a sweep needs at least one parameter, for example seed=range(10)")
     check_names(parameters)
     axes = [_axis(name, values) for name, values in parameters.items()]
-    total = math.prod(len(values) for _, _, values in axes)
-    if total >= 2**32:
-        raise UsageError(f"{total:,} tasks are too many for one sweep: the limit is {2**32 - 1:,}")
+    return reduce(lambda inner, outer: crossed(outer, inner), reversed(axes))
+
+
+def crossed(outer: Plan, inner: Plan) -> Plan:
+    """Plan every combination of the tasks of two plans; those of `inner` vary fastest."""
+    if len(outer) * len(inner) >= 2**32:
+        raise UsageError(
+            f"more than {2**32 - 1:,} tasks are too many for one sweep: declare several"
+        )
     columns = []
-    repeats, inner = 1, total
-    for name, type_name, values in axes:
-        inner //= len(values)
-        once = array(CODES)
-        for code in range(len(values)):
-            once.extend(array(CODES, [code]) * inner)
-        columns.append(PlanColumn(name, type_name, tuple(values), once * repeats))
-        repeats *= len(values)
+    for column in outer.columns:
+        codes = array(CODES)
+        for code in column.codes:
+            codes.extend(array(CODES, [code]) * len(inner))
+        columns.append(replace(column, codes=codes))
+    columns += [replace(column, codes=column.codes * len(outer)) for column in inner.columns]
     return Plan(tuple(columns))
-
-
-def check_signature(function: Callable[..., object], names: Iterable[str]) -> None:
-    """Raise UsageError unless `function` can be called with exactly these keyword arguments."""
-    names = list(names)
-    parameters = inspect.signature(function).parameters
-    title = getattr(function, "__name__", "the function")
-    positional_only = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
-    if positional_only:
-        raise UsageError(f"{title} takes {positional_only[0]} by position only; drop the '/'")
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    taken = [p.name for p in parameters.values() if p.kind in by_keyword]
-    for name in names:
-        if name not in taken and not takes_any:
-            raise UsageError(
-                f"{title} takes no parameter {name!r}; it takes {', '.join(taken) or 'none'}"
-            )
-    for name in taken:
-        if name not in names and parameters[name].default is inspect.Parameter.empty:
-            raise UsageError(f"{title} needs {name!r}, but the sweep gives no values for it")
 
 
 def key_text(key: Mapping[str, object]) -> str:
@@ -292,6 +290,8 @@ def checked_value(name: str, value: object) -> Value:
     """`value` as a plain int, float, str or bool; UsageError naming the parameter otherwise."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value  # mostly
+    if type(value) not in _PLAIN_TYPES and form_of(value) is not None:
+        return _object_text(name, value)
     plain = value.item() if _is_numpy_scalar(value) else value
     if isinstance(plain, bool | str):
         return _checked_text(name, plain) if isinstance(plain, str) else plain
@@ -306,8 +306,23 @@ def checked_value(name: str, value: object) -> Value:
         return plain + 0.0  # Adding zero turns -0.0, which equals 0.0, into 0.0.
     raise UsageError(
         f"{name} has the value {value!r} of type {type(value).__name__}; "
-        "a parameter is an int, a float, a str or a bool"
+        "a parameter is an int, a float, a str, a bool, a date, a path, an enum's member or a tuple"
     )
+
+
+def _object_text(name: str, value: object) -> str:
+    plain = value
+    if isinstance(value, tuple):
+        if any(form_of(item) is not None for item in value):
+            raise UsageError(
+                f"{name}={value!r}: a tuple may hold ints, floats, strs and bools only"
+            )
+        plain = tuple(checked_value(name, item) for item in value)
+    try:
+        text = object_text(plain)
+    except ValueError as error:
+        raise UsageError(f"{name} has the value {value!r}: {error}") from error
+    return _checked_text(name, text)
 
 
 def _checked_text(name: str, text: str) -> str:
@@ -334,26 +349,51 @@ def check_names(names: Iterable[object]) -> None:
 
 
 def _is_numpy_scalar(value: object) -> TypeGuard[Any]:
-    return type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
+    if type(value).__module__ != "numpy" or getattr(value, "ndim", None) != 0:
+        return False
+    return value.dtype.kind not in "mM"  # type: ignore[attr-defined]  # of some, item() is an int
 
 
-def _axis(name: str, values: Iterable[object]) -> tuple[str, str, list[Value]]:
+def _axis(name: str, values: Iterable[object]) -> Plan:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise UsageError(
             f"{name} is {values!r}: give the values to sweep over, such as [{values!r}]"
         )
-    type_name, plain = checked_column(name, list(values))
-    if not plain:
+    column = plan_column(name, list(values))
+    if not column.values:
         raise UsageError(f"the sweep is empty: {name} has no values")
-    seen: set[object] = set()
-    for value in plain:
-        if value in seen:
-            raise UsageError(f"{name} has the value {value!r} twice: its tasks would be the same")
-        seen.add(value)
-    return name, type_name, plain
+    if len(column.values) < len(column.codes):
+        # Without a value that comes again, the codes count up.
+        value = next(column.values[code] for place, code in enumerate(column.codes) if code < place)
+        raise UsageError(f"{name} has the value {value!r} twice: its tasks would be the same")
+    return Plan((column,))
 
 
-def checked_column(name: str, values: list[object]) -> tuple[str, list[Value]]:
+def plan_column(name: str, values: list[object]) -> PlanColumn:
+    """One column of a plan: its one type, and its values in that type."""
+    form = _one_form(name, values)
+    type_name, plain = _checked_column(name, values)
+    codes_by_value: dict[Value, int] = {}
+    codes = array(CODES, [codes_by_value.setdefault(v, len(codes_by_value)) for v in plain])
+    return PlanColumn(name, type_name, tuple(codes_by_value), codes, form)
+
+
+def _one_form(name: str, values: list[object]) -> str | None:
+    """The form that all values have, if they are objects."""
+    if _PLAIN_TYPES.issuperset(map(type, values)):
+        return None  # mostly
+    examples = {form_of(value): value for value in values}
+    if len(examples) > 1:
+        raise _several_types(name, map(type, examples.values()))
+    return examples.popitem()[0]
+
+
+def _several_types(name: str, types: Iterable[type]) -> UsageError:
+    found = " and ".join(sorted(kind.__name__ for kind in types))
+    return UsageError(f"{name} has values of type {found}: a parameter has one type")
+
+
+def _checked_column(name: str, values: list[object]) -> tuple[str, list[Value]]:
     """The column's one type and its values in that type; ints among floats become floats."""
     plain = [checked_value(name, value) for value in values]
     types = {type(value) for value in plain}
@@ -361,8 +401,7 @@ def checked_column(name: str, values: list[object]) -> tuple[str, list[Value]]:
         plain = [_exact_float(name, value) for value in plain]
         types = {float}
     if len(types) > 1:
-        found = " and ".join(sorted(t.__name__ for t in types))
-        raise UsageError(f"{name} has values of type {found}: a parameter has one type")
+        raise _several_types(name, types)
     return (types.pop().__name__ if types else "int"), plain
 
 
@@ -388,7 +427,7 @@ def _joined(mine: PlanColumn, theirs: PlanColumn, new_rows: array[int]) -> PlanC
     codes_by_value = {value: code for code, value in enumerate(mine.values)}
     translation = [codes_by_value.setdefault(v, len(codes_by_value)) for v in theirs.values]
     added = array(CODES, [translation[theirs.codes[row]] for row in new_rows])
-    return PlanColumn(mine.name, mine.type, tuple(codes_by_value), mine.codes + added)
+    return replace(mine, values=tuple(codes_by_value), codes=mine.codes + added)
 
 
 def _crc32(text: str) -> int:

@@ -18,18 +18,23 @@ from typing import Any
 
 import cloudpickle
 
+from ..base.study_function import Callee, file_of
 from ..base.units import command_text, near_path
 from ..errors import StudyError
 from .own_modules import loaded_own_modules
 from .reachable import code_names, own_functions, own_values
 from .source_facts import read_source
-from .version import CodeVersion, file_of
+from .version import CodeVersion
 
 
 def dump_function(
-    function: object, version: CodeVersion, name: str, take_buffer: Callable[[Any], Any]
+    callee: object,
+    function: Callee,
+    version: CodeVersion,
+    name: str,
+    take_buffer: Callable[[Any], Any],
 ) -> bytes:
-    """The function as bytes; large arrays go to `take_buffer`.
+    """What calls the user's function, as bytes; large arrays go to `take_buffer`.
 
     StudyError names what cannot be sent.
     """
@@ -37,7 +42,7 @@ def dump_function(
     mentioned = _mentioned_names(function, version, modules)
     with _sending_by_value(modules.values()):
         try:
-            return _dumped(function, modules, mentioned, take_buffer)
+            return _dumped(callee, modules, mentioned, take_buffer)
         except Exception as error:  # whatever an object's own __reduce__ may raise
             raise _refusal(function, name, modules, mentioned, error) from error
 
@@ -147,7 +152,7 @@ def _dumped(
     return file.getvalue()
 
 
-def _mentioned_names(function: object, version: CodeVersion, modules: Container[str]) -> set[str]:
+def _mentioned_names(function: Callee, version: CodeVersion, modules: Container[str]) -> set[str]:
     """Every name that own functions, or modules that they may import, may ask a module for."""
     found: set[str] = set()
     for one in own_functions(function):
@@ -172,7 +177,7 @@ def _sending_by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
 
 
 def _refusal(
-    function: object,
+    function: Callee,
     name: str,
     modules: dict[str, ModuleType],
     mentioned: set[str],

@@ -47,6 +47,8 @@ def plain_function(function: object) -> FunctionType | None:
             function = wrapped
         elif isinstance(function, functools.partial):
             function = function.func
+        elif getattr(type(function), "is_sweep", False):
+            function = function.function  # type: ignore[attr-defined]  # every sweep has one
         else:
             inner = (getattr(function, name, None) for name in _INNER)
             function = next((one for one in inner if one is not None), None)
@@ -55,7 +57,7 @@ def plain_function(function: object) -> FunctionType | None:
     return None
 
 
-_INNER = ("function", "__func__", "py_func", "__wrapped__")  # of a sweep, a method, numba, others
+_INNER = ("__func__", "py_func", "__wrapped__")  # of a method, numba, a cache
 
 
 class _Walk:
@@ -85,8 +87,10 @@ class _Walk:
             if function is not value:
                 self._visit_wrapper(value)
             self._visit_function(function)
-        elif label:
-            self.values[label] = value
+        else:
+            if callable(value):
+                self._visit_class(type(value))
+            self.values[label or "self"] = value
 
     def _visit_wrapper(self, value: Any) -> None:
         if isinstance(value, FunctionType):

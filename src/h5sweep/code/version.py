@@ -21,10 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..base.study_function import Callee, code_of, file_of
 from ..errors import UsageError, naming
 from .describe_value import describe_value
 from .own_modules import OwnModule, find_own_modules, own_path_of
-from .reachable import own_functions, own_values, plain_function
+from .reachable import own_functions, own_values
 from .source_facts import digest_of, is_secret, read_source
 
 FORMAT = "h5sweep.code/1"
@@ -89,7 +90,7 @@ FACTS = ("packages", "environment", "globals", "constants", "inputs", "units", "
 
 
 def read_version(
-    function: object,
+    function: Callee,
     *,
     name: str = "",
     constants: Mapping[str, object],
@@ -117,13 +118,6 @@ def read_version(
     return CodeVersion(tuple(sources), facts)
 
 
-def file_of(function: object) -> Path | None:
-    """The file that a function is defined in; None for a cell, a prompt, or standard input."""
-    inner = plain_function(function)
-    path = Path(inner.__code__.co_filename) if inner is not None else Path()
-    return path.absolute() if path.is_file() else None
-
-
 def diff_text(before: CodeVersion, now: CodeVersion) -> str:
     """What has changed in the sources, as `diff -u` shows it."""
     old = {source.name: source.text for source in before.sources}
@@ -135,15 +129,13 @@ def diff_text(before: CodeVersion, now: CodeVersion) -> str:
     return "\n".join(lines)
 
 
-def _own_modules(function: object, name: str) -> list[OwnModule]:
+def _own_modules(function: Callee, name: str) -> list[OwnModule]:
     """The file of the function and what it imports; for a cell, what the names in it lead to."""
     path = file_of(function)
     if path is not None:
         return find_own_modules(path, name)
     found: dict[str, OwnModule] = {}
-    inner = plain_function(function)
-    for label in inner.__globals__ if inner is not None else ():
-        module = inner.__globals__[label]  # type: ignore[union-attr]  # there are none without it
+    for module in list(getattr(code_of(function), "__globals__", {}).values()):
         module_name = getattr(module, "__name__", "") if inspect.ismodule(module) else ""
         start = own_path_of(module_name) if module_name else None
         if start is not None:
@@ -151,14 +143,14 @@ def _own_modules(function: object, name: str) -> list[OwnModule]:
     return list(found.values())
 
 
-def _sources(function: object, modules: list[OwnModule]) -> list[Source]:
+def _sources(function: Callee, modules: list[OwnModule]) -> list[Source]:
     path = file_of(function)
     folder = path.parent if path is not None else Path.cwd()
     found = [Source(_name(m.path, folder), m.name, m.path, m.text, m.facts.digest) for m in modules]
     return found if path is not None else [*found, *_cell_sources(function)]
 
 
-def _cell_sources(function: object) -> list[Source]:
+def _cell_sources(function: Callee) -> list[Source]:
     """The source of a function that is in no file, and of those beside it that it can reach."""
     found = []
     for one in own_functions(function):
@@ -185,9 +177,8 @@ def _name(path: str, folder: Path) -> str:
     return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
 
 
-def _module_name(function: object) -> str:
-    inner = plain_function(function)
-    return "" if inner is None else str(inner.__globals__.get("__name__", ""))
+def _module_name(function: Callee) -> str:
+    return str(getattr(code_of(function), "__module__", ""))
 
 
 def _without(prefix: str, described: Any) -> Any:

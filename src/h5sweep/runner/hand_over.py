@@ -31,6 +31,7 @@ def handed_over(declaration: Declaration, version: CodeVersion) -> Iterator[int]
     reference, buffers = declaration.reference(), list[Any]()
     description = {
         "name": declaration.name,
+        "code": version.id,
         "reference": None if reference is None else asdict(reference),
         "search_path": sys.path,
         "sources": [source.as_json() for source in version.sources],
@@ -38,8 +39,8 @@ def handed_over(declaration: Declaration, version: CodeVersion) -> Iterator[int]
     if reference is None:
         from ..code.by_value import dump_function
 
-        sent = partial(declaration.function, **declaration.constants)
-        content = dump_function(sent, version, declaration.name, buffers.append)
+        sent = declaration.callee(), declaration.function
+        content = dump_function(*sent, version, declaration.name, buffers.append)
     else:
         content = _dump_constants(declaration.constants, buffers)
     descriptor = write_payload(description, content, buffers)
@@ -49,9 +50,13 @@ def handed_over(declaration: Declaration, version: CodeVersion) -> Iterator[int]
         os.close(descriptor)
 
 
-def receive_function(descriptor: int) -> Function:
-    """The function in a worker, with its constants."""
+def receive_function(descriptor: int) -> tuple[Function, str]:
+    """The function in a worker, with its constants, and the id of its code."""
     description, content, buffers = read_payload(descriptor)
+    return _function_of(description, content, buffers), description["code"]
+
+
+def _function_of(description: dict[str, Any], content: bytes, buffers: list[Any]) -> Function:
     sys.path[:] = [p for p in description["search_path"] if p not in sys.path] + sys.path
     import_from(Source(**source) for source in description["sources"])
     if description["reference"] is not None:

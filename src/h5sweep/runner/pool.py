@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,6 @@ class Pool:
         self._settings = settings
         self._tasks = TaskQueue((), settings)
         self._said: set[str] = set()
-        self._about: Mapping[str, object] = {}
         self._has_started = False
         self._start_error = ""
         self._stopping = False
@@ -69,9 +68,8 @@ class Pool:
             if self._workers.starts.is_due:
                 self._workers.start()
 
-    def run(self, tasks: Iterable[int], about: Mapping[str, object]) -> Iterator[Event]:
-        """Run all tasks; record files say `about` of their results. StorageError if none can."""
-        self._about = about
+    def run(self, tasks: Iterable[int]) -> Iterator[Event]:
+        """Run all tasks. StorageError if results can no longer be kept: what was done is kept."""
         self._tasks.add(tasks)
         try:
             yield from self._supervise()
@@ -146,7 +144,7 @@ class Pool:
         left = LARGEST_BATCH if limit is None else limit - worker.tasks_run
         batch = self._tasks.next_batch(left) if left > 0 else []
         if batch:
-            worker.give(batch, self._about)
+            worker.give(batch)
         elif left <= 0 or not len(self._tasks):
             self._workers.dismiss(worker)
 

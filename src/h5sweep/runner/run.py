@@ -24,7 +24,7 @@ from ..runfolder.lock import holding_folder
 from ..runfolder.records import Damage, RecordFile, RecordWriter
 from ..runfolder.uniform_records import scan_stretches
 from ..state.code_change import OnChange
-from ..state.declare_sweep import DeclaredSweep, declare_sweep, require_own_folder
+from ..state.declare_sweep import declare_sweep, require_own_folder
 from ..state.extend_plan import is_up_to_date
 from ..state.state import FolderState, read_state, refusal_texts
 from ..state.study import Declaration
@@ -89,12 +89,11 @@ def run_sweep(
         if not folder.plan_path.exists() and not folder.output.exists():
             pool.warm_up(len(declaration.plan))
         _wait_for_orphans(folder)
-        declared = declare_sweep(folder, declaration, version, display.say, changed)
-        state = declared.state
+        state = declare_sweep(folder, declaration, version, display.say, changed)
         _say_damage(state, display)
         wanted = list(state.missing_tasks())
         display.say(f"{state.tasks_done:,} kept, {len(wanted):,} to do")
-        _run_tasks(pool, wanted, folder, declared, display, grace_s)
+        _run_tasks(pool, wanted, folder, state, display, grace_s)
         merged = None
         if merge and (compress or not is_up_to_date(folder, state.plan)):
             merged = _merge(folder, compress, display)
@@ -150,20 +149,19 @@ def _run_tasks(
     pool: Pool,
     wanted: list[int],
     folder: RunFolder,
-    declared: DeclaredSweep,
+    state: FolderState,
     display: Display,
     grace_s: float,
 ) -> None:
     """Run the tasks; InterruptedRunError if a signal stopped it, or why it cannot go on."""
     if not wanted:
         return
-    state = declared.state
     outcomes = _Outcomes(folder, state.plan, display)
     kept = state.tasks_done
     display.begin(tasks_total=kept + len(wanted), tasks_done=kept)
     try:
         with _stopping(pool, display, grace_s) as interruption:
-            for event in pool.run(wanted, {"code": declared.code}):
+            for event in pool.run(wanted):
                 interruption.check()
                 outcomes.take(event)
                 display.update(outcomes.moment(pool))

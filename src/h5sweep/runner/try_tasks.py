@@ -27,7 +27,7 @@ def try_tasks(
         name = printable(key_text(key), breaks="")
         begun = time.monotonic()
         try:
-            _, data = encoder.encode(declaration.function(**key, **declaration.constants))
+            _, data = encoder.encode(declaration.function(**declaration.arguments(key)))
         except Exception as error:  # shown in full, which is what a trial is for
             failed += 1
             tell(f"{name}: failed\n{user_traceback(error)}")

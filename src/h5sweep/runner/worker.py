@@ -70,13 +70,13 @@ def main() -> None:
     record_path = folder.new_record_path("worker")
     try:
         log = TaskLog(folder.log_path(record_path))
-        function = receive_function(order.function)
+        function, code = receive_function(order.function)
         os.close(order.function)
     except BaseException as error:  # reported to the coordinator, which ends the run
         channel.send(broken_message(error))
         return
     try:
-        _serve(channel, order, function, record_path, log)
+        _serve(channel, order, (function, code), record_path, log)
     except SweepError as error:  # of the disk or the plan: no other worker could go on
         channel.send(broken_message(error))
     except BaseException:  # what a task has left behind: another worker goes on without that
@@ -84,21 +84,25 @@ def main() -> None:
 
 
 def _serve(
-    channel: Channel, order: WorkerOrder, function: Function, record_path: Path, log: TaskLog
+    channel: Channel,
+    order: WorkerOrder,
+    received: tuple[Function, str],
+    record_path: Path,
+    log: TaskLog,
 ) -> None:
     channel.send({"ready": str(record_path)})
-    # The plan is read when the first batch comes: we may have been started before it was there.
-    about = channel.receive()
-    if about is not None:
+    # The plan is read with the first batch: we may have been started before it was there.
+    first_batch = channel.receive()
+    if first_batch is not None:
         folder = RunFolder(Path(order.output))
         slot = WorkerPosition.open(order.slot)
         try:
-            worker = Worker(function, folder, record_path, about, slot, log)
+            worker = Worker(*received, folder, record_path, slot, log)
         except OSError as error:
             if (refused := system_error(error)) is None:
                 raise
             raise storage_error(None, refused) from error
-        worker.serve(channel)
+        worker.serve(channel, first_batch)
     log.close()
     # Nobody needs what is left: Python need not look for garbage in it on its way out.
     gc.freeze()
@@ -118,19 +122,19 @@ class Worker:
     def __init__(
         self,
         function: Function,
+        code: str,
         folder: RunFolder,
         record_path: Path,
-        about: dict[str, Any],
         slot: WorkerPosition,
         log: TaskLog,
     ) -> None:
-        """`about` is what its record file says of its results besides their plan."""
+        """`code` is the id of the version that the function is of."""
         plan = folder.load_plan()
         if plan is None:
             raise DamagedError(f"{folder.plan_path} is gone: run the same command again")
         self._function = function
         self._plan = plan
-        about = {"role": "worker", "plan": plan.id, **about}
+        about = {"role": "worker", "plan": plan.id, "code": code}
         self._records = RecordWriter(record_path, about=about)
         self._slot = slot
         self._log = log
@@ -140,13 +144,14 @@ class Worker:
         self._encode = ResultEncoder(plan.names).encode
         self._key_json = KeyEncoder(plan)
 
-    def serve(self, channel: Channel) -> None:
+    def serve(self, channel: Channel, tasks: list[int] | None) -> None:
         """Answer each batch with its outcomes; a closed channel is the order to end.
 
         StorageError if an outcome cannot be recorded: then no other one could be.
         """
-        while (tasks := channel.receive()) is not None:
+        while tasks is not None:
             channel.send(self._run_batch(tasks))
+            tasks = channel.receive()
         self._records.close()
 
     def _run_batch(self, tasks: list[int]) -> dict[str, Any]:

@@ -100,7 +100,6 @@ class WorkerHandle:
     tasks_run: int = 0
     killed_for: Outcome | None = None
     ends_by: float = math.inf  # or it is killed
-    has_begun: bool = False
     is_dismissed: bool = False
     is_synced: bool = False
     _scan_from: int = 0
@@ -139,14 +138,8 @@ class WorkerHandle:
 
     # What it is given
 
-    def give(self, tasks: list[int], about: Mapping[str, object]) -> None:
-        """Hand it a batch. If it has died, its sentinel says so next, and `batch` what it had.
-
-        `about` is what its record file is to say of its results; it is told once.
-        """
-        if not self.has_begun:
-            self.has_begun = True
-            self.channel.send(about)
+    def give(self, tasks: list[int]) -> None:
+        """Hand it a batch. If it has died, its sentinel says so next, and `batch` what it had."""
         self.batch = tasks
         self.batch_begun = time.monotonic()
         self._taken_back_at = None

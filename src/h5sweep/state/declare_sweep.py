@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ..base import provenance
 from ..base.attribute_json import attribute_text, decoding_texts
+from ..base.near_floats import NearValues, near_values, with_values_of
 from ..base.plan import Plan
 from ..base.units import count_text
 from ..code.store import keep_version
@@ -39,27 +41,19 @@ def require_own_folder(folder: RunFolder, declaration: Declaration) -> None:
         )
 
 
-@dataclass(frozen=True)
-class DeclaredSweep:
-    """A sweep as the run folder knows it now."""
-
-    state: FolderState
-    code: str  # the id of the version that its tasks run with
-
-
 def declare_sweep(
     folder: RunFolder,
     declaration: Declaration,
     version: CodeVersion,
     tell: Tell,
     on_change: OnChange | None = None,
-) -> DeclaredSweep:
+) -> FolderState:
     """Bring plan and sweep on disk up to what is declared; task numbers stay as they are.
 
     Everything that may refuse the declaration comes before anything is written.
     """
-    wanted = declaration.plan
     stored = folder.load_plan()
+    wanted, replaced = with_values_of(stored or Plan(()), declaration.plan)
     plan = wanted if stored is None else stored.extended(wanted)[0]
     held = held_tasks(folder, plan)
     declared = declared_by(declaration.name, held.plan, wanted)
@@ -76,13 +70,15 @@ def declare_sweep(
         tell(text)
     if text := change.text(on_change):
         tell(text)
+    for text in _rounding_texts(wanted, replaced):
+        tell(text)
     if plan is not stored:
         folder.save_plan(plan)
     adopt_output(folder, plan, held)
     about = provenance.describe(declaration.path or Path.cwd() / "cell")
     keep_version(folder, replace(version, about={"time": now_text(), **about}), change.before)
     _save_sweep(folder, declaration, attributes, declared, {"code_id": version.id, **about})
-    return DeclaredSweep(state, version.id)
+    return state
 
 
 def _kept_attributes(
@@ -151,6 +147,22 @@ def _changes(
         tasks = count_text(dropped, "task")
         yield f"{tasks} of earlier runs {are} no longer declared; results stay, none is run"
     yield from decoding_texts(attributes)
+
+
+def _rounding_texts(wanted: Plan, replaced: list[NearValues]) -> Iterator[str]:
+    """What to say of values that are almost surely meant to be one; once for each parameter."""
+    for name, group in groupby(replaced, lambda one: one.name):
+        first, *more = group
+        others = f", and {count_text(len(more), 'other value')} likewise" if more else ""
+        yield (
+            f"{name}={first.value} differs from {first.other}, which earlier runs had, by rounding "
+            f"only, and is taken for it{others}"
+        )
+    for near in near_values(wanted):
+        yield (
+            f"{near.name} has the values {near.value} and {near.other}, which differ by rounding "
+            f"only: both are run; if they are meant to be one, round the values of {near.name}"
+        )
 
 
 def _save_sweep(

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from ..base.listed_plan import plan_list
+from ..base.near_floats import with_values_of
 from ..base.plan import Plan, types_text
 from ..base.units import command_text
 from ..disk.find_files import PathLike
@@ -44,6 +45,7 @@ def read_expected_state(
     plan = folder.load_plan()
     if expected is None:
         return read_state(folder, plan or Plan(()))
+    expected, _ = with_values_of(plan or Plan(()), expected)
     known = expected if plan is None else _extended(plan, expected, by, folder)
     state = read_state(folder, known, declared=declared_by(by, known, expected))
     _check_same_types(state, expected, by)

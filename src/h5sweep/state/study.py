@@ -10,16 +10,20 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from importlib.abc import Loader, SourceLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from ..base.listed_plan import plan_list
-from ..base.plan import RESERVED_NAMES, Plan, check_signature, plan_product
+from ..base.declared_plan import plan_declared
+from ..base.key_objects import form_in_study, maker
+from ..base.plan import RESERVED_NAMES, Plan
+from ..base.study_function import code_of, file_of, sweep_name
 from ..code.snapshot_import import source_at, spec_of
-from ..code.version import CodeVersion, file_of, read_version
+from ..code.version import CodeVersion, read_version
 from ..disk.durable import storage_error
 from ..errors import StorageError, StudyError, UsageError, naming
 
@@ -43,11 +47,15 @@ _reading = _StudyReading()
 
 @dataclass(frozen=True)
 class StudyReference:
-    """How a worker finds the function: a file or a module, and the sweep's name in it."""
+    """How a worker finds the function: a file or a module, and the sweep's name in it.
+
+    `forms` says which parameters the function is given as objects.
+    """
 
     name: str
     path: str
     module: str | None
+    forms: Mapping[str, str] = field(default_factory=dict)
 
 
 class Declaration:
@@ -65,24 +73,38 @@ class Declaration:
         parameters: Mapping[str, Iterable[object]],
         dims: Mapping[str, Iterable[str]],
         units: Mapping[str, str],
-        constants: Mapping[str, object] | None = None,
+        constants: Mapping[str, object],
         inputs: Iterable[str | Path] = (),
     ) -> None:
         self.function = function
-        self.name = function.__name__
-        self.constants = dict(constants or {})
+        self.name = sweep_name(function)
+        _check_labels(self.name, dims=dims, units=units, constants=constants)
+        self.constants = dict(constants)
         self._inputs = [str(path) for path in inputs]
         self.dims = {name: _checked_axes(name, axes) for name, axes in dims.items()}
         self.units = {name: _checked_unit(name, unit) for name, unit in units.items()}
-        self._plan = None
-        if _reading.plans_wanted:
-            self._plan = _plan(function, tasks, parameters, self.constants)
+        wanted = _reading.plans_wanted
+        self._plan = plan_declared(function, tasks, parameters, self.constants) if wanted else None
 
     @property
     def plan(self) -> Plan:
         """The table of its tasks."""
         assert self._plan is not None  # only workers declare without a plan
         return self._plan
+
+    def arguments(self, key: Mapping[str, object]) -> dict[str, object]:
+        """What the function is called with for a key, which has texts for dates and the like."""
+        return {**_with_objects(key, self._makers), **self.constants}
+
+    def callee(self) -> Function:
+        """What is called with a key: the function, which is given objects for texts of the key."""
+        makers = self._makers
+        called = _given_objects(self.function, makers) if makers else self.function
+        return partial(called, **self.constants) if self.constants else called
+
+    @property
+    def _makers(self) -> Makers:
+        return {name: maker(form) for name, form in self.plan.forms.items()}
 
     @property
     def path(self) -> Path | None:
@@ -93,7 +115,9 @@ class Declaration:
         """How a worker finds this sweep in a file; None if it is sent as it is here."""
         if not self.is_imported or self.path is None:
             return None
-        return StudyReference(self.name, str(self.path.resolve()), self._module_name)
+        own = code_of(self.function).__module__
+        forms = {name: form_in_study(form, own) for name, form in self.plan.forms.items()}
+        return StudyReference(self.name, str(self.path.resolve()), self._module_name, forms)
 
     def version(self) -> CodeVersion:
         """The code, constants and inputs that its tasks are computed by, as they are now."""
@@ -109,7 +133,7 @@ class Declaration:
 
     @property
     def _module_name(self) -> str | None:
-        return _module_in_package(getattr(self.function, "__module__", ""))
+        return _module_in_package(getattr(code_of(self.function), "__module__", ""))
 
 
 def _module_in_package(name: str) -> str | None:
@@ -141,7 +165,9 @@ def load_function(reference: StudyReference) -> Function:
             module = _read(lambda: _import_file(path), path)
     finally:
         _reading.plans_wanted = True
-    return _choose(module, path, reference.name).function
+    function = _choose(module, path, reference.name).function
+    makers = {name: maker(form, module) for name, form in reference.forms.items()}
+    return _given_objects(function, makers) if makers else function
 
 
 def end_reading() -> None:
@@ -154,22 +180,25 @@ def end_reading() -> None:
         raise _StudyRead
 
 
-def _plan(
-    function: Function,
-    tasks: object,
-    parameters: Mapping[str, Iterable[object]],
-    constants: Mapping[str, object],
-) -> Plan:
-    if both := constants.keys() & parameters.keys():
-        raise UsageError(f"{min(both)} is a constant and a parameter: leave one of them out")
-    if tasks is None:
-        check_signature(function, [*parameters, *constants])
-        return plan_product(parameters)
-    if parameters:
-        raise UsageError(f"give either tasks or parameters ({', '.join(parameters)}), not both")
-    plan = plan_list(tasks)
-    check_signature(function, [*plan.names, *constants])
-    return plan
+Makers = Mapping[str, Callable[[str], object]]  # of objects from their texts, by parameter
+
+
+def _given_objects(function: Function, makers: Makers) -> Function:
+    """The function, to be called with the texts of a key for its dates and other objects."""
+    return lambda **key: function(**_with_objects(key, makers))
+
+
+def _with_objects(key: Mapping[str, Any], makers: Makers) -> dict[str, object]:
+    return {name: makers[name](v) if name in makers else v for name, v in key.items()}
+
+
+def _check_labels(sweep: str, **labels: object) -> None:
+    for what, given in labels.items():
+        if not isinstance(given, Mapping):
+            raise UsageError(
+                f"{what}={given!r}: {what} says something of results, as a dict of their names. If "
+                f"{sweep} has a parameter {what!r}, rename it"
+            )
 
 
 def _checked_axes(name: str, axes: Iterable[str]) -> list[str]:
@@ -255,7 +284,13 @@ def _content(loader: SourceLoader, path: str) -> bytes:
 
 
 def _choose(module: ModuleType, path: Path, name: str | None) -> Declaration:
-    found = {d.name: d for d in vars(module).values() if isinstance(d, Declaration)}
+    found: dict[str, Declaration] = {}
+    for one in vars(module).values():
+        if isinstance(one, Declaration) and found.setdefault(one.name, one) is not one:
+            raise StudyError(
+                f"{path} has two sweeps called {one.name!r}, and results are known by that name: "
+                "write a function with a name of its own for each"
+            )
     if name is not None and name not in found:
         raise StudyError(f"{path} has no sweep {name!r}; it has: {', '.join(found) or 'none'}")
     if name is not None:
