@@ -125,7 +125,8 @@ class Worker:
             raise DamagedError(f"{folder.plan_path} is gone: run the same command again")
         self._function = function
         self._plan = plan
-        self._records = RecordWriter(record_path, about={"role": "worker", "plan": plan.id})
+        about = {"role": "worker", "plan": plan.id, **folder.load_redo().about()}
+        self._records = RecordWriter(record_path, about=about)
         self._slot = slot
         self._log = log
         self._pid = os.getpid()
