@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, ParamSpec, TypeVar
 
 from .disk.find_files import PathLike
 from .errors import UsageError
@@ -43,8 +43,15 @@ class Sweep(Declaration, Generic[Arguments, Result_co]):
         tasks_per_worker: int | None = None,
         merge: bool = True,
         compress: bool = False,
+        only: Mapping[str, object] | None = None,
+        failed: Literal["retry", "keep"] = "retry",
+        keep_going: bool = False,
     ) -> RunReport:
         """Run what is missing and merge all results into `output`; the same call again resumes.
+
+        `only={"farm_id": 3, "seed": range(10)}` runs no others, `failed="keep"` none that have
+        failed before. If the first 20 tasks all fail of one cause, HopelessError is raised, unless
+        `keep_going` is true.
 
         Needs no main guard: workers import this function's file by its path, and a file that is
         imported for a worker ends at this line.
@@ -62,7 +69,17 @@ class Sweep(Declaration, Generic[Arguments, Result_co]):
             tasks_per_worker=tasks_per_worker,
         )
         display = choose_display()
-        return run_sweep(self, Path(output), settings, display, merge=merge, compress=compress)
+        return run_sweep(
+            self,
+            Path(output),
+            settings,
+            display,
+            merge=merge,
+            compress=compress,
+            only=only or {},
+            failed=failed,
+            keep_going=keep_going,
+        )
 
     def status(self, output: PathLike) -> Status:
         """What is done, failed and running, from the folder alone; right during a run."""
