@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from h5sweep import cancel_redo, find_removable, read_audit, redo_tasks
+from h5sweep import cancel_redo, find_removable, merge_files, read_audit, redo_tasks
 from h5sweep.base.missing_reason import MissingReason
 from h5sweep.base.plan import key_json, plan_product
 from h5sweep.base.process_id import this_process
@@ -348,3 +348,16 @@ def test_an_old_record_stays_if_the_output_lacks_its_task(folder: RunFolder) -> 
     other = record(folder, 5.0, 1, 3, redo=0)
     assert removable(folder)[old.name] is True
     assert removable(folder)[other.name] is False
+
+
+def test_a_run_folder_with_old_and_new_records_is_merged_into_another_output(
+    folder: RunFolder,
+) -> None:
+    """The old ones are no conflict once the new ones were merged."""
+    record(folder, 1.0, *ALL)
+    redo_tasks(folder.output, {"farm_id": 1})
+    record(folder, 2.0, 3, 4, 5)
+    merge_run(folder)
+    other = folder.output.with_name("other.h5")
+    merge_files(folder.path, other)
+    assert sorted(rows(RunFolder(other)).values()) == [1.0] * 3 + [2.0] * 3
