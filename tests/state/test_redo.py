@@ -282,7 +282,7 @@ def test_tasks_in_a_list_are_found_by_their_keys(folder: RunFolder) -> None:
     [
         ({}, "say which tasks are to be run again"),
         ({"only": {"farm_id": 2}}, "farm_id has no value 2: it has 0, 1"),
-        ({"failed": True}, "no task has failed: name tasks, such as farm_id=0 seed=0"),
+        ({"failed": True}, "no task has failed: name tasks by their values, farm_id=0, 1; s"),
         ({"tasks": [{"farm_id": 5, "seed": 0}]}, "there is no task farm_id=5, seed=0; there are"),
     ],
 )
@@ -295,6 +295,14 @@ def test_nothing_to_run_is_a_mistake(
         redo_tasks(folder.output, **chosen)  # type: ignore[arg-type]
     assert says in str(caught.value)
     assert not folder.redo_path.exists()
+
+
+def test_a_folder_without_tasks_has_none_to_run_again(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "layouts.h5")
+    folder.create()
+    with pytest.raises(UsageError, match="there are no tasks in"):
+        redo_tasks(folder.output, {"farm_id": 1})
+    assert cancel_redo(folder.output).tasks == 0
 
 
 def test_a_run_that_is_going_on_is_not_disturbed(folder: RunFolder) -> None:

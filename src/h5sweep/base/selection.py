@@ -49,7 +49,7 @@ def select_tasks(selection: Selection, plan: Plan) -> Iterator[int]:
 def values_text(plan: Plan, numbers: Iterable[int] | None = None) -> str:
     """Which values the parameters of a plan, or of some of its tasks, have."""
     keys = None if numbers is None else [plan.key(number) for number in numbers]
-    return " ".join(
+    return "; ".join(
         f"{column.name}={_some(column.values if keys is None else [k[column.name] for k in keys])}"
         for column in plan.columns
     )

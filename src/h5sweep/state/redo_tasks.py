@@ -98,13 +98,15 @@ def _chosen(
 ) -> set[int]:
     """The tasks that meet every condition; UsageError if there are none."""
     plan = state.plan
+    if not len(plan):
+        raise UsageError(f"there are no tasks in {folder.path}: run the sweep first")
     chosen = set(select_tasks(read_selection(only or {}, plan), plan))
     if not chosen:
         raise UsageError(f"no task has all of these values; there are {values_text(plan)}")
     if tasks is not None and not (chosen := chosen & _listed(plan, tasks)):
         raise UsageError(f"no listed task has all of these values; there are {values_text(plan)}")
     if failed and not state.failures:
-        raise UsageError(f"no task has failed: name tasks, such as {values_text(plan, [0])}")
+        raise UsageError(f"no task has failed: name tasks by their values, {values_text(plan)}")
     if failed and not (chosen := chosen & state.failures.keys()):
         raise UsageError(f"none of these has failed; failed: {values_text(plan, state.failures)}")
     return _still_declared(folder, plan, chosen)
