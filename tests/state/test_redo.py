@@ -22,6 +22,7 @@ from h5sweep.runfolder.lock import holding_folder
 from h5sweep.runfolder.records import RecordKind, RecordWriter, json_bytes
 from h5sweep.runfolder.uniform_records import scan_stretches
 from h5sweep.runner.recorder import Recorder
+from h5sweep.state.extend_plan import is_up_to_date
 from h5sweep.state.state import FolderState, read_state
 
 PLAN = plan_product({"farm_id": range(2), "seed": range(3)})
@@ -234,6 +235,20 @@ def test_what_was_not_run_can_be_withdrawn(folder: RunFolder) -> None:
     assert cancel_redo(folder.output).tasks == 0
 
 
+def test_what_is_withdrawn_lets_a_result_of_before_count_again(folder: RunFolder) -> None:
+    """It had been left out of the output, so the next run has to merge."""
+    record(folder, 1.0, *ALL)
+    merge_run(folder)
+    redo_tasks(folder.output, {"farm_id": 1})
+    record(folder, 2.0, 3, at=5.0)
+    redo_tasks(folder.output, {"farm_id": 1})
+    assert merged(folder) == ONES
+    assert is_up_to_date(folder, PLAN)
+    cancel_redo(folder.output)
+    assert not is_up_to_date(folder, PLAN)
+    assert merged(folder) == {**ONES, 3: 2.0}
+
+
 def test_a_number_is_never_given_twice(folder: RunFolder) -> None:
     """A result that began after a request that was withdrawn is old for the next one."""
     record(folder, 1.0, *ALL)
@@ -344,6 +359,20 @@ def test_an_old_record_goes_once_the_output_has_the_new_result(folder: RunFolder
     assert removable(folder) == {old.name: True, new.name: False}
     merge_run(folder)
     assert removable(folder) == {old.name: True, new.name: True}
+
+
+def test_an_old_record_that_was_never_merged_stays_until_there_is_a_new_one(
+    folder: RunFolder,
+) -> None:
+    """It is the only copy of that result."""
+    record(folder, 1.0, *ALL)
+    merge_run(folder)
+    redo_tasks(folder.output, {"farm_id": 1})
+    other = record(folder, 7.0, 3, redo=0)
+    assert removable(folder)[other.name] is False
+    record(folder, 2.0, 3)
+    merge_run(folder)
+    assert removable(folder)[other.name] is True
 
 
 def test_an_old_record_stays_if_the_output_lacks_its_task(folder: RunFolder) -> None:
