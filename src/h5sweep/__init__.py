@@ -3,6 +3,7 @@
 @h5sweep.sweep declares a sweep, `h5sweep run study.py` runs it. `Recorder` keeps the results of
 programs that have their own pool. `open` returns the output as an xarray Dataset; `read_status`,
 `read_missing`, `read_plan` and `read_audit` say what is there, what is not, and where it is from.
+`redo_tasks` has finished tasks run again, and `cancel_redo` has them not.
 `check_files` says what is wrong with HDF5 files of any program, `merge_files` makes one file of
 them, and `salvage_files` gets the results out of damaged ones. `find_removable` says which files
 are safe to remove then, and `quarantine_files` moves them aside.
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .salvage.salvage import salvage_files
     from .state.expected_tasks import read_plan
     from .state.missing_report import MissingReport, read_missing
+    from .state.redo_tasks import RedoReport, cancel_redo, redo_tasks
     from .state.state import Missing
     from .worker_files.findings import Finding
     from .worker_files.inputs import OnConflict
@@ -59,12 +61,14 @@ __all__ = [
     "Policy",
     "Purged",
     "Recorder",
+    "RedoReport",
     "Restored",
     "RunReport",
     "SalvageReport",
     "Status",
     "Sweep",
     "Threshold",
+    "cancel_redo",
     "check_files",
     "errors",
     "find_removable",
@@ -76,6 +80,7 @@ __all__ = [
     "read_missing",
     "read_plan",
     "read_status",
+    "redo_tasks",
     "restore_quarantine",
     "salvage_files",
     "sweep",
@@ -102,6 +107,7 @@ _MODULES = {
     "salvage.salvage": "salvage_files",
     "state.expected_tasks": "read_plan",
     "state.missing_report": "MissingReport read_missing",
+    "state.redo_tasks": "RedoReport cancel_redo redo_tasks",
     "state.state": "Missing",
     "worker_files.findings": "Finding",
     "worker_files.inputs": "OnConflict",

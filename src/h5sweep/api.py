@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, ParamSpec, TypeVar
 
 from .disk.find_files import PathLike
 from .errors import UsageError
@@ -44,11 +44,19 @@ class Sweep(Declaration, Generic[Arguments, Result_co]):
         merge: bool = True,
         compress: bool = False,
         changed: str | None = None,
+        only: Mapping[str, object] | None = None,
+        failed: Literal["retry", "keep"] = "retry",
+        keep_going: bool = False,
     ) -> RunReport:
         """Run what is missing and merge all results into `output`; the same call again resumes.
 
         Workers run the function as it is here, with the globals that it uses as they are now; it
         may be in a notebook, and needs no main guard.
+
+        `changed` ("stop", "keep", "redo") is what to do with results of other code.
+        `only={"farm_id": 3, "seed": range(10)}` runs no others, `failed="keep"` none that have
+        failed before. If the first 20 tasks all fail of one cause, HopelessError is raised, unless
+        `keep_going` is true.
         """
         end_reading()
         from .runner.progress import choose_display
@@ -71,6 +79,9 @@ class Sweep(Declaration, Generic[Arguments, Result_co]):
             merge=merge,
             compress=compress,
             changed=None if changed is None else OnChange.parse(changed),
+            only=only or {},
+            failed=failed,
+            keep_going=keep_going,
         )
 
     def status(self, output: PathLike) -> Status:

@@ -8,6 +8,7 @@
     ├── UnsupportedValueError (TypeError)   1   a task returned something we cannot store
     ├── StorageError (OSError)          1   the disk refused: full, read-only, failing
     ├── StartError                      1   workers are ended from outside before they begin
+    ├── HopelessError                   1   the first tasks of a run all failed of one cause
     ├── DamagedError                    3   a file is not what it should be
     │   ├── ChangedError                3   a file changed while it was read
     │   ├── UnreadableError             3   the disk does not give what a file holds
@@ -87,6 +88,10 @@ _REMEDIES = {
 
 class StartError(SweepError):
     """Workers were ended from outside before their first task; what was finished is kept."""
+
+
+class HopelessError(SweepError):
+    """A run was stopped because its first tasks all failed alike; what was finished is kept."""
 
 
 class DamagedError(SweepError):

@@ -146,6 +146,7 @@ def test_status_as_json(mixed: Terminal) -> None:
         "run": {"alive": False, "pid": None, "host": None},
         "running": [],
         "missing": 1,
+        "again": 0,
         "damaged_records": 0,
         "unreadable_files": 0,
         "results_beyond_plan": 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -356,3 +357,51 @@ def test_a_damaged_version_is_named(terminal: Terminal, study: Study) -> None:
     os.rename(path, terminal.folder / "away.json")
     terminal.run(*RUN)
     assert codes(terminal.folder) == [1]
+
+
+# Run again what other code has made
+
+
+@pytest.fixture
+def two_versions(terminal: Terminal, study: Study) -> None:
+    """Rows 0 to 2 are of code 1, rows 3 and 4 of code 2, which the study is at."""
+    write_helper(terminal.folder, 1)
+    study(STUDY.format(seeds=3))
+    terminal.run(*RUN)
+    write_helper(terminal.folder, 10)
+    study(STUDY.format(seeds=5))
+    terminal.run(*RUN)
+
+
+@pytest.mark.parametrize("is_cleaned", [False, True])
+@pytest.mark.usefixtures("two_versions")
+def test_changed_redo_runs_rows_of_other_code_again(terminal: Terminal, is_cleaned: bool) -> None:
+    """Those and no others, whether their records are still there or only the output is."""
+    if is_cleaned:
+        name = re.findall(r"--purge (\S+)", terminal.run("clean", "out.h5", "--yes").stderr)[0]
+        terminal.run("clean", "out.h5", "--purge", name)
+    said = terminal.run(*RUN, "--changed", "redo").stderr
+    assert "5 kept, 3 to do, 3 of them again" in said
+    assert values(terminal.folder) == [0, 10, 20, 30, 40]
+    assert codes(terminal.folder) == [2] * 5
+    assert "0 to do" in terminal.run(*RUN, "--changed", "redo").stderr
+
+
+@pytest.mark.usefixtures("two_versions")
+def test_redo_chooses_by_code(terminal: Terminal) -> None:
+    said = terminal.run("redo", "out.h5", "--code", 1, "seed=1..4").stderr
+    assert "2 tasks are to be run again; 2 have a result now" in said
+    terminal.run(*RUN)
+    assert values(terminal.folder) == [0, 10, 20, 30, 40]
+    assert codes(terminal.folder) == [1, 2, 2, 2, 2]
+    said = terminal.run("redo", "out.h5", "--code", 7, check=2).stderr
+    assert "none of these rows is of code 7; their code is 1, 2" in said
+
+
+@pytest.mark.usefixtures("two_versions")
+def test_going_back_counts_rows_by_their_code(terminal: Terminal) -> None:
+    """After a clean, too, rows that the study has made as it is now are not called others."""
+    name = re.findall(r"--purge (\S+)", terminal.run("clean", "out.h5", "--yes").stderr)[0]
+    terminal.run("clean", "out.h5", "--purge", name)
+    write_helper(terminal.folder, 1)
+    assert "helper.py has changed; 2 results of before" in terminal.run(*RUN).stderr

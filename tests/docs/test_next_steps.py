@@ -27,7 +27,7 @@ from running import until
 from terminal import Terminal
 
 SOURCES = Path(h5sweep.__file__).parent
-COMMAND = re.compile(r"h5sweep (run|status|missing|check|merge|salvage|clean)\b")
+COMMAND = re.compile(r"h5sweep (run|status|missing|redo|check|merge|salvage|clean)\b")
 OUT = "my out.h5"
 STUDY = """
     import h5sweep, os, time
@@ -269,6 +269,11 @@ def readme(terminal: Terminal) -> str:
     return (terminal.folder / f"{OUT}.run" / "README.txt").read_text()
 
 
+def asked_for_again(terminal: Terminal) -> str:
+    run_study(terminal)
+    return said(terminal, "redo", OUT, "seed=1..2")
+
+
 def checked(terminal: Terminal) -> str:
     worker_files(terminal)
     return said(terminal, "check", "my night", check=3)
@@ -331,6 +336,7 @@ STEPS = [
         "1 of 7 missing",
     ),
     Step("state/expected_tasks: run STUDY -o", folder_is_gone, " continues", 0, "4 kept, 0 to do"),
+    Step("state/redo_tasks: run -o", asked_for_again, "", 0, "4 kept, 2 to do, 2 of them again"),
     Step("state/expected_tasks: check", not_an_output, " says what", 3, "this is text"),
     Step(
         "merge/merge_files: check", nothing_to_merge, " says what", 3, "0 bytes; its process died"

@@ -194,6 +194,8 @@ COMMANDS = [
     "status out.h5",
     "status out.h5 --json",
     "missing out.h5 --expect tasks.csv",
+    "redo out.h5 seed=0",
+    "redo out.h5 --cancel",
     "merge out.h5",
     "clean out.h5",
     "clean out.h5 --yes",
@@ -298,11 +300,12 @@ def wrong_owner(**changes: object) -> bytes:
 
 
 DEEP = b"[" * 200_000
-NOTES = ["plan.jsonl", "sweep.json", "merged.json"]
+NOTES = ["plan.jsonl", "sweep.json", "merged.json", "redo.json"]
 TRAIL, MANIFEST = "out.h5.audit.jsonl", "out.h5.quarantine/2026-11-16T02-03-04/manifest.json"
 WRONG_OWNERS = [wrong_owner(pid=10**30), wrong_owner(pid="1"), wrong_owner(pid=-1), DEEP, b"[1]"]
 WRONG_OWNERS += [wrong_owner(host=1), wrong_owner(start_ticks=None), b'{"since": 1e999}', b"\xff"]
 SPACED = b'{ "data" : [ [ "x" , "<f8" , [ ] ] ] , "key" : { "seed" : 3 } }'
+WRONG_REQUEST = b'{"number": 1, "plan": [3], "tasks": [[0, 99999999999999]], "is_open": 7}'
 HOSTILE: dict[str, Callable[[Path], None]] = {
     **{f"pipe {n}": instead(f"out.h5.run/{n}", os.mkfifo) for n in NOTES},
     **{f"pipe {n}": instead(n, os.mkfifo) for n in (TRAIL, MANIFEST, ".out.h5.lock")},
@@ -326,6 +329,10 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
     "wrong merged": replaced(
         "out.h5.run/merged.json", b'{"plan": "x", "output": 3, "tasks": [[0, 99999999999999]]}'
     ),
+    **{
+        f"wrong redo {n}": replaced("out.h5.run/redo.json", b'{"last": 1, "requests": [%b]}' % one)
+        for n, one in enumerate([b"3", b"{}", b"[]", WRONG_REQUEST, WRONG_REQUEST + b"," + b"{}"])
+    },
     **{f"lock {n}": replaced(".out.h5.lock", text) for n, text in enumerate(WRONG_OWNERS)},
     "spaces in a header": with_record(RecordKind.DONE, SPACED),
     **{

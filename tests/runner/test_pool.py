@@ -472,7 +472,7 @@ def test_answer_of_any_size_arrives(terminal: Terminal, study: Study) -> None:
         def f(seed):
             raise ValueError("x" * 500)
     """)
-    done = terminal.run(*RUN, "-j", 1, check=1)
+    done = terminal.run(*RUN, "-j", 1, "--keep-going", check=1)
     assert "0 of 4,000 done, 4,000 failed" in done.stderr
 
 

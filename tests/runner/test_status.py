@@ -9,23 +9,24 @@ from pathlib import Path
 
 import pytest
 
+from h5sweep.base.missing_reason import MissingReason
 from h5sweep.base.plan import Plan, plan_product
 from h5sweep.base.process_id import this_process
 from h5sweep.base.units import count_text, cut_middle
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import NO_TASK, RecordKind, RecordWriter, json_bytes
+from h5sweep.runner.failures import failures_text, group_failures
 from h5sweep.runner.status import (
     LockHolder,
     Status,
-    failures_text,
-    group_failures,
     status_json,
     status_of,
     status_screen,
     status_text,
 )
 from h5sweep.state.missing_report import missing_lines
-from h5sweep.state.state import Failure, Missing, MissingReason, read_state
+from h5sweep.state.record_place import Failure
+from h5sweep.state.state import Missing, read_state
 
 PLAN = plan_product({"seed": range(4)})
 ALIVE = LockHolder(True, this_process())

@@ -13,13 +13,14 @@ from pathlib import Path
 import h5py
 import pytest
 
+from h5sweep.base.missing_reason import MissingReason
 from h5sweep.base.plan import Plan, key_json, plan_product
 from h5sweep.base.process_id import ProcessId, this_process
 from h5sweep.errors import DamagedError
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import FAILURES, RecordKind, RecordWriter, json_bytes
-from h5sweep.state.state import FolderState, MissingReason, read_state
+from h5sweep.state.state import FolderState, read_state
 from h5sweep.state.tasks_in_output import output_identity
 
 PLAN = plan_product({"farm_id": range(2), "seed": range(3)})

@@ -6,6 +6,9 @@
     key_objects        keys that are dates, paths, members of enums, tuples
     near_floats        values of keys that differ by rounding only
     study_function     the function of a sweep: its name, its file, its parameters
+    selection          the tasks that a user means: `farm_id=3 seed=0..9`
+    number_ranges      task numbers as [first, last] pairs
+    missing_reason     why a task is missing, in words
     key_pattern        keys as other programs write them in names: `farm{farm_id:d}_s{seed:d}`
     key_rule           where a task's key is found: a pattern, or names
     values             what a task may return, and how it is encoded

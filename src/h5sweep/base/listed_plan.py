@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from ..errors import UsageError
+from .missing_reason import REPORT_COLUMNS, MissingReason
 from .plan import Plan, check_names, check_no_duplicates, checked_value, plan_column
-from .safe_text import read_cell
+from .safe_text import csv_cell, json_cell, read_cell
 from .study_function import Callee, defaults_of, name_of
 
 _CSV_INT = r"[+-]?(0|[1-9][0-9]*)"
@@ -93,16 +94,38 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[object]]]:
         raise UsageError(f"{path} is not a CSV in UTF-8: {error}") from error
     if not lines:
         return [], []
-    (_, head), *rows = [(line, list(map(read_cell, row))) for line, row in lines]
-    names = [name.strip() for name in head]
+    (_, head), *rows = lines
+    names = [read_cell(name).strip() for name in head]
     for line, row in rows:
         if len(row) != len(names):
             raise UsageError(f"{path}, line {line}: {len(row)} values for {len(names)} parameters")
-    return names, [_typed([row[place] for _, row in rows]) for place in range(len(names))]
+    columns = [[row[place] for _, row in rows] for place in range(len(names))]
+    if _is_report(names, columns):
+        names, columns = names[: -len(REPORT_COLUMNS)], columns[: -len(REPORT_COLUMNS)]
+    return names, list(map(_typed, columns))
 
 
-def _typed(texts: list[str]) -> list[object]:
-    """The narrowest type that all texts of a CSV column have; `007` and `1_2` stay text."""
+def _is_report(names: list[str], columns: list[list[str]]) -> bool:
+    """Whether the last columns are what `missing --csv` adds, and no parameters of these names."""
+    added = len(REPORT_COLUMNS)
+    has_names = len(names) > added and tuple(names[-added:]) == REPORT_COLUMNS
+    return has_names and all(cell in set(MissingReason) for cell in columns[-added])
+
+
+def task_cell(text: str) -> str:
+    """A text as a cell of a list of tasks: in quotes if it would be read as a number or a bool."""
+    is_other = any(pattern.fullmatch(text.strip()) for pattern, _ in _CSV_TYPES)
+    return json_cell(text) if is_other else csv_cell(text)
+
+
+def _typed(cells: list[str]) -> list[object]:
+    """The narrowest type that all cells of a CSV column have; `007` and `1_2` stay text.
+
+    So do all cells of a column that has one in quotes of its own.
+    """
+    texts = [read_cell(cell, made_by=task_cell) for cell in cells]
+    if texts != cells:
+        return list(texts)
     stripped = [text.strip() for text in texts]
     for pattern, parse in _CSV_TYPES:
         if all(map(pattern.fullmatch, stripped)):

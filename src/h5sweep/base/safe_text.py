@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _END = 100  # what is shown of either end of a word that is too long
@@ -31,14 +31,18 @@ def json_text(value: Any, **options: Any) -> str:
     return json.dumps(value, **options).replace("\x7f", r"\u007f") + "\n"
 
 
-def csv_lines(rows: Iterable[Iterable[object]]) -> Iterator[str]:
-    """Rows as CSV, a line at a time."""
+def csv_lines(
+    rows: Iterable[Iterable[object]], *, cell: Callable[[str], str] | None = None
+) -> Iterator[str]:
+    """Rows as CSV, a line at a time; `cell` makes a cell of a text, as `csv_cell` does."""
     import csv
+
+    cell = cell or csv_cell
 
     line = io.StringIO()
     writer = csv.writer(line, lineterminator="\n")
     for row in rows:
-        writer.writerow([csv_cell(value) if isinstance(value, str) else value for value in row])
+        writer.writerow([cell(value) if isinstance(value, str) else value for value in row])
         yield line.getvalue()
         line.seek(0)
         line.truncate()
@@ -50,16 +54,21 @@ def csv_cell(text: str) -> str:
     So is what begins with a quote: a cell that does so is always JSON, and nothing is lost.
     """
     is_safe = all(c.isprintable() or c in _BREAKS for c in text) and not text.startswith('"')
-    return text if is_safe else json_text(text).rstrip("\n")
+    return text if is_safe else json_cell(text)
 
 
-def read_cell(cell: str) -> str:
+def json_cell(text: str) -> str:
+    """A text as a cell: as a JSON string in its quotes."""
+    return json_text(text).rstrip("\n")
+
+
+def read_cell(cell: str, *, made_by: Callable[[str], str] = csv_cell) -> str:
     """The text that `csv_cell` made this of; what it would not have made is left as it is."""
     if cell.startswith('"'):
         try:
             text = json.loads(cell)
         except ValueError:
             return cell
-        if isinstance(text, str) and csv_cell(text) == cell:
+        if isinstance(text, str) and made_by(text) == cell:
             return text
     return cell

@@ -80,7 +80,8 @@ class Prover:
         try:
             if self._records is None:
                 reader = self._open.enter_context(OutputReader(self._folder.output))
-                self._records = RecordProof(reader, self._folder.load_plan() or Plan(()))
+                plan = self._folder.load_plan() or Plan(())
+                self._records = RecordProof(reader, plan, self._folder.load_redo())
             return self._records.objection(path)
         except SweepError:
             raise

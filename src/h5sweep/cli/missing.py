@@ -19,10 +19,11 @@ from .terminal import print_texts, tell
 def missing_command(
     output: Path, as_json: bool, as_csv: bool, expect: Path | None, name: str | None
 ) -> int:
-    """List every task of OUTPUT that has no result, and why.
+    """List every task of OUTPUT that has no result, or is to be run again, and why.
 
     The reasons: never started, running, failed (and how), lost with a damaged record, interrupted,
-    changed in the output. Exit code: 0 if nothing is missing, 1 if something is. If no run has
+    changed in the output, to be run again. Exit code: 0 if nothing is listed, 1 if something is.
+    What --csv prints is a list of tasks for `redo --csv`, `--expect` and a study. If no run has
     declared the tasks (only a Recorder has written, or other programs' files were merged), name
     them with --expect; without it the exit code is 2.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..base.units import command_text, parse_duration
+from ..base.units import command_text, count_text, parse_duration
 from ..runner.settings import PoolSettings, parse_retries
 from . import options
 from .merge import say_notes, say_wrote
@@ -62,6 +62,24 @@ if TYPE_CHECKING:
     help="If code, constants or inputs are not those of the results there: stop, keep these "
     "results and run the rest, or run all again. Default: keep; stop if constants differ.",
 )
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME=VALUES",
+    help="Run only tasks with these values: farm_id=3, seed=3,4, seed=0..9. May be repeated.",
+)
+@click.option(
+    "--failed",
+    type=click.Choice(["retry", "keep"]),
+    default="retry",
+    show_default=True,
+    help="Run tasks again that failed before, or leave them alone.",
+)
+@click.option(
+    "--keep-going",
+    is_flag=True,
+    help="Go on even if the first 20 tasks all fail with the same error.",
+)
 @click.option("--merge/--no-merge", default=True, help="Write the output at the end, or do not.")
 @click.option("--compress", is_flag=True, help="Compress the output with gzip.")
 @click.option(
@@ -78,6 +96,9 @@ def run_command(
     workers: int | None,
     grace_s: float,
     changed: str | None,
+    only: tuple[str, ...],
+    failed: str,
+    keep_going: bool,
     merge: bool,
     compress: bool,
     try_count: int | None,
@@ -103,7 +124,7 @@ def run_command(
     declaration = load_study(study, name)
     workers = workers or default_workers()
     if try_count is not None:
-        return try_tasks(declaration, try_count, workers, tell)
+        return try_tasks(declaration, try_count, workers, tell, only=only)
     # A study may change the folder when it is imported; the output was named from here.
     os.chdir(here)
     output = output or Path(study.stem + ".h5")
@@ -118,19 +139,25 @@ def run_command(
         compress=compress,
         grace_s=grace_s,
         changed=None if changed is None else OnChange(changed),
+        only=only,
+        failed=failed,
+        keep_going=keep_going,
     )
     return _conclude_run(report, merge=merge)
 
 
 def _conclude_run(report: RunReport, *, merge: bool) -> int:
     say_notes(report.merge)
-    if report.tasks_failed:
+    if report.tasks_failed and not report.is_complete:
         _say_failures(report.output)
     tell(f"{report.tasks_done:,} of {report.tasks_total:,} done, {report.tasks_failed:,} failed")
     if report.merge is not None:
         say_wrote(report.merge)
     elif merge and report.output.exists():
         tell(f"{report.output} is up to date")
+    if report.tasks_not_selected:
+        others = count_text(report.tasks_not_selected, "other task")
+        tell(f"{others} left to run: the same command without --only runs them")
     if report.is_complete:
         return 0
     missing = command_text("missing", report.output)
@@ -140,8 +167,11 @@ def _conclude_run(report: RunReport, *, merge: bool) -> int:
 
 def _say_failures(output: Path) -> None:
     from ..runfolder.layout import RunFolder
-    from ..runner.status import failures_text
+    from ..runner.failures import failures_text
     from ..state.expected_tasks import read_expected_state
 
     state = read_expected_state(RunFolder.of(output))
     tell(failures_text(state.plan, state.all_failures))
+    if kept := sum(map(state.is_done, state.failures)):
+        results = "its old result is" if kept == 1 else "their old results are"
+        tell(f"{count_text(kept, 'task')} failed when run again: {results} kept")

@@ -5,6 +5,7 @@
     uniform_records  thousands of equal records, verified and read at once
     file_window      bytes of a file that may grow, be cut short or be unreadable in places
     fitting_keys     which keys that the plan lacks can become tasks
+    redo_requests    which tasks are to be run again
     lock             who works on an output; heartbeat and take-over
     audit            the audit trail: what came from which file
 

@@ -5,6 +5,7 @@
     sweep.json      the sweep: who declared which tasks, dims, units, where its code lies
     merged.json     which tasks the output held after the last merge
     code/           the versions of the code that results are from, 1.json and on
+    redo.json       which tasks are to be run again, or were, if somebody has asked for that
     records/        one record file per process that ever worked here
     logs/           what the tasks printed, one file per worker
 
@@ -25,11 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..base.number_ranges import are_ranges
 from ..base.plan import Plan
 from ..disk import durable
 from ..disk.find_files import LOGS_NAME, PLAN_NAME, RECORDS_NAME, RECORDS_SUFFIX, RUN_SUFFIX
 from ..disk.inside_folder import parse_json, read_file
 from ..errors import DamagedError, UsageError, naming
+from .redo_requests import Requests
 
 _README_NAME = "README.txt"
 _CODE_NAME = re.compile(r"[1-9][0-9]{0,4}\.json")
@@ -48,6 +51,7 @@ it. Do not edit or delete anything here during a run.
 plan.jsonl    each task's key, by number            records/   results, one file per process
 sweep.json    what was run, by whom, with what      logs/      what the tasks printed
 merged.json   which tasks the output holds          code/      the code that made the results
+redo.json     which tasks are to be run again
 """
 
 
@@ -64,7 +68,7 @@ class Declared:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Declared:
-        if not isinstance(value["by"], str) or not _are_ranges(value["without"]):
+        if not isinstance(value["by"], str) or not are_ranges(value["without"]):
             raise ValueError("it declares no tasks")
         return cls(value["by"], value["plan"], value["without"])
 
@@ -111,6 +115,10 @@ class RunFolder:
         return self.path / "merged.json"
 
     @property
+    def redo_path(self) -> Path:
+        return self.path / "redo.json"
+
+    @property
     def records_path(self) -> Path:
         return self.path / RECORDS_NAME
 
@@ -138,7 +146,7 @@ class RunFolder:
                 path.unlink()
             with suppress(FileNotFoundError):
                 self.code_path.rmdir()
-            notes = (self.plan_path, self.sweep_path, self.merged_path)
+            notes = (self.plan_path, self.sweep_path, self.merged_path, self.redo_path)
             for path in (*notes, self._readme_path):
                 path.unlink(missing_ok=True)
             self.path.rmdir()
@@ -246,6 +254,18 @@ class RunFolder:
     def save_merged(self, about: dict[str, Any]) -> None:
         durable.replace_text(self.merged_path, json.dumps(about) + "\n")
 
+    def load_redo(self) -> Requests:
+        """Which tasks were asked to be run again; none if nobody has asked."""
+        again = "move it away, and name the tasks that are to be run again once more"
+        try:
+            return Requests.from_json(_load_json(self.redo_path, again))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedError(f"{self.redo_path} is damaged ({error}): {again}") from error
+
+    def save_redo(self, requests: Requests) -> None:
+        """Replace the requests, durably. The caller holds the lock."""
+        durable.replace_text(self.redo_path, json.dumps(requests.as_json()) + "\n")
+
 
 def resolved(path: Path) -> Path:
     """Where a path leads; UsageError if that is nowhere."""
@@ -264,27 +284,18 @@ def _require_file(path: Path) -> None:
 _ANEW = "move it away and start the run again, which writes a new one"
 
 
-def _load_json(path: Path) -> dict[str, Any]:
+def _load_json(path: Path, next_step: str = _ANEW) -> dict[str, Any]:
     try:
         content = read_file(path)
         loaded = {} if content is None else parse_json(content)
     except ValueError as error:
-        raise DamagedError(f"{path} is damaged ({error}): {_ANEW}") from error
+        raise DamagedError(f"{path} is damaged ({error}): {next_step}") from error
     if not isinstance(loaded, dict):
-        raise DamagedError(f"{path} is damaged (it is not a JSON object): {_ANEW}")
+        raise DamagedError(f"{path} is damaged (it is not a JSON object): {next_step}")
     return loaded
 
 
 def _is_note(merged: dict[str, Any]) -> bool:
     """Whether this is what `save_merged` was given."""
     has_plan = isinstance(merged.get("plan"), str) and "output" in merged
-    return has_plan and _are_ranges(merged.get("tasks"))
-
-
-def _are_ranges(value: object) -> bool:
-    """Whether these are [first, last] pairs of task numbers."""
-    return (
-        isinstance(value, list)
-        and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
-        and all(type(number) is int and number >= 0 for pair in value for number in pair)
-    )
+    return has_plan and are_ranges(merged.get("tasks"))

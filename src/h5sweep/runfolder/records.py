@@ -342,6 +342,7 @@ def _check_header(kind: int, header: dict[str, Any]) -> None:
     if kind == RecordKind.FILE:
         ProcessId.from_json(header["process"])
         _require(isinstance(header.get("plan", ""), str), "plan")
+        _require(type(header.get("redo", 0)) is int, "redo")
     elif kind == RecordKind.STARTED:
         _require(all(type(task) is int and task >= 0 for task in header["tasks"]), "tasks")
     else:

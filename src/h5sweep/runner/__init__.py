@@ -1,6 +1,9 @@
 """Run tasks: the pool, its workers, their limits, and what the user sees meanwhile.
 
     run              a whole run: what is missing, the pool, then a merge
+    choose_tasks     which of the missing tasks it takes on
+    early_stop       whether its first tasks all fail of one cause
+    failures         failures by their cause, and as text
     try_tasks        `--try`: a few tasks in this process
     recorder         results of somebody else's pool
     settings         limits and numbers that a user may set

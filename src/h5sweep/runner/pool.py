@@ -52,6 +52,7 @@ class Pool:
         self._stopping = False
         self._trouble: StorageError | None = None
         self._workers = Workers(order, self._set_trouble)
+        self.has_results_untold = self._workers.have_results_untold
 
     def __enter__(self) -> Pool:
         return self

@@ -15,8 +15,9 @@ from types import FrameType
 from typing import Any
 
 from ..base.plan import Plan, key_text
+from ..base.selection import Only
 from ..base.units import count_text, duration_text
-from ..errors import InterruptedRunError, StartError, StorageError
+from ..errors import HopelessError, InterruptedRunError, StartError, StorageError
 from ..merge.from_records.build import merge_run
 from ..merge.from_records.output_plan import MergeReport
 from ..runfolder.layout import RunFolder
@@ -28,7 +29,10 @@ from ..state.declare_sweep import declare_sweep, require_own_folder
 from ..state.extend_plan import is_up_to_date
 from ..state.state import FolderState, read_state, refusal_texts
 from ..state.study import Declaration
+from .choose_tasks import TaskChoice
+from .early_stop import EarlyStop
 from .events import Ended, Failed, Note, Stopped
+from .failures import failures_text
 from .hand_over import handed_over
 from .pool import Pool
 from .progress import Display
@@ -51,12 +55,13 @@ class RunReport:
     tasks_kept: int
     tasks_done: int
     tasks_failed: int
-    tasks_missing: int
+    tasks_missing: int  # also those that are still to be run again
     merge: MergeReport | None
+    tasks_not_selected: int = 0  # missing too, but the run was told to leave them alone
 
     @property
     def is_complete(self) -> bool:
-        """Whether every task has a result that is still declared."""
+        """Whether every task has its result that is still declared, and was selected."""
         return self.tasks_missing == 0
 
 
@@ -70,13 +75,20 @@ def run_sweep(
     compress: bool = False,
     grace_s: float = DEFAULT_GRACE_S,
     changed: OnChange | None = None,
+    only: Only = (),
+    failed: str = "retry",
+    keep_going: bool = False,
 ) -> RunReport:
     """Run every task that has no result yet, then merge all results into `output`.
 
-    Killed at any moment, what was finished is kept and the same call runs the rest. `changed` is
-    what to do if the code is not that of the results there.
+    `only` selects among them, `failed="keep"` leaves those alone that have failed before, `changed`
+    is what to do with results of other code. HopelessError if the first tasks all fail of one
+    cause, unless `keep_going` is said.
+
+    Killed at any moment, what was finished is kept and the same call runs the rest.
     """
     folder = RunFolder.of(output)
+    choice = TaskChoice.of(declaration.plan, only, failed)
     require_own_folder(folder, declaration)
     version = declaration.version()
     with (
@@ -91,13 +103,15 @@ def run_sweep(
         _wait_for_orphans(folder)
         state = declare_sweep(folder, declaration, version, display.say, changed)
         _say_damage(state, display)
-        wanted = list(state.missing_tasks())
-        display.say(f"{state.tasks_done:,} kept, {len(wanted):,} to do")
-        _run_tasks(pool, wanted, folder, state, display, grace_s)
+        chosen = choice.choose(state)
+        for text in chosen.texts(state):
+            display.say(text)
+        stop = None if keep_going else EarlyStop(len(chosen.tasks))
+        _run_tasks(pool, chosen.tasks, folder, state, display, grace_s, stop)
         merged = None
         if merge and (compress or not is_up_to_date(folder, state.plan)):
             merged = _merge(folder, compress, display)
-        return _report(folder, state, wanted, merged)
+        return _report(folder, state, choice, chosen.tasks, merged)
 
 
 @contextmanager
@@ -152,18 +166,21 @@ def _run_tasks(
     state: FolderState,
     display: Display,
     grace_s: float,
+    stop: EarlyStop | None,
 ) -> None:
     """Run the tasks; InterruptedRunError if a signal stopped it, or why it cannot go on."""
     if not wanted:
         return
     outcomes = _Outcomes(folder, state.plan, display)
-    kept = state.tasks_done
+    kept = state.tasks_done - sum(map(state.is_done, wanted))
     display.begin(tasks_total=kept + len(wanted), tasks_done=kept)
     try:
         with _stopping(pool, display, grace_s) as interruption:
             for event in pool.run(wanted):
                 interruption.check()
                 outcomes.take(event)
+                if stop is not None and stop.take(event, pool.has_results_untold):
+                    interruption.begin()
                 display.update(outcomes.moment(pool))
     except (StorageError, StartError) as error:
         done = read_state(folder, state.plan).tasks_done
@@ -180,6 +197,18 @@ def _run_tasks(
         kept_text = _kept_text(read_state(folder, state.plan).tasks_done)
         text = f"stopped; {kept_text}. Run the same command again for the rest"
         raise InterruptedRunError(text, interruption.signal)
+    if stop is not None and stop.is_hopeless:
+        raise HopelessError(_hopeless_text(read_state(folder, state.plan), stop.failed))
+
+
+def _hopeless_text(state: FolderState, failed: list[int]) -> str:
+    failures = {task: state.all_failures[task] for task in failed if task in state.failures}
+    return (
+        f"stopped, because the first {len(failed):,} tasks all failed in the same way and none "
+        f"succeeded:\n\n{failures_text(state.plan, failures)}\n{_kept_text(state.tasks_done)}. Fix "
+        "that, then run the same command again; with --keep-going (keep_going=True) it runs all "
+        "tasks whatever fails"
+    )
 
 
 def _kept_text(results: int) -> str:
@@ -226,7 +255,8 @@ class _Outcomes:
     def _record(self, failed: Failed) -> None:
         if self._records is None:
             path = self._folder.new_record_path("run")
-            self._records = RecordWriter(path, about={"role": "run", "plan": self._plan.id})
+            about = {"role": "run", "plan": self._plan.id, **self._folder.load_redo().about()}
+            self._records = RecordWriter(path, about=about)
         self._records.append(
             failed.kind,
             failed.task,
@@ -256,7 +286,10 @@ class _Outcomes:
 
 
 class Interruption:
-    """What signals have asked of a run: once, finish what runs within the grace; twice, stop."""
+    """What signals have asked of a run: once, finish what runs within the grace; twice, stop.
+
+    Failures may ask for the first too.
+    """
 
     def __init__(self, pool: Pool, display: Display, grace_s: float) -> None:
         self._pool = pool
@@ -271,11 +304,15 @@ class Interruption:
         """Note the signal; everything that is not safe here is left to `check`."""
         self.signal = number
         self.count += 1
+        self.begin()
+        if self.count > 1 and number == signal.SIGINT:
+            self._pool.stop()
+
+    def begin(self) -> None:
+        """Let running tasks finish within the grace, and begin no others."""
         self._pool.drain()
         if self._deadline is None:
             self._deadline = time.monotonic() + self._grace_s
-        if self.count > 1 and number == signal.SIGINT:
-            self._pool.stop()
 
     def check(self) -> None:
         """Say once what happens now; stop if nothing is running any more, or for too long."""
@@ -296,6 +333,8 @@ class Interruption:
     def _announcement(self, tasks: str, grace: str) -> str:
         if self.signal == signal.SIGINT:
             return f"waiting up to {grace} for {tasks}; press Ctrl-C again to stop now"
+        if self.signal is None:
+            return f"everything fails: waiting up to {grace} for {tasks}"
         return f"told to stop: waiting up to {grace} for {tasks}"
 
 
@@ -339,16 +378,21 @@ def _merge(folder: RunFolder, compress: bool, display: Display) -> MergeReport:
 
 
 def _report(
-    folder: RunFolder, before: FolderState, wanted: list[int], merged: MergeReport | None
+    folder: RunFolder,
+    before: FolderState,
+    choice: TaskChoice,
+    wanted: list[int],
+    merged: MergeReport | None,
 ) -> RunReport:
     """What there is now, counted where it lies: what workers have said may be damaged since."""
     if merged is not None and _has_all(merged, before):
-        tasks_done, tasks_failed, tasks_missing = merged.tasks_merged, 0, 0
+        tasks_done, tasks_failed, tasks_missing, not_selected = merged.tasks_merged, 0, 0, 0
     else:
         is_as_before = not wanted and merged is None
         after = before if is_as_before else read_state(folder, before.plan, scan=scan_stretches)
         tasks_done, tasks_failed = after.tasks_done, after.tasks_failed
-        tasks_missing = sum(1 for _ in after.missing_tasks())
+        not_selected = choice.count_not_selected(after)
+        tasks_missing = sum(1 for _ in after.missing_tasks()) - not_selected
     return RunReport(
         folder.output,
         tasks_total=before.tasks_total,
@@ -357,9 +401,11 @@ def _report(
         tasks_failed=tasks_failed,
         tasks_missing=tasks_missing,
         merge=merged,
+        tasks_not_selected=not_selected,
     )
 
 
 def _has_all(merged: MergeReport, before: FolderState) -> bool:
     """Whether the output has a row of every task; not if recorders have added tasks meanwhile."""
-    return merged.tasks_merged == before.tasks_total and merged.tasks_planned == len(before.plan)
+    is_whole = merged.tasks_merged == before.tasks_total and not before.again
+    return is_whole and merged.tasks_planned == len(before.plan)

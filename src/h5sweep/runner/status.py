@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from ..runfolder.layout import RunFolder
 from ..runfolder.lock import held_since, lock_owner
 from ..runfolder.records import FINISHED_AT
 from ..state.expected_tasks import existing_folder, read_expected_state
-from ..state.state import Failure, FolderState, left_out_text, refusal_texts
+from ..state.state import FolderState, left_out_text, refusal_texts
 from .time_left import Pace, RunningTask
 
 STATUS_SCHEMA = "h5sweep.status/1"
@@ -26,8 +25,6 @@ VALUE_WIDTH = 16
 BAR_WIDTH = 20
 MOST_VALUES_COUNTED = 50
 DURATIONS_READ = 50  # of a run, to say how long its tasks usually take
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -80,6 +77,8 @@ class Status:
     refusal_texts: tuple[str, ...]
     pace: Pace
     columns: Mapping[str, tuple[tuple[Value, int, int], ...]]  # each value: tasks done, of all
+    again: int = 0  # of those done, to be run again
+    again_waiting: int = 0  # of these, neither running nor failed
 
     @property
     def missing(self) -> int:
@@ -94,7 +93,7 @@ class Status:
     @property
     def waits(self) -> bool:
         """Whether there is anything to run."""
-        return self.missing > self.left_out
+        return self.missing > self.left_out or self.again > 0
 
     @property
     def is_empty(self) -> bool:
@@ -103,8 +102,8 @@ class Status:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it was said which tasks there should be, and every result counts."""
-        return self.is_declared and not self.missing
+        """Whether it was said which tasks there should be, and every result counts and stays."""
+        return self.is_declared and not self.missing and not self.again
 
     def __str__(self) -> str:
         return status_text(self).rstrip("\n")
@@ -144,6 +143,7 @@ def status_of(
     """Sum a state up; key columns of more than `most_values` values are left out."""
     beyond_plan = _count_keys(key for key, _ in state.beyond_plan)
     left_out = _count_keys(key for key, _ in state.left_out)
+    again = state.again_done
     running = tuple(
         Running(task, state.plan.key(task), process, since)
         for task, (process, since) in sorted(state.running.items())
@@ -166,6 +166,8 @@ def status_of(
         refusal_texts=tuple(refusal_texts(state)),
         pace=_pace_of(state, running, run.since if run else None),
         columns={n: tuple(counts) for n, counts in state.counts_by_column(most_values).items()},
+        again=len(again),
+        again_waiting=sum(t not in state.running and t not in state.failures for t in again),
     )
 
 
@@ -180,7 +182,7 @@ def _pace_of(state: FolderState, running: Iterable[Running], begun: float | None
     return Pace(
         ended=len(done) + len(failed_at),
         elapsed_s=now - begun,
-        left=state.tasks_total - state.tasks_done - len(failed_at),
+        left=state.tasks_total - state.tasks_done + len(state.again_done) - len(failed_at),
         quiet_s=now - max([begun, *failed_at, *(state.finished_at[task] for task in done)]),
         usual_s=sum(sample_s) / len(sample_s) if sample_s else None,
         running=tuple(
@@ -231,9 +233,11 @@ def _status_lines(
 
 
 def _summary_lines(status: Status, width: int | None) -> Iterator[str]:
-    waiting = status.missing - status.failed - len(status.running) - status.left_out
+    left = status.missing + status.again - status.failed - len(status.running)
+    waiting = left - status.again_waiting - status.left_out
     rest = "not finished" if status.run.alive is False else "waiting"
     counts = {"failed": status.failed, "running": len(status.running), rest: waiting}
+    counts["done, but to be run again"] = status.again_waiting
     if parts := [f"{count:,} {what}" for what, count in counts.items() if count > 0]:
         yield ", ".join(parts)
     if words := status.pace.words():
@@ -345,6 +349,7 @@ def status_json(status: Status) -> str:
             for r in status.running
         ],
         "missing": status.missing if status.is_declared else None,
+        "again": status.again,
         "damaged_records": status.damaged_records,
         "unreadable_files": status.unreadable_files,
         "results_beyond_plan": status.beyond_plan,
@@ -359,37 +364,6 @@ def status_json(status: Status) -> str:
         },
     }
     return json_text(value)
-
-
-def group_failures(failures: dict[int, Failure]) -> list[dict[int, Failure]]:
-    """Failures by cause, the commonest first: one error at one place, or in the same words."""
-    groups: dict[tuple[str, str, str, str], dict[int, Failure]] = {}
-    for task, failure in failures.items():
-        shape = "" if failure.where else _shape(failure.message)
-        cause = (failure.kind.words, failure.error, failure.where, shape)
-        groups.setdefault(cause, {})[task] = failure
-    return sorted(groups.values(), key=lambda group: -len(group))
-
-
-def _shape(message: str) -> str:
-    """A message without what differs from task to task: numbers, and what stands in quotes."""
-    return _NUMBERS.sub("0", _QUOTED.sub("''", message))
-
-
-def failures_text(plan: Plan, failures: dict[int, Failure]) -> str:
-    """What failed, one paragraph for each cause, with one traceback each."""
-    lines = (line for group in group_failures(failures) for line in _group_lines(plan, group))
-    return "\n".join(printable(line, breaks="\t") for line in lines)
-
-
-def _group_lines(plan: Plan, group: dict[int, Failure]) -> Iterator[str]:
-    task, example = next(iter(group.items()))
-    where = f" at {example.where}" if example.where else ""
-    count, message = count_text(len(group), "task"), " ".join(example.message.split())
-    yield f"{count} {example.kind.words}: {example.error}{where}: {message}"
-    yield f"  for example {key_text(plan.key(task))}"
-    yield from (f"  | {line}" for line in example.traceback.rstrip().splitlines())
-    yield ""
 
 
 def _plain_process(process: ProcessId | None) -> dict[str, Any]:

@@ -7,19 +7,27 @@ from collections.abc import Callable
 
 from ..base.plan import key_text
 from ..base.safe_text import printable
+from ..base.selection import Only
 from ..base.units import count_text, duration_text
 from ..base.values import ResultEncoder
 from ..state.study import Declaration, user_traceback
+from .choose_tasks import TaskChoice
 
 
 def try_tasks(
-    declaration: Declaration, count: int, workers: int, tell: Callable[[str], None]
+    declaration: Declaration,
+    count: int,
+    workers: int,
+    tell: Callable[[str], None],
+    *,
+    only: Only = (),
 ) -> int:
     """Run `count` tasks spread over the sweep; write nothing. Return the exit code."""
     plan = declaration.plan
-    count = min(count, len(plan))
+    chosen = TaskChoice.of(plan, only).tasks(plan)
+    count = min(count, len(chosen))
     encoder = ResultEncoder(plan.names)
-    tasks = [task * (len(plan) - 1) // max(count - 1, 1) for task in range(count)]
+    tasks = [chosen[place * (len(chosen) - 1) // max(count - 1, 1)] for place in range(count)]
     durations_s = []
     failed = 0
     for task in tasks:
@@ -36,9 +44,9 @@ def try_tasks(
         tell(f"{name}: ok, {durations_s[-1]:.3g} s, {count_text(len(data), 'byte')}")
     if durations_s:
         mean_s = sum(durations_s) / len(durations_s)
-        whole = duration_text(mean_s * len(plan) / workers)
+        whole = duration_text(mean_s * len(chosen) / workers)
         tell(
             f"{len(durations_s)} ok, {mean_s:.3g} s each; "
-            f"{count_text(len(plan), 'task')} ≈ {whole} on {count_text(workers, 'worker')}"
+            f"{count_text(len(chosen), 'task')} ≈ {whole} on {count_text(workers, 'worker')}"
         )
     return 1 if failed else 0

@@ -129,6 +129,14 @@ class Workers:
             if current is not None:
                 yield worker, current
 
+    def have_results_untold(self) -> bool:
+        """Whether one has finished a task of a batch that it has not answered yet."""
+        return any(
+            outcome.kind == RecordKind.DONE
+            for worker in self.active
+            for outcome in worker.outcomes_on_disk().values()
+        )
+
     def kill_overdue(self) -> None:
         """End those that were dismissed, or told to stop, and should have ended by now."""
         for worker in (*self.active, *self._dismissed):

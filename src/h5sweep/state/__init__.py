@@ -3,7 +3,11 @@
     study            the study that declares the tasks, and how it is loaded
     declare_sweep    compare what a study declares with what is there, and note it
     code_change      whether the code is that of the results there, and what to do if not
+    task_codes       which version of the code has made each result
     state            the outcome of each task, and why a task is missing
+    record_place     where a record lies, and what one says of a failure
+    redo_order       which result counts of tasks that were asked to be run again
+    redo_tasks       ask for tasks to be run again; withdraw that
     missing_report   the missing tasks as text, JSON or CSV
     expected_tasks   tasks that are named with --expect; the run folder of what a user names
     extend_plan      numbers for tasks that the plan lacks; what the output holds

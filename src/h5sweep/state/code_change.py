@@ -7,12 +7,13 @@ from enum import StrEnum
 
 from ..base.units import command_text, count_text, near_path
 from ..code.changes import change_texts, fact_texts
-from ..code.store import load_versions, numbers_by_id, parse_version
+from ..code.store import numbers_by_id
 from ..code.version import CodeVersion
 from ..errors import ChangedStudyError, UsageError
 from ..runfolder.layout import RunFolder
 from .state import FolderState
 from .study import Declaration
+from .task_codes import known_versions, task_codes
 
 _MOST_CHANGES = 8
 
@@ -45,8 +46,7 @@ class CodeChange:
     declaration: Declaration
     version: CodeVersion
     before: CodeVersion | None
-    number: int  # of the version before
-    others: int  # results that are not known to be of this version
+    others: frozenset[int]  # tasks with results of other versions
 
     @classmethod
     def find(
@@ -56,17 +56,18 @@ class CodeChange:
         version: CodeVersion,
         state: FolderState,
     ) -> CodeChange:
-        adopted = {n: parse_version(text) for n, text in state.held.code_texts.items()}
-        known = {**adopted, **load_versions(folder)}
+        known = known_versions(folder, state)
         numbers = numbers_by_id(known)
         last = numbers.get(str(folder.load_sweep().get("code_id")), max(known, default=0))
-        others = state.tasks_done - state.results_of_code(version.id)
-        return cls(folder, declaration, version, known.get(last), last, others)
+        own = (0, numbers.get(version.id, 0))
+        codes = task_codes(folder, state) if known.keys() - {own[1]} else ()
+        others = frozenset(task for task, code in enumerate(codes) if code not in own)
+        return cls(folder, declaration, version, known.get(last), others)
 
     @property
     def _is_change(self) -> bool:
         is_other = self.before is not None and self.before.id != self.version.id
-        return is_other and self.others > 0
+        return is_other and bool(self.others)
 
     def require_choice(self, on_change: OnChange | None) -> None:
         """Raise ChangedStudyError if the caller wants that, or has to say what to do."""
@@ -87,14 +88,14 @@ class CodeChange:
         if not self._is_change:
             return ""
         if on_change is OnChange.REDO:
-            return f"{self._changes_text()}; {self._results_text()} are run again"
+            return self._changes_text()
         return (
             f"{self._changes_text()}; {self._results_text()} of before are kept, and told apart "
             f"by the column code. To run them again: {self._command('redo')}"
         )
 
     def _results_text(self) -> str:
-        return count_text(self.others, "result")
+        return count_text(len(self.others), "result")
 
     def _changes_text(self) -> str:
         assert self.before is not None

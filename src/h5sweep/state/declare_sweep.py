@@ -22,6 +22,7 @@ from ..runfolder.uniform_records import scan_stretches
 from .code_change import CodeChange, OnChange
 from .expected_tasks import declared_by
 from .extend_plan import adopt_output, merged_attributes
+from .redo_tasks import request_again
 from .state import FolderState, read_state
 from .study import Declaration
 from .tasks_in_output import held_tasks
@@ -78,6 +79,9 @@ def declare_sweep(
     about = provenance.describe(declaration.path or Path.cwd() / "cell")
     keep_version(folder, replace(version, about={"time": now_text(), **about}), change.before)
     _save_sweep(folder, declaration, attributes, declared, {"code_id": version.id, **about})
+    if on_change is OnChange.REDO and change.others:
+        request_again(folder, state, change.others)
+        return read_state(folder, held.plan, scan=scan_stretches, declared=declared, held=held)
     return state
 
 

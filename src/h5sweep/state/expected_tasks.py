@@ -5,11 +5,11 @@ They are compared with the run folder of an output, which the user named.
 
 from __future__ import annotations
 
-from itertools import groupby
 from pathlib import Path
 
 from ..base.listed_plan import plan_list
 from ..base.near_floats import with_values_of
+from ..base.number_ranges import ranges_of_numbers
 from ..base.plan import Plan, types_text
 from ..base.units import command_text
 from ..disk.find_files import PathLike
@@ -65,10 +65,7 @@ def require_declared(state: FolderState, folder: RunFolder) -> None:
 def declared_by(who: str, plan: Plan, wanted: Plan) -> Declared:
     """The declaration that of all tasks of `plan` those of `wanted` should be there."""
     without = [] if len(plan) == len(wanted) else plan.numbers_beyond(wanted)
-    # Numbers without a gap have the same distance to their places.
-    groups = groupby(enumerate(without), lambda placed: placed[1] - placed[0])
-    stretches = [[number for _, number in group] for _, group in groups]
-    return Declared(who, plan.id, [[numbers[0], numbers[-1]] for numbers in stretches])
+    return Declared(who, plan.id, ranges_of_numbers(without))
 
 
 def _extended(plan: Plan, expected: Plan, by: str, folder: RunFolder) -> Plan:

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..base.listed_plan import task_cell
+from ..base.missing_reason import REPORT_COLUMNS
 from ..base.plan import Plan, key_text, plain_key
 from ..base.safe_text import csv_lines, json_text, printable
+from ..base.units import count_text
 from ..disk.find_files import PathLike
 from .expected_tasks import existing_folder, read_expected_state, require_declared
 from .state import Missing, left_out_text, refusal_texts
@@ -25,10 +28,11 @@ class MissingReport:
     names: tuple[str, ...]  # of the parameters
     left_out: int  # results that no merge takes; a note says why
     notes: tuple[str, ...]
+    again: int = 0  # of `tasks`, those that have a result and are to be run again
 
     @property
     def exit_code(self) -> int:
-        """0 if every task has a result that counts, else 1."""
+        """0 if every task has a result that counts, and none is to be run again, else 1."""
         return 1 if self.tasks or self.left_out else 0
 
     def __str__(self) -> str:
@@ -36,7 +40,7 @@ class MissingReport:
 
 
 def read_missing(output: PathLike, *, expected: Plan | None = None) -> MissingReport:
-    """Every task of `output` without a result, and why; from its run folder, also during a run.
+    """Every task of `output` to run, and why; from its run folder, also during a run.
 
     Those of `expected` are missing, or those that the last run declared. UsageError if neither
     says which tasks there should be.
@@ -52,6 +56,7 @@ def read_missing(output: PathLike, *, expected: Plan | None = None) -> MissingRe
         state.plan.names,
         len(state.left_out),
         tuple(notes),
+        len(state.again_done),
     )
 
 
@@ -64,8 +69,10 @@ def missing_lines(missing: Iterable[Missing]) -> Iterator[str]:
 
 def closing_text(report: MissingReport) -> str:
     """How many are missing."""
-    count = len(report.tasks)
-    return f"{count:,} of {report.tasks_total:,} missing" if count else "nothing is missing"
+    missing, again = len(report.tasks) - report.again, report.again
+    parts = [f"{missing:,} of {report.tasks_total:,} missing"] if missing else []
+    parts += [f"{count_text(again, 'finished task')} to be run again"] if again else []
+    return ", ".join(parts) or "nothing is missing"
 
 
 def missing_json(report: MissingReport) -> str:
@@ -78,7 +85,7 @@ def missing_json(report: MissingReport) -> str:
 
 
 def missing_csv(report: MissingReport) -> Iterator[str]:
-    """`missing` for spreadsheets: the key columns, reason, detail."""
-    head = [*report.names, "reason", "detail"]
+    """`missing` for spreadsheets, and as a list of tasks: the key columns, reason, detail."""
+    head = [*report.names, *REPORT_COLUMNS]
     rows = ([*task.key.values(), task.reason.value, task.detail] for task in report.tasks)
-    return csv_lines([head, *rows])
+    return csv_lines([head, *rows], cell=task_cell)

@@ -13,12 +13,13 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..base.missing_reason import MissingReason
+from ..base.number_ranges import numbers_in
 from ..base.plan import Counts, Key, Plan, key_text
 from ..base.process_id import ProcessId
 from ..base.units import count_text
@@ -26,7 +27,6 @@ from ..runfolder.fitting_keys import fitted_key, misfit_text, types_of_keys
 from ..runfolder.layout import Declared, RunFolder
 from ..runfolder.records import (
     DURATION_S,
-    FAILURES,
     FINISHED_AT,
     KIND,
     NO_TASK,
@@ -36,6 +36,8 @@ from ..runfolder.records import (
     RecordKind,
     Scan,
 )
+from .record_place import Failure, RecordPlace, read_failure
+from .redo_order import RedoOrder
 from .tasks_in_output import HeldTasks, held_tasks
 
 
@@ -57,30 +59,6 @@ LOCK_SILENT_S = 60.0  # twelve heartbeats of a run, and room for clocks that dif
 IN_OUTPUT = 255  # stands where a Kind does, for a task whose record is gone but whose row is there
 
 
-class MissingReason(StrEnum):
-    """Why a task is missing."""
-
-    NEVER_STARTED = "never started"
-    RUNNING = "running"
-    FAILED = "failed"
-    LOST = "lost with a damaged record"
-    INTERRUPTED = "interrupted"
-    CHANGED = "changed in the output"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """How a task ended that did not end well."""
-
-    kind: RecordKind
-    error: str
-    message: str
-    where: str
-    traceback: str
-    finished_at: float
-    duration_s: float
-
-
 @dataclass(frozen=True, slots=True)
 class Missing:
     """One task without a result, and why."""
@@ -89,15 +67,6 @@ class Missing:
     key: Key
     reason: MissingReason
     detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordPlace:
-    """Where a record lies: which of `FolderState.paths`, and its offset there."""
-
-    file: int
-    offset: int
-    frame: tuple[Any, ...]
 
 
 @dataclass
@@ -120,6 +89,8 @@ class FolderState:
     heartbeat: float = 0.0  # when the lock was last written
     is_declared: bool = False  # whether anybody has said which tasks there should be
     undeclared: set[int] = field(default_factory=set)  # unfinished, and not asked for
+    again: set[int] = field(default_factory=set)  # to be run again; a result they have is kept
+    redone: set[int] = field(default_factory=set)  # run again, and not merged since
     duplicates: int = 0
     unreadable: list[Path] = field(default_factory=list)
     codes: dict[int, str] = field(default_factory=dict)  # the id of the code, by file, if known
@@ -145,30 +116,46 @@ class FolderState:
 
     @property
     def tasks_failed(self) -> int:
-        return sum(self.kinds.count(kind) for kind in FAILURES)
+        """How many have failed last, also of those that have an older result."""
+        return len(self.failures)
+
+    @property
+    def again_done(self) -> list[int]:
+        """The tasks that are to be run again and have a result, which counts until then."""
+        return [task for task in self.again if self.is_done(task)]
 
     @property
     def results_not_merged(self) -> int:
         """How many of all results the output lacks, as it is now."""
-        return self.tasks_done - self.held.count
-
-    def results_of_code(self, code: str) -> int:
-        """How many results are recorded that this version of the code has made."""
-        own = {file for file, its_code in self.codes.items() if its_code == code}
-        pairs = zip(self.kinds, self.files, strict=True)
-        return sum(kind == RecordKind.DONE and file in own for kind, file in pairs) if own else 0
+        held = self.held.count
+        if self.redone:
+            held -= sum(
+                task in self.redone for task in numbers_in(self.held.ranges, len(self.kinds))
+            )
+        return self.tasks_done - held
 
     def is_done(self, task: int) -> bool:
         return self.kinds[task] in (RecordKind.DONE, IN_OUTPUT)
 
+    def take_record(self, task: int, place: RecordPlace) -> None:
+        """Let the result in this record be the one that counts."""
+        self.kinds[task] = RecordKind.DONE
+        self.files[task] = place.file
+        self.offsets[task] = place.offset
+        self.finished_at[task] = place.frame[FINISHED_AT]
+
     def missing_tasks(self) -> Iterator[int]:
-        """The numbers of all tasks without a result."""
-        done, undeclared = (RecordKind.DONE, IN_OUTPUT), self.undeclared
+        """The numbers of all tasks to run: without a result, or asked to be run again."""
+        done, undeclared, again = (RecordKind.DONE, IN_OUTPUT), self.undeclared, self.again
         missing = (task for task, kind in enumerate(self.kinds) if kind not in done)
+        if again:
+            missing = (
+                task for task, kind in enumerate(self.kinds) if kind not in done or task in again
+            )
         return (task for task in missing if task not in undeclared) if undeclared else missing
 
     def missing(self) -> Iterator[Missing]:
-        """Every task without a result, with its key and the reason."""
+        """Every task to run, with its key and the reason."""
         for task in self.missing_tasks():
             reason, detail = self._reason(task)
             yield Missing(task, self.plan.key(task), reason, detail)
@@ -183,6 +170,9 @@ class FolderState:
             return MissingReason.LOST, self.lost[task].path.name
         if task in self.interrupted:
             return MissingReason.INTERRUPTED, f"its process ended: {self.interrupted[task]}"
+        if task in self.again:
+            is_kept = self.is_done(task)
+            return MissingReason.AGAIN, "its result is kept until then" if is_kept else ""
         if task in self.held.unsound:
             return MissingReason.CHANGED, "its row differs from what was written"
         return MissingReason.NEVER_STARTED, ""
@@ -195,7 +185,7 @@ class FolderState:
         for file_number, tasks in groupby(by_file, lambda task: self.failures[task].file):
             with RecordFile(self.paths[file_number]) as file:
                 for task in tasks:
-                    found[task] = _read_failure(file, self.failures[task])
+                    found[task] = read_failure(file, self.failures[task])
         return dict(sorted(found.items()))
 
     def durations_s(self, tasks: Iterable[int]) -> list[float]:
@@ -235,19 +225,6 @@ def refusal_texts(state: FolderState) -> list[str]:
     ]
 
 
-def _read_failure(file: RecordFile, place: RecordPlace) -> Failure:
-    error = file.header(place.offset, place.frame)["error"]
-    return Failure(
-        RecordKind(place.frame[KIND]),
-        error.get("type", ""),
-        error.get("message", ""),
-        error.get("where", ""),
-        error.get("traceback", ""),
-        place.frame[FINISHED_AT],
-        place.frame[DURATION_S],
-    )
-
-
 def read_state(
     folder: RunFolder,
     plan: Plan,
@@ -263,9 +240,10 @@ def read_state(
     """
     held = held or held_tasks(folder, plan)
     size = len(held.plan)
+    order = RedoOrder(folder.load_redo(), held.plan, folder.record_paths())
     state = FolderState(
         held=held,
-        paths=folder.record_paths(),
+        paths=order.paths,
         kinds=bytearray(size),
         files=array("i", bytes(4 * size)),
         offsets=array("q", bytes(8 * size)),
@@ -274,8 +252,11 @@ def read_state(
     with suppress(OSError):
         state.heartbeat = folder.lock_path.lstat().st_mtime
     _take_held(state)
+    order.begin(state.kinds)
     for file_number in range(len(state.paths)):
-        _take_file(state, file_number, scan)
+        order.reach_file(file_number, state.kinds)
+        _take_file(state, file_number, scan, order)
+    _decide_again(state, order)
     _forget_what_was_mended(state)
     _separate_misfits(state)
     _forget_undeclared(state, declared or folder.load_declared())
@@ -290,7 +271,7 @@ def _take_held(state: FolderState) -> None:
         state.kinds[first:after] = bytes([IN_OUTPUT]) * (after - first)
 
 
-def _take_file(state: FolderState, file_number: int, scan: Scanner) -> None:
+def _take_file(state: FolderState, file_number: int, scan: Scanner, order: RedoOrder) -> None:
     """Take over what one record file says."""
     path = state.paths[file_number]
     found = Scan()
@@ -299,8 +280,34 @@ def _take_file(state: FolderState, file_number: int, scan: Scanner) -> None:
     except FileNotFoundError:
         return
     with file:
-        _FileReader(state, file, file_number, scan).read(found)
+        _FileReader(state, file, file_number, scan, order).read(found)
     state.damages += found.damages
+
+
+def _decide_again(state: FolderState, order: RedoOrder) -> None:
+    """Choose what counts for tasks that were asked to be run again, and which of them still are.
+
+    A new result counts before the row in the output, and that before an older record.
+    """
+    order.reach_end(state.kinds)
+    held = state.held.ranges if order.outdated else ()
+    is_held = bytearray(len(state.kinds) if order.outdated else 0)
+    for task in numbers_in(held, below=len(is_held)):
+        is_held[task] = 1
+    for task, has_new, is_open in order.last_requests():
+        if has_new:
+            if is_open:
+                state.redone.add(task)
+            continue
+        if is_open or not is_held[task]:
+            state.again.add(task)
+        if is_held[task]:
+            state.kinds[task] = IN_OUTPUT
+        elif task not in order.old:
+            failure = state.failures.get(task)
+            state.kinds[task] = failure.frame[KIND] if failure else 0
+        else:
+            state.take_record(task, order.old[task])
 
 
 def _forget_what_was_mended(state: FolderState) -> None:
@@ -308,7 +315,8 @@ def _forget_what_was_mended(state: FolderState) -> None:
     by_task: dict[int, Any]
     for by_task in (state.failures, state.running, state.interrupted, state.lost):
         for task in [task for task in by_task if state.is_done(task)]:
-            del by_task[task]
+            if task not in state.again:
+                del by_task[task]
 
 
 def _separate_misfits(state: FolderState) -> None:
@@ -326,20 +334,26 @@ def _forget_undeclared(state: FolderState, declared: Declared | None) -> None:
     if declared is None or not state.plan.tasks_shared_with(declared.plan):
         return
     state.is_declared = True
-    for first, last in declared.without:
-        for task in range(first, min(last + 1, len(state.plan))):
-            if not state.is_done(task):
-                state.undeclared.add(task)
-                state.kinds[task] = 0
-                state.failures.pop(task, None)
+    for task in numbers_in(declared.without, below=len(state.plan)):
+        state.again.discard(task)
+        state.failures.pop(task, None)
+        if not state.is_done(task):
+            state.undeclared.add(task)
+            state.kinds[task] = 0
 
 
 class _FileReader:
     """Reads one record file into a state."""
 
     def __init__(
-        self, state: FolderState, file: RecordFile, file_number: int, scan: Scanner
+        self,
+        state: FolderState,
+        file: RecordFile,
+        file_number: int,
+        scan: Scanner,
+        order: RedoOrder,
     ) -> None:
+        self.order = order
         self.state = state
         self.file = file
         self.file_number = file_number
@@ -393,20 +407,20 @@ class _FileReader:
             self._take_result(task, place)
         elif not state.is_done(task):
             known = state.failures.get(task)
-            if known is None or _is_later(place, known.file, known.frame[FINISHED_AT]):
+            if known is None or place.is_later_than(known.file, known.frame[FINISHED_AT]):
                 state.failures[task] = place
                 state.kinds[task] = frame[KIND]
 
     def _take_result(self, task: int, place: RecordPlace) -> None:
         state = self.state
+        if task in self.order.outdated:
+            self.order.keep_old(task, place)
+            return
         if state.kinds[task] == RecordKind.DONE:
             state.duplicates += 1
-            if not _is_later(place, state.files[task], state.finished_at[task]):
+            if not place.is_later_than(state.files[task], state.finished_at[task]):
                 return
-        state.kinds[task] = RecordKind.DONE
-        state.files[task] = place.file
-        state.offsets[task] = place.offset
-        state.finished_at[task] = place.frame[FINISHED_AT]
+        state.take_record(task, place)
 
     def _number_by_key(self, offset: int, frame: tuple[Any, ...], place: RecordPlace) -> int | None:
         key = self.file.header(offset, frame).get("key")
@@ -427,8 +441,9 @@ class _FileReader:
             swallowed = (t for t in (*earlier, *ended) if t < size and not kinds[t])
             self.state.lost.update(dict.fromkeys(swallowed, nameless[-1]))
         for damage in found.damages:
-            if damage.task is not None and damage.task < size:
-                self.state.lost[damage.task] = damage
+            task = damage.task
+            if task is not None and task < size and task not in self.order.outdated:
+                self.state.lost[task] = damage
 
     def _take_current(self, about: dict[str, Any], found: Scan, last_ended: int) -> list[int]:
         """The process is in the task of its last batch behind the last one that has ended.
@@ -441,13 +456,14 @@ class _FileReader:
         (offset, frame), batch = self.starts[-1], self._batch(self.starts[-1])
         known = {d.task for d in found.damages if d.offset > offset} | {last_ended}
         ended = max((place for place, task in enumerate(batch, 1) if task in known), default=0)
-        if ended < len(batch) and batch[ended] < len(self.state.plan):
+        current = batch[ended] if ended < len(batch) else NO_TASK
+        if current < len(self.state.plan) and current not in self.order.outdated:
             owner = ProcessId.from_json(about["process"])
             if not self._may_be_alive(owner):
-                self.state.interrupted[batch[ended]] = owner
+                self.state.interrupted[current] = owner
             else:
                 since = max(frame[FINISHED_AT], self._ended_at(last_ended))
-                self.state.running[batch[ended]] = (owner, since)
+                self.state.running[current] = (owner, since)
         return batch[:ended]
 
     def _ended_at(self, task: int) -> float:
@@ -467,14 +483,6 @@ class _FileReader:
         """The tasks that a STARTED record names."""
         tasks: list[int] = self.file.header(*start)["tasks"]
         return tasks
-
-
-def _is_later(place: RecordPlace, file: int, finished_at: float) -> bool:
-    """Whether a record counts in place of one that was read before it.
-
-    In one file it does, whatever the clock said: it was written later. Of two files, clocks decide.
-    """
-    return place.file == file or bool(place.frame[FINISHED_AT] >= finished_at)
 
 
 _DONE_FLAGS = bytes(1 if kind in (RecordKind.DONE, IN_OUTPUT) else 0 for kind in range(256))

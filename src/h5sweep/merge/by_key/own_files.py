@@ -100,12 +100,14 @@ class RecordTasks:
         last: dict[KeyRow, int] = {}
         found = Scan()
         with RecordFile(path) as file:
+            replaced = _replaced_in(file, plan)
             for offset, frame in file.scan(found):
                 if frame[3] != RecordKind.DONE:
                     continue
                 key = _parsed(file.header(offset, frame)["key"], plan)
                 require_same_names(rule.names, key, path)
-                last[rule.row(key)] = offset
+                if not replaced or plan is None or plan.number(key) not in replaced:
+                    last[rule.row(key)] = offset
         self.keys, self._offsets = list(last), list(last.values())
         for damage in found.damages:
             self.about.note(
@@ -156,6 +158,18 @@ def _plan_beside(path: Path) -> Plan | None:
         return RunFolder.of(path.absolute().parent.parent).load_plan()
     except (SweepError, OSError):
         return None
+
+
+def _replaced_in(file: RecordFile, plan: Plan | None) -> set[int]:
+    """The tasks that were run again since this file was begun: another one has their results."""
+    if plan is None:
+        return set()
+    try:
+        requests = RunFolder.of(file.path.absolute().parent.parent).load_redo()
+    except (SweepError, OSError):
+        return set()
+    number = (file.about() or {}).get("redo", 0)
+    return requests.outdated(plan, number, closed_only=True)
 
 
 def _attributes_beside(path: Path) -> Attributes:

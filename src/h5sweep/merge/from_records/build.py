@@ -76,6 +76,9 @@ def _merge(
             old.close()
     # Before the note: without it the next run merges again, and leaves its entry then.
     note_entry(folder.output, merge.audit_entry(time.monotonic() - begun))
+    if state.redone:
+        # Before the note as well: what is asked for and merged must not be asked for any longer.
+        folder.save_redo(folder.load_redo().closed_for(state.plan, state.redone))
     note_merged(folder, state.plan, ranges_of(merge.rows.tasks), **details)
     return merge.report()
 

@@ -225,8 +225,8 @@ def _source_text(sweep: Mapping[str, Any], program: str) -> str:
 
 def _failure_table(state: FolderState) -> dict[str, Array]:
     """The columns of /failures: how each task ended that has no result."""
-    tasks = np.array(list(state.all_failures), np.int64)
-    failures = list(state.all_failures.values())
+    found = {task: it for task, it in state.all_failures.items() if not state.is_done(task)}
+    tasks, failures = np.array(list(found), np.int64), list(found.values())
     keys = {name: key_column(state.plan, name, tasks) for name in state.plan.names}
     return {
         "task": tasks,

@@ -21,6 +21,7 @@ from ...output.reader import OutputReader, OutputSource
 from ...output.record_rows import BlockCells, RecordSource, Rows, spans
 from ...output.row_tasks import tasks_of_output
 from ...runfolder.records import KIND, TASK, RecordFile, RecordKind, Scan
+from ...runfolder.redo_requests import Requests
 
 
 @dataclass
@@ -35,8 +36,9 @@ class _RecordedTasks:
 class RecordProof:
     """Proves record files against one output, which is open for reading."""
 
-    def __init__(self, reader: OutputReader, plan: Plan) -> None:
+    def __init__(self, reader: OutputReader, plan: Plan, requests: Requests) -> None:
         self._plan = plan
+        self._requests = requests
         self._source = OutputSource(reader)
         tasks = tasks_of_output(reader, plan)
         self._order = np.argsort(tasks, kind="stable")
@@ -73,6 +75,8 @@ class RecordProof:
         found = _RecordedTasks()
         about = file.about() or {}
         size = self._plan.tasks_shared_with(about.get("plan"))
+        # These were run again since, and the output has the new result.
+        replaced = self._requests.outdated(self._plan, about.get("redo", 0), closed_only=True)
         for offset, frame in file.scan(scan):
             if frame[KIND] == RecordKind.FILE:
                 continue
@@ -87,7 +91,7 @@ class RecordProof:
                 found.nameless = key_text(key) if key else f"task {frame[TASK]}"
                 continue
             found.named.add(task)
-            if frame[KIND] == RecordKind.DONE:
+            if frame[KIND] == RecordKind.DONE and task not in replaced:
                 found.done.append((task, offset))
         return found
 

@@ -1,0 +1,127 @@
+"""Which tasks a user means: `farm_id=3,4 seed=0..9`, or the same as a dict in Python.
+
+Every parameter that is named must have one of its values; others may have any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+
+from ..errors import UsageError
+from .plan import Plan, PlanColumn, Value, checked_value
+
+Only = Mapping[str, object] | Sequence[str]  # a dict, or words
+Selection = Mapping[str, frozenset[Value]]
+
+_MOST_VALUES_SHOWN = 10
+
+
+def read_selection(only: Only, plan: Plan) -> Selection:
+    """What is selected of a plan: by words such as `farm_id=3,4` and `seed=0..9` (both ends
+    included), or by a dict that has a value, or several, for each parameter.
+
+    UsageError if a parameter has no such value, or if there is no such parameter.
+    """
+    if isinstance(only, Mapping):
+        return {name: _values_given(_column(plan, name), given) for name, given in only.items()}
+    found: dict[str, frozenset[Value]] = {}
+    for word in only:
+        name, is_given, text = word.partition("=")
+        if not is_given or not text:
+            raise UsageError(f"{word!r} selects no tasks: write farm_id=3, seed=3,4 or seed=0..9")
+        # A parameter that is named twice may have the values of either.
+        found[name] = found.get(name, frozenset()) | _values_named(_column(plan, name), text)
+    return found
+
+
+def select_tasks(selection: Selection, plan: Plan) -> Iterator[int]:
+    """The numbers of the tasks that have these values."""
+    chosen: Iterable[int] = range(len(plan))
+    for column in plan.columns:
+        if column.name in selection:
+            wanted = [value in selection[column.name] for value in column.values]
+            numbers = list(chosen)
+            chosen = compress(numbers, [wanted[column.codes[number]] for number in numbers])
+    return iter(chosen)
+
+
+def values_text(plan: Plan, numbers: Iterable[int] | None = None) -> str:
+    """Which values the parameters of a plan, or of some of its tasks, have."""
+    keys = None if numbers is None else [plan.key(number) for number in numbers]
+    return "; ".join(
+        f"{column.name}={_some(column.values if keys is None else [k[column.name] for k in keys])}"
+        for column in plan.columns
+    )
+
+
+def _column(plan: Plan, name: str) -> PlanColumn:
+    for column in plan.columns:
+        if column.name == name:
+            return column
+    names = ", ".join(plan.names)
+    raise UsageError(f"there is no parameter {name!r}: choose by {names}, such as {_example(plan)}")
+
+
+def _example(plan: Plan) -> str:
+    column = plan.columns[0]
+    return f"{column.name}={column.values[0]}"
+
+
+def _values_given(column: PlanColumn, given: object) -> frozenset[Value]:
+    several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    wanted = [checked_value(column.name, value) for value in several]
+    for value in wanted:
+        if value not in column.values:
+            raise _no_value(column, repr(value))
+    return frozenset(wanted)
+
+
+def _values_named(column: PlanColumn, text: str) -> frozenset[Value]:
+    """The values that are meant: the whole text if it is one, or what its commas separate."""
+    whole = _matching(column, text)
+    parts = [(part, _matching(column, part)) for part in text.split(",")] if not whole else []
+    for part, matching in parts:
+        if not matching:
+            raise _no_value(column, part)
+    return whole.union(*(matching for _, matching in parts))
+
+
+def _matching(column: PlanColumn, text: str) -> frozenset[Value]:
+    """The values that one text stands for: itself, or all of a range."""
+    first, is_range, last = text.partition("..")
+    low, high = _number(first), _number(last)
+    if is_range and low is not None and high is not None:
+        numbers = (v for v in column.values if isinstance(v, int | float))
+        return frozenset(value for value in numbers if low <= value <= high)
+    return frozenset(value for value in column.values if _is_named(value, text))
+
+
+def _is_named(value: Value, text: str) -> bool:
+    if isinstance(value, bool):
+        return str(value).lower() == text.lower()
+    if isinstance(value, int | float):
+        return _number(text) == value
+    return str(value) == text
+
+
+def _number(text: str) -> int | float | None:
+    for parse in (int, float):
+        try:
+            return parse(text)
+        except ValueError:
+            pass
+    return None
+
+
+def _no_value(column: PlanColumn, text: str) -> UsageError:
+    return UsageError(f"{column.name} has no value {text}: it has {_some(column.values)}")
+
+
+def _some(values: Sequence[Value]) -> str:
+    """Values in their order, the first and the last if there are many."""
+    distinct = list(dict.fromkeys(values))
+    if len(distinct) > _MOST_VALUES_SHOWN:
+        head, tail = distinct[: _MOST_VALUES_SHOWN - 2], distinct[-1]
+        return f"{', '.join(map(str, head))}, … {tail}"
+    return ", ".join(map(str, distinct))
