@@ -1,7 +1,7 @@
 """Values as they are compared and recorded: plain ones as they are, large ones by checksum.
 
-What two equal values give is equal, in any process. Of what cannot be told so (a lock, a generator,
-an object of C) only the type is said.
+What two equal values give is equal, in any process. Of what cannot be told so (a lock, a logger, an
+object of an installed package) only the type is said.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from datetime import date, time, timedelta
 from enum import Enum
 from pathlib import PurePath
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
+
+from .own_modules import is_own_module
 
 _MOST_TEXT = 500
 _MOST_DEPTH = 12
@@ -47,10 +50,14 @@ def _describe(value: object, depth: int) -> Any:
     if isinstance(value, list | tuple):
         return [_describe(item, depth + 1) for item in value]
     if isinstance(value, dict):
-        return {str(k): _describe(v, depth + 1) for k, v in value.items()}
+        return {_key(k): _describe(v, depth + 1) for k, v in value.items()}
     if isinstance(value, set | frozenset):
         return sorted((_describe(v, depth + 1) for v in value), key=json.dumps)
     return _describe_object(value, depth)
+
+
+def _key(key: object) -> str:
+    return key if isinstance(key, str) else json.dumps(_describe(key, _MOST_DEPTH))
 
 
 def _describe_object(value: object, depth: int) -> Any:
@@ -65,16 +72,21 @@ def _describe_object(value: object, depth: int) -> Any:
         return {"type": kind, "value": str(value)}
     if isinstance(value, ModuleType):
         return {"type": "module", "value": value.__name__}
-    if isinstance(value, FunctionType | BuiltinFunctionType | MethodType | type):
+    if callable(value) and hasattr(value, "__qualname__"):
         return {"type": "function", "value": f"{value.__module__}.{value.__qualname__}"}
     if kind.startswith("numpy."):
         return _describe_array(value, depth)
     if kind.startswith(("pandas.", "xarray.")):
         return _describe_table(value, depth)
-    attributes = getattr(value, "__dict__", None)
-    if attributes is None:
-        return {"type": kind}
-    return {"type": kind, **{str(k): _describe(v, depth + 1) for k, v in attributes.items()}}
+    return {"type": kind, **_describe(_attributes(value), depth)}
+
+
+def _attributes(value: object) -> dict[str, object]:
+    """What an object of a class of the user's has; of others nobody knows what counts."""
+    module = sys.modules.get(type(value).__module__)
+    is_own = module is None or module.__name__ == "__main__" or is_own_module(module)
+    is_open = is_own or isinstance(value, SimpleNamespace)
+    return dict(getattr(value, "__dict__", {})) if is_open else {}
 
 
 def _describe_array(value: Any, depth: int) -> Any:

@@ -19,6 +19,8 @@ def own_values(function: object) -> dict[str, object]:
     """Every value that the function can reach, by a name such as `model.SCALE`."""
     walk = _Walk()
     walk.visit("", function)
+    if callable(function) and plain_function(function) is None:
+        walk.values["self"] = function  # an object that is called
     return walk.values
 
 
@@ -90,7 +92,8 @@ class _Walk:
         else:
             if callable(value):
                 self._visit_class(type(value))
-            self.values[label or "self"] = value
+            if label:
+                self.values[label] = value
 
     def _visit_wrapper(self, value: Any) -> None:
         if isinstance(value, FunctionType):
@@ -133,7 +136,7 @@ class _Walk:
             value = getattr(value, "__func__", getattr(value, "fget", value))
             if callable(value):
                 self.visit("", value)
-            elif not name.startswith("__"):
+            elif not name.startswith("_"):
                 self.visit(f"{kind.__module__}.{kind.__qualname__}.{name}", value)
         for base in kind.__bases__:
             self.visit("", base)
