@@ -283,3 +283,107 @@ def test_a_task_may_change_its_constant_for_itself(tmp_path: Path) -> None:
         f.run("out.h5", workers=1)
     """
     assert script(tmp_path, text) == [1, 2, 3, 4]
+
+
+def test_what_a_script_sets_in_a_package_is_told(tmp_path: Path) -> None:
+    """Workers do not run the script again; what the message says to do works."""
+    text = """
+        import numpy as np
+        np.seterr(all="raise")
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": 1, "mode": np.geterr()["over"]}
+        if __name__ == "__main__":
+            f.run("out.h5", workers=1)
+    """
+    (tmp_path / "script.py").write_text("import h5sweep\n" + textwrap.dedent(text))
+    said = python(tmp_path, "script.py").stderr
+    assert "script.py calls np.seterr(...) when it starts, and its workers do not" in said
+    Terminal(tmp_path).run("run", "script.py", "-o", "other.h5")
+    with h5py.File(tmp_path / "out.h5") as file, h5py.File(tmp_path / "other.h5") as other:
+        assert file["mode"][0] == b"warn"
+        assert other["mode"][0] == b"raise"
+
+
+def test_what_a_module_does_when_it_is_imported_is_done_in_workers(tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_text('import numpy as np\nnp.seterr(all="raise")\n')
+    text = """
+        import numpy as np
+        import settings
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": int(np.geterr()["over"] == "raise")}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [1, 1, 1]
+
+
+def test_attributes_that_are_asked_for_by_a_text_are_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("SCALE = 1\n")
+    text = """
+        import model
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed * getattr(model, "SC" + "ALE")}
+        model.SCALE = 100
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [0, 100, 200]
+
+
+def test_what_programs_have_at_their_top_can_be_sent(tmp_path: Path) -> None:
+    """Loggers, patterns, enums, data classes, compiled and cached functions, tables."""
+    (tmp_path / "model.py").write_text(
+        textwrap.dedent("""
+        import enum, functools, logging, re
+        from collections import namedtuple
+        from dataclasses import dataclass
+        import numba, numpy as np, pandas as pd
+
+        log, pattern = logging.getLogger(__name__), re.compile(r"\\d+")
+        Point = namedtuple("Point", "x y")
+        table = pd.DataFrame({"a": [1.0, 2.0, 3.0]})
+
+        class Kind(enum.Enum):
+            A = 1
+
+        @dataclass
+        class Settings:
+            scale: float = 2.0
+            kind: Kind = Kind.A
+
+        class Base:
+            def one(self):
+                return 1
+
+        class Child(Base):
+            def one(self):
+                return super().one() + 1
+
+        settings = Settings()
+
+        @numba.njit
+        def fast(x):
+            return 2 * x
+
+        @functools.cache
+        def cached(x):
+            return x + settings.scale
+
+        def compute(seed):
+            log.info("seed %s", seed)
+            assert settings.kind is Kind.A and pattern.match("3")
+            whole = fast(seed) + cached(seed) + Child().one() + Point(1, 2).y
+            return int(whole + table.a[seed])
+        """)
+    )
+    text = """
+        import model
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": model.compute(seed)}
+        model.settings.scale = 100
+        print([f(seed)["x"] for seed in range(3)])
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [105, 109, 113]

@@ -68,6 +68,21 @@ LOCKED = """
 """
 
 
+SETTING = """
+    import numpy as np
+    import h5sweep
+
+    np.seterr(all="raise")
+
+    @h5sweep.sweep(seed=[1, 2])
+    def optimise(seed):
+        return {"aep": float(seed)}
+
+    if __name__ == "__main__":
+        optimise.run("my out.h5")
+"""
+
+
 class Step(NamedTuple):
     """A message, and what comes of the command in it."""
 
@@ -137,6 +152,13 @@ def another_constant(terminal: Terminal) -> str:
 
 def cannot_be_sent(terminal: Terminal) -> str:
     terminal.write("my study.py", LOCKED)
+    words = [sys.executable, "my study.py"]
+    done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True)
+    return done.stderr
+
+
+def settings_left_out(terminal: Terminal) -> str:
+    terminal.write("my study.py", SETTING)
     words = [sys.executable, "my study.py"]
     done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True)
     return done.stderr
@@ -310,6 +332,7 @@ def checked_edited(terminal: Terminal) -> str:
 
 
 STEPS = [
+    Step("runner/hand_over: run", settings_left_out, "", 0, "2 of 2 done"),
     Step("code/by_value: run", cannot_be_sent, "", 0, "2 of 2 done"),
     Step("state/code_change: run -o --changed", another_constant, ". To run", 0, "2 kept, 0 to do"),
     Step("runner/status: missing", stopped, " lists what is missing, and why", 1, "no seed 7"),

@@ -1,18 +1,21 @@
 """A function as it is in this process, for a worker: with its globals, and those of own modules.
 
-cloudpickle does most of it. Own modules are sent too, as far as any function names what is in
-them, because their globals may have been changed since they were imported; what is installed is
-imported in the worker. All functions of a module share its globals there, as they do here.
+cloudpickle does most of it. Own modules are imported in the worker, for what they do when they are,
+and then given what functions name in them as it is here, because their globals may have been
+changed since. All functions of a module share its globals there, as they do here. What is installed
+is imported; a script is not run again.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import pickle
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import compress
 from types import ModuleType
 from typing import Any
 
@@ -42,7 +45,8 @@ def dump_function(
     mentioned = _mentioned_names(function, version, modules)
     with _sending_by_value(modules.values()):
         try:
-            return _dumped(callee, modules, mentioned, take_buffer)
+            named = _named_modules(version, modules, mentioned)
+            return _dumped((callee, named), modules, mentioned, take_buffer)
         except Exception as error:  # whatever an object's own __reduce__ may raise
             raise _refusal(function, name, modules, mentioned, error) from error
 
@@ -53,6 +57,7 @@ def load_function(content: bytes, buffers: Iterable[Any]) -> Any:
     return function
 
 
+_PLAIN = (bool, int, float, str, bytes, type(None))
 _CACHED = type(functools.lru_cache(repr))
 
 
@@ -83,7 +88,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it says nothing of
         return super().reducer_override(obj)
 
     def _state(self, module: ModuleType) -> dict[str, object]:
-        return {name: vars(module)[name] for name in sorted(self._mentioned & vars(module).keys())}
+        """What functions name in a module, and plain values, which they may ask for by other ways.
+
+        Sorted, so that the same state is the same bytes.
+        """
+        found = sorted(vars(module).items())
+        is_sent = [n in self._mentioned or type(v) in _PLAIN for n, v in found]
+        return {n: v for n, v in compress(found, is_sent) if not n.startswith("__")}
 
 
 class _Globals(dict[str, str]):
@@ -96,16 +107,19 @@ def _identity(module: ModuleType) -> tuple[Any, ...]:
 
 
 def _module_of(name: str, file: str, package: str, path: list[str] | None) -> ModuleType:
-    """The module of this name in a worker; it has what it is sent, and nothing else."""
-    if name not in sys.modules:
+    """The module of this name in a worker; if it cannot be found there, it has what it is sent."""
+    if name in sys.modules:
+        return sys.modules[name]
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise  # it is there, and needs another that is not
         module = sys.modules[name] = ModuleType(name)
         vars(module).update(__file__=file, __package__=package, __getattr__=_Absent(name))
         if path is not None:
             vars(module).update(__path__=path)
-        parent, _, tail = name.rpartition(".")
-        if parent in sys.modules:
-            setattr(sys.modules[parent], tail, module)
-    return sys.modules[name]
+    return module
 
 
 class _Absent:
@@ -145,11 +159,17 @@ def _dumped(
     mentioned: set[str],
     take_buffer: Callable[[Any], Any] | None = None,
 ) -> bytes:
-    """The value, and with it every own module that functions may import."""
-    named = [m for name, m in modules.items() if {name, name.rpartition(".")[2]} & mentioned]
     file = io.BytesIO()
-    _Pickler(file, modules, mentioned, take_buffer).dump((value, named))
+    _Pickler(file, modules, mentioned, take_buffer).dump(value)
     return file.getvalue()
+
+
+def _named_modules(
+    version: CodeVersion, modules: dict[str, ModuleType], mentioned: set[str]
+) -> list[ModuleType]:
+    """Own modules that the study or its modules import, or that functions may."""
+    imported = {source.module for source in version.sources} | mentioned
+    return [m for name, m in modules.items() if {name, name.rpartition(".")[2]} & imported]
 
 
 def _mentioned_names(function: Callee, version: CodeVersion, modules: Container[str]) -> set[str]:

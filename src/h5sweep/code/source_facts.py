@@ -30,6 +30,7 @@ class SourceFacts:
     imports: list[Import] = field(default_factory=list)
     variables: set[str] = field(default_factory=set)  # of the environment, read by functions
     attributes: set[str] = field(default_factory=set)  # that it asks of modules or anything else
+    settings: list[tuple[str, str]] = field(default_factory=list)  # packages, calls of theirs
     digest: str = ""
 
 
@@ -45,6 +46,7 @@ def read_source(text: str) -> SourceFacts:
         _take(facts, node)
     if "environ" in facts.attributes or "getenv" in facts.attributes:
         _take_variables(facts, tree)
+    facts.settings = _settings(tree)
     tree.body = [statement for statement in tree.body if not _is_of_the_script(statement)]
     facts.digest = digest_of(ast.dump(tree).encode("utf-8", "replace"))
     return facts
@@ -120,6 +122,25 @@ def _text(node: ast.expr) -> str:
 def _is_sweep(decorator: ast.expr) -> bool:
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     return getattr(called, "attr", getattr(called, "id", "")) == "sweep"
+
+
+def _settings(tree: ast.Module) -> list[tuple[str, str]]:
+    """What calls a function of a package, alone at the top, as `jax.config.update(...)` does."""
+    packages: dict[str, str] = {}
+    found = []
+    for statement in tree.body:
+        if _is_of_the_script(statement):
+            break
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            source = getattr(statement, "module", None)
+            for one in statement.names:
+                name = one.asname or one.name.partition(".")[0]
+                packages[name] = (source or one.name).partition(".")[0]
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            call = ast.unparse(statement.value.func)
+            if package := packages.get(call.partition(".")[0]):
+                found.append((package, call))
+    return found
 
 
 def _is_of_the_script(statement: ast.stmt) -> bool:

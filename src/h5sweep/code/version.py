@@ -52,6 +52,7 @@ class CodeVersion:
     sources: tuple[Source, ...]
     facts: Mapping[str, Any]
     about: Mapping[str, Any] = field(default_factory=dict)  # who, when, where: not compared
+    settings: tuple[str, ...] = ()  # calls of packages in a script, which workers do not run
 
     @property
     def digest(self) -> str:
@@ -115,7 +116,7 @@ def read_version(
         "units": dict(units),
         "dims": dict(dims),
     }
-    return CodeVersion(tuple(sources), facts)
+    return CodeVersion(tuple(sources), facts, settings=_settings(function, modules))
 
 
 def diff_text(before: CodeVersion, now: CodeVersion) -> str:
@@ -185,6 +186,15 @@ def _without(prefix: str, described: Any) -> Any:
     if not isinstance(described, dict) or described.get("type") != "function":
         return described
     return {**described, "value": described["value"].removeprefix(prefix)}
+
+
+def _settings(function: Callee, modules: list[OwnModule]) -> tuple[str, ...]:
+    """What the script with the function calls of installed packages when it starts."""
+    if _module_name(function) != "__main__" or file_of(function) is None:
+        return ()
+    called = modules[0].facts.settings
+    inside = sys.stdlib_module_names | {"h5sweep"}
+    return tuple(call for name, call in called if name not in inside and not own_path_of(name))
 
 
 def _packages(modules: list[OwnModule]) -> dict[str, str]:

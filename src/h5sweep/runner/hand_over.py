@@ -15,6 +15,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from ..base.units import command_text, near_path
 from ..code.payload import read_payload, write_payload
 from ..code.snapshot_import import import_from
 from ..code.version import CodeVersion, Source
@@ -48,6 +49,18 @@ def handed_over(declaration: Declaration, version: CodeVersion) -> Iterator[int]
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def left_out_text(declaration: Declaration, version: CodeVersion) -> str:
+    """That a script sets something in packages, which its workers do not; empty if it does not."""
+    if declaration.is_imported or not version.settings or declaration.path is None:
+        return ""
+    calls = ", ".join(f"{call}(...)" for call in dict.fromkeys(version.settings))
+    command = command_text("run", near_path(declaration.path))
+    return (
+        f"{declaration.path.name} calls {calls} when it starts, and its workers do not. If results "
+        f"depend on that, call it in {declaration.name}, or let workers import the file: {command}"
+    )
 
 
 def receive_function(descriptor: int) -> tuple[Function, str]:

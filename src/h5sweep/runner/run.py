@@ -33,7 +33,7 @@ from .choose_tasks import TaskChoice
 from .early_stop import EarlyStop
 from .events import Ended, Failed, Note, Stopped
 from .failures import failures_text
-from .hand_over import handed_over
+from .hand_over import handed_over, left_out_text
 from .pool import Pool
 from .progress import Display
 from .settings import PoolSettings
@@ -98,6 +98,8 @@ def run_sweep(
         _knowing_how_children_end(),
         Pool(_launch_order(folder, function, settings), settings) as pool,
     ):
+        if text := left_out_text(declaration, version):
+            display.say(text)
         if not folder.plan_path.exists() and not folder.output.exists():
             pool.warm_up(len(declaration.plan))
         _wait_for_orphans(folder)
