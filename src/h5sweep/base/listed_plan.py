@@ -100,9 +100,10 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[object]]]:
         if len(row) != len(names):
             raise UsageError(f"{path}, line {line}: {len(row)} values for {len(names)} parameters")
     columns = [[row[place] for _, row in rows] for place in range(len(names))]
-    if _is_report(names, columns):
-        names, columns = names[: -len(REPORT_COLUMNS)], columns[: -len(REPORT_COLUMNS)]
-    return names, list(map(_typed, columns))
+    if not _is_report(names, columns):
+        return names, [_typed(column, csv_cell) for column in columns]
+    added = len(REPORT_COLUMNS)
+    return names[:-added], [_typed(column, task_cell) for column in columns[:-added]]
 
 
 def _is_report(names: list[str], columns: list[list[str]]) -> bool:
@@ -118,12 +119,12 @@ def task_cell(text: str) -> str:
     return json_cell(text) if is_other else csv_cell(text)
 
 
-def _typed(cells: list[str]) -> list[object]:
+def _typed(cells: list[str], made_by: Callable[[str], str]) -> list[object]:
     """The narrowest type that all cells of a CSV column have; `007` and `1_2` stay text.
 
-    So do all cells of a column that has one in quotes of its own.
+    So do all cells of a column that has one which `made_by` has put in quotes.
     """
-    texts = [read_cell(cell, made_by=task_cell) for cell in cells]
+    texts = [read_cell(cell, made_by=made_by) for cell in cells]
     if texts != cells:
         return list(texts)
     stripped = [text.strip() for text in texts]
