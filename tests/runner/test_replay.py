@@ -452,10 +452,12 @@ def test_near_keys_are_named(terminal: Terminal, study: Study) -> None:
 def test_what_has_no_rows_says_so(terminal: Terminal, study: Study) -> None:
     study(PLAIN)
     assert "there is no run folder" in terminal.run("replay", "no.h5", "seed=1", check=2).stderr
-    assert "there is no output no.h5" in terminal.run("verify", "no.h5", check=2).stderr
+    assert "there is no run folder" in terminal.run("verify", "no.h5", check=2).stderr
     terminal.run(*RUN, "--no-merge")
     said = terminal.run("replay", "out.h5", "farm_id=1", "seed=1", check=2).stderr
-    assert "is not in out.h5 yet: h5sweep merge out.h5" in said
+    assert "is not in out.h5 yet: h5sweep merge out.h5 writes it" in said
+    said = terminal.run("verify", "out.h5", check=2).stderr
+    assert "out.h5 is not there yet: h5sweep merge out.h5 writes it" in said
     with h5py.File(terminal.folder / "other.h5", "w") as file:
         file["x"] = [1, 2]
     for words in (("replay", "other.h5", "seed=1"), ("verify", "other.h5")):

@@ -88,7 +88,7 @@ def verify_output(
         raise UsageError(f"sample is {sample}: give 1 row or more")
     path = RunFolder.of(output).output
     if not path.exists():
-        raise UsageError(f"there is no output {path}: write it with {command_text('merge', path)}")
+        raise _not_merged(existing_folder(output), f"{path} is not there")
     seed = random.randrange(1 << 32) if seed is None else seed
     with _reading(path) as rows:
         chosen = random.Random(seed).sample(range(len(rows)), min(sample, len(rows)))
@@ -136,6 +136,10 @@ def _not_ours(path: Path) -> Iterator[None]:
         ) from error
 
 
+def _not_merged(folder: RunFolder, what: str) -> UsageError:
+    return UsageError(f"{what} yet: {command_text('merge', folder.output)} writes it")
+
+
 def _one_task(plan: Plan, only: Only, folder: RunFolder) -> int:
     """The task that is meant; UsageError if it is none, or one of several."""
     if not len(plan):
@@ -179,8 +183,7 @@ def _job_of_failure(folder: RunFolder, state: FolderState, task: int) -> _Job:
     name = key_text(state.plan.key(task))
     if task not in state.failures:
         if state.is_done(task):
-            merge = command_text("merge", folder.output)
-            raise UsageError(f"the result of {name} is not in {folder.output} yet: {merge}")
+            raise _not_merged(folder, f"the result of {name} is not in {folder.output}")
         raise UsageError(f"{name} has neither a result nor a failure: run it first")
     versions = load_versions(folder)
     # Of a task that ended its process no worker could say more than that it was the last run's.
@@ -232,8 +235,8 @@ def _known_version(job: _Job) -> CodeVersion:
     if job.code:
         raise StudyError(f"the output does not describe its code {job.code}")
     raise StudyError(
-        "its code is not known (the column code is 0: a result of another program, or of a "
-        "Recorder). Rows that h5sweep run has made can be"
+        "its code is not known (the column code is 0). Results of a Recorder and of other programs "
+        "have none: choose a task that a run has done"
     )
 
 
