@@ -320,6 +320,13 @@ def replayed_foreign(terminal: Terminal) -> str:
     return said(terminal, "verify", OUT, check=2)
 
 
+def verified_broken(terminal: Terminal) -> str:
+    run_study(terminal)
+    with h5py.File(terminal.folder / OUT, "r+") as file:
+        del file["row_crc32"]
+    return said(terminal, "verify", OUT, check=3)
+
+
 def not_repeated(terminal: Terminal) -> str:
     run_study(terminal)
     edit(terminal.folder / OUT)
@@ -328,6 +335,7 @@ def not_repeated(terminal: Terminal) -> str:
 
 STEPS = [
     Step("runner/replay: merge", replayed_early, " writes it", 0, "wrote my out.h5"),
+    Step("runner/replay: check", verified_broken, "", 3, "damaged"),
     Step("runner/replay: check", replayed_foreign, " says what it is", 0, "3 tasks"),
     Step("runner/replay_report: replay", not_repeated, "", 1, "aep  different"),
     Step("code/by_value: run", cannot_be_sent, "", 0, "2 of 2 done"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ import pytest
 
 import h5sweep
 from h5sweep.errors import UsageError
+from running import until
 from terminal import Terminal
 
 Study = Callable[[str], Path]
@@ -419,6 +421,67 @@ def test_a_row_of_unknown_code_cannot_be_replayed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="seed=1 cannot be replayed: its code is not known"):
         h5sweep.replay_task(output, {"seed": 1})
     assert not h5sweep.verify_output(output).is_equal
+
+
+def test_a_row_that_was_edited_is_told(terminal: Terminal, study: Study) -> None:
+    study(PLAIN)
+    terminal.run(*RUN)
+    with h5py.File(terminal.folder / "out.h5", "r+") as file:
+        file["aep"][0] = 99.0
+    said = terminal.run("replay", "out.h5", "farm_id=0", "seed=0", check=1).stdout
+    assert "since then: the row itself has changed: its checksum is wrong" in said
+    with h5py.File(terminal.folder / "out.h5", "r+") as file:
+        del file["provenance/code/1"]
+        file["provenance/code/1"] = "{}"
+    said = terminal.run("replay", "out.h5", "farm_id=1", "seed=0", check=2).stderr
+    assert "does not describe its code 1, or that is damaged" in said
+    with h5py.File(terminal.folder / "out.h5", "r+") as file:
+        del file["duration_s"]
+    assert "cannot be read as an output" in terminal.run("verify", "out.h5", check=3).stderr
+
+
+def test_a_study_that_ends_its_process_says_what_it_printed(
+    terminal: Terminal, study: Study
+) -> None:
+    study("""
+        if os.path.exists("again"):
+            print("no licence", flush=True)
+            os._exit(3)
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {"x": seed}
+    """)
+    terminal.run(*RUN)
+    terminal.write("again", "")
+    said = terminal.run("replay", "out.h5", "seed=1", check=2).stderr
+    assert "seed=1 cannot be replayed" in said and "exit code 3" in said
+    assert "no licence" in said and "h5sweep-replay-" not in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing_behind(terminal: Terminal, study: Study, number: int) -> None:
+    """Neither a worker nor a temporary folder."""
+    study("""
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            if os.path.exists("hang"):
+                open("pid", "w").write(f"{os.getpid()} ")
+                signal.pause()
+            return {"x": seed}
+    """)
+    terminal.run(*RUN)
+    terminal.write("hang", "")
+    place = terminal.folder / "tmp"
+    place.mkdir()
+    process = terminal.start("verify", "out.h5", "--sample", 1, TMPDIR=str(place))
+    pid_file = terminal.folder / "pid"
+    until(lambda: pid_file.exists() and pid_file.read_text().endswith(" "))
+    assert len(list(place.iterdir())) == 1
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert not list(place.iterdir())
+    assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,6 @@
     time_left        how long it will take
     status           `h5sweep status`
 
-Knows processes and signals. A worker writes records and nothing else; it never loads the HDF5
-library. `merge` puts the results together.
+Knows processes and signals. A worker writes records, its log and, when tasks are run again, what it
+finds of the code; it never loads the HDF5 library. `merge` puts the results together.
 """

@@ -92,7 +92,7 @@ def _import_folders(version: CodeVersion) -> Iterator[str]:
     for source in version.sources:
         if source.module:
             levels = source.module.count(".") + source.path.endswith("__init__.py")
-            yield str(Path(source.path).parents[levels])
+            yield from map(str, list(Path(source.path).parents)[levels : levels + 1])
 
 
 def receive_function(descriptor: int) -> tuple[Function, str]:

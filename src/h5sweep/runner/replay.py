@@ -7,8 +7,8 @@ files as they are now. Nothing is written, neither into the output nor beside it
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import count, groupby
@@ -23,7 +23,7 @@ from ..base.values import Array
 from ..code.store import load_versions, numbers_by_id, parse_version
 from ..code.version import CodeVersion
 from ..disk.find_files import PathLike
-from ..errors import StudyError, UsageError, WrongFolderError
+from ..errors import DamagedError, StudyError, SweepError, UsageError, WrongFolderError
 from ..output.one_row import RowReader, is_gap
 from ..output.reader import OutputReader
 from ..output.row_tasks import tasks_of_output
@@ -36,6 +36,7 @@ from .run_again import Attempt, run_again
 
 DEFAULT_SAMPLE = 20
 _MOST_NEAR = 3
+_EDITED = "the row itself has changed: its checksum is wrong"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class _Job:
     version: CodeVersion | None  # None if nobody knows it
     row: dict[str, Array] | None  # None if there is no result
     duration_s: float | None
+    is_as_written: bool = True  # its row
 
 
 def replay_task(output: PathLike, only: Only, *, timeout_s: float | None = None) -> Replay:
@@ -105,7 +107,7 @@ class _Rows:
         self.reader = reader
         self._keys, self._codes = reader.keys(), reader.codes()
         self._durations_s = reader.whole("duration_s")
-        self._versions = {n: parse_version(text) for n, text in reader.code_texts().items()}
+        self._versions = dict(_sound_versions(reader.code_texts()))
         self._rows = RowReader(reader)
 
     def __len__(self) -> int:
@@ -115,13 +117,27 @@ class _Rows:
         key = {name: self._keys[name][row : row + 1].tolist()[0] for name in self._keys.columns}
         code = int(self._codes[row])
         seconds = float(self._durations_s[row])
-        return _Job(key, code, self._versions.get(code), self._rows.read(row), seconds)
+        values, is_as_written = self._rows.read(row), self._rows.is_as_written(row)
+        return _Job(key, code, self._versions.get(code), values, seconds, is_as_written)
+
+
+def _sound_versions(texts: Mapping[int, str]) -> Iterator[tuple[int, CodeVersion]]:
+    for number, text in texts.items():
+        with suppress(DamagedError):  # which is told of a row that needs it
+            yield number, parse_version(text)
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[_Rows]:
-    with _not_ours(path), OutputReader(path) as reader:
-        yield _Rows(reader)
+    try:
+        with _not_ours(path), OutputReader(path) as reader:
+            yield _Rows(reader)
+    except SweepError:
+        raise
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
+        # What h5py and NumPy may raise for a file that somebody has edited.
+        check = command_text("check", path)
+        raise DamagedError(f"{path} cannot be read as an output ({error}): {check}") from error
 
 
 @contextmanager
@@ -233,7 +249,10 @@ def _known_version(job: _Job) -> CodeVersion:
     if job.version is not None:
         return job.version
     if job.code:
-        raise StudyError(f"the output does not describe its code {job.code}")
+        raise StudyError(
+            f"the output does not describe its code {job.code}, or that is damaged: take a copy "
+            "of the output from before that"
+        )
     raise StudyError(
         "its code is not known (the column code is 0). Results of a Recorder and of other programs "
         "have none: choose a task that a run has done"
@@ -262,7 +281,7 @@ def _compare(job: _Job, attempt: Attempt, changes: tuple[str, ...], printed: str
         columns,
         job.duration_s,
         attempt.duration_s,
-        changes,
+        changes if job.is_as_written else (_EDITED, *changes),
         attempt.error,
         attempt.traceback,
         printed,

@@ -93,6 +93,7 @@ class Replay:
             "changes": list(self.changes),
             "reason": self.reason,
             "traceback": self.traceback,
+            "printed": self.printed,
         }
 
 

@@ -17,10 +17,11 @@ from ..code.changes import change_texts
 from ..code.restore import version_now
 from ..code.version import CodeVersion
 from ..disk.inside_folder import parse_json
+from ..errors import StudyError
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import DURATION_S, RecordFile, read_data
 from ..state.state import FolderState, read_state
-from .events import Ended, Failed
+from .events import Ended, Event, Failed
 from .hand_over import handed_over_again
 from .pool import Pool
 from .settings import PoolSettings, Retries
@@ -70,7 +71,7 @@ def run_again(
             handed_over_again(version, answers) as function,
             Pool(LaunchOrder(folder, function, 1, dict(os.environ)), settings) as pool,
         ):
-            for event in pool.run(range(len(keys))):
+            for event in _naming_what_was_printed(pool.run(range(len(keys))), folder):
                 if isinstance(event, Ended):
                     on_end(event.tasks_done)
                 elif isinstance(event, Failed):
@@ -78,6 +79,18 @@ def run_again(
                     died |= {} if event.recorded else {event.task: event}
         changes = tuple(_changes(version, answers))
         return Attempts(list(_attempts(folder, len(keys), died)), changes, _printed(folder))
+
+
+def _naming_what_was_printed(events: Iterator[Event], folder: RunFolder) -> Iterator[Event]:
+    """Have a study that ends its worker say what it printed: the log will be gone."""
+    try:
+        yield from events
+    except StudyError as error:
+        advice = f": read the logs in {folder.logs_path}"
+        if advice not in str(error):
+            raise
+        said = str(error).replace(advice, "; it printed:")
+        raise StudyError(f"{said}\n{_printed(folder)}".rstrip()) from error
 
 
 def _attempts(folder: RunFolder, count: int, died: dict[int, Failed]) -> Iterator[Attempt]:
