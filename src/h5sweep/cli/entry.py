@@ -56,6 +56,7 @@ def cli() -> None:
     h5sweep check layouts.h5_temp          find damage in the files of any program
     h5sweep salvage layouts.h5_temp        recover results from damaged files
     h5sweep clean layouts.h5               list the files that are safe to remove
+    h5sweep verify layouts.h5              run some rows again and compare
     """
 
 
