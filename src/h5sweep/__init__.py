@@ -6,7 +6,8 @@ programs that have their own pool. `open` returns the output as an xarray Datase
 `redo_tasks` has finished tasks run again, and `cancel_redo` has them not.
 `check_files` says what is wrong with HDF5 files of any program, `merge_files` makes one file of
 them, and `salvage_files` gets the results out of damaged ones. `find_removable` says which files
-are safe to remove then, and `quarantine_files` moves them aside.
+are safe to remove then, and `quarantine_files` moves them aside. `verify_output` and `replay_task`
+compute rows again with the code that made them.
 
 What `__all__` names is public, and `docs/python.md` says what it does. Every module below this
 package, but `errors`, is private: it may change without notice.
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from .merge.report import FilesReport
     from .runfolder.audit import AuditTrail, read_audit
     from .runner.recorder import Recorder
+    from .runner.replay import replay_task, verify_output
+    from .runner.replay_report import Replay, Verification
     from .runner.run import RunReport
     from .runner.status import Status, read_status
     from .salvage.report import SalvageReport
@@ -62,12 +65,14 @@ __all__ = [
     "Purged",
     "Recorder",
     "RedoReport",
+    "Replay",
     "Restored",
     "RunReport",
     "SalvageReport",
     "Status",
     "Sweep",
     "Threshold",
+    "Verification",
     "cancel_redo",
     "check_files",
     "errors",
@@ -81,9 +86,11 @@ __all__ = [
     "read_plan",
     "read_status",
     "redo_tasks",
+    "replay_task",
     "restore_quarantine",
     "salvage_files",
     "sweep",
+    "verify_output",
 ]
 
 # Imported when first used: the command line starts without them.
@@ -101,6 +108,8 @@ _MODULES = {
     "merge.report": "FilesReport",
     "runfolder.audit": "AuditTrail read_audit",
     "runner.recorder": "Recorder",
+    "runner.replay": "replay_task verify_output",
+    "runner.replay_report": "Replay Verification",
     "runner.run": "RunReport",
     "runner.status": "Status read_status",
     "salvage.report": "SalvageReport",

@@ -1,4 +1,4 @@
-"""What survives a cast, and which values are the same in two dtypes."""
+"""What survives a cast, which values are the same in two dtypes, and how far others are off."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from h5sweep.base.compare import are_same, cast_and_back
+from h5sweep.base.compare import Agreement, are_same, cast_and_back, compare_again
 
 LARGEST = 2**63 - 1
 CASTS: list[tuple[str, Any, str, bool]] = [
@@ -61,3 +61,42 @@ def test_values_are_the_same_only_in_both_dtypes() -> None:
         True,
         False,
     ]
+
+
+OTHER_NAN = np.array([0x7FF8000000000001], "<u8").view("<f8")
+EQUAL, CLOSE, DIFFERENT = Agreement
+AGAIN: list[tuple[Any, Any, Agreement]] = [
+    ([1.5, 2.5], [1.5, 2.5], EQUAL),
+    ([1.5, np.nan], [1.5, np.nan], EQUAL),
+    (np.array([np.nan]), OTHER_NAN, EQUAL),
+    (np.array(3.0), np.array(3), EQUAL),  # stored in a wider type
+    (np.array([]), np.array([]), EQUAL),
+    ([np.inf], [np.inf], EQUAL),
+    (np.array(["a", "b"], object), np.array(["a", "b"], object), EQUAL),
+    (np.array(5, "M8[s]"), np.array(5000, "M8[ms]"), EQUAL),
+    ([0.0], [-0.0], CLOSE),
+    ([1.0, 2.0], [1.0, 2.0 * (1 + 1e-12)], CLOSE),
+    ([2**60], [2**60 + 1], CLOSE),
+    ([1 + 1j], [1 + 1j + 1e-12], CLOSE),
+    ([1.0], [1.0 + 1e-6], DIFFERENT),
+    ([0.0], [1e-300], DIFFERENT),
+    ([1.0, np.nan], [1.0, 2.0], DIFFERENT),
+    ([np.inf], [-np.inf], DIFFERENT),
+    ([np.inf], [1.0], DIFFERENT),
+    ([3], [3.5], DIFFERENT),
+    ([True], [False], DIFFERENT),
+    ([1.0, 2.0], [1.0], DIFFERENT),
+    (np.array(["a"], object), np.array(["b"], object), DIFFERENT),
+    (np.array(["1"], object), np.array([1]), DIFFERENT),
+    (np.array(5, "M8[s]"), np.array(5001, "M8[ms]"), DIFFERENT),
+]
+
+
+@pytest.mark.parametrize(("then", "now", "agreement"), AGAIN)
+def test_a_value_is_compared_with_the_one_that_was_stored(
+    then: Any, now: Any, agreement: Agreement
+) -> None:
+    """Bit by bit in the stored type; NaN is NaN, and a last digit is told from another value."""
+    found, difference = compare_again(np.asarray(then), np.asarray(now))
+    assert found is agreement
+    assert (difference <= 1e-9) == (agreement is not DIFFERENT)

@@ -27,7 +27,8 @@ from running import until
 from terminal import Terminal
 
 SOURCES = Path(h5sweep.__file__).parent
-COMMAND = re.compile(r"h5sweep (run|status|missing|redo|check|merge|salvage|clean)\b")
+VERBS = "run|status|missing|redo|check|merge|salvage|clean|replay|verify"
+COMMAND = re.compile(rf"h5sweep ({VERBS})\b")
 OUT = "my out.h5"
 STUDY = """
     import h5sweep, os, time
@@ -331,8 +332,35 @@ def checked_edited(terminal: Terminal) -> str:
     return said(terminal, "check", OUT, check=3)
 
 
+def replayed_early(terminal: Terminal) -> str:
+    run_study(terminal, "--no-merge")
+    return said(terminal, "verify", OUT, check=2)
+
+
+def replayed_foreign(terminal: Terminal) -> str:
+    write_groups(terminal.folder / OUT, range(3))
+    return said(terminal, "verify", OUT, check=2)
+
+
+def verified_broken(terminal: Terminal) -> str:
+    run_study(terminal)
+    with h5py.File(terminal.folder / OUT, "r+") as file:
+        del file["row_crc32"]
+    return said(terminal, "verify", OUT, check=3)
+
+
+def not_repeated(terminal: Terminal) -> str:
+    run_study(terminal)
+    edit(terminal.folder / OUT)
+    return said(terminal, "verify", OUT, check=1)
+
+
 STEPS = [
     Step("runner/hand_over: run", settings_left_out, "", 0, "2 of 2 done"),
+    Step("runner/replay: merge", replayed_early, " writes it", 0, "wrote my out.h5"),
+    Step("runner/replay: check", verified_broken, "", 3, "damaged"),
+    Step("runner/replay: check", replayed_foreign, " says what it is", 0, "3 tasks"),
+    Step("runner/replay_report: replay", not_repeated, "", 1, "aep  different"),
     Step("code/by_value: run", cannot_be_sent, "", 0, "2 of 2 done"),
     Step("state/code_change: run -o --changed", another_constant, ". To run", 0, "2 kept, 0 to do"),
     Step("runner/status: missing", stopped, " lists what is missing, and why", 1, "no seed 7"),

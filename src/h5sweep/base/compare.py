@@ -1,14 +1,27 @@
 """Whether values are the same, also in another dtype: bit by bit, and on every processor.
 
-NaN is what it was, and -0.0 is not 0.0.
+NaN is what it was, and -0.0 is not 0.0. If they are not the same, how far they are apart.
 """
 
 from __future__ import annotations
+
+import math
+from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
 from .values import Array
+
+CLOSE = 1e-9  # relative: beyond the noise of other processors and libraries
+
+
+class Agreement(StrEnum):
+    """How a value agrees with one that was computed again."""
+
+    EQUAL = "equal"
+    CLOSE = "equal within 1e-9"
+    DIFFERENT = "different"
 
 
 def cast_and_back(values: Array, dtype: npt.DTypeLike) -> tuple[Array, Array]:
@@ -42,6 +55,45 @@ def are_identical(found: Array, expected: Array) -> bool:
     word = np.uint8 if found.nbytes % 8 else np.uint64
     first, second = (np.ascontiguousarray(a).reshape(-1).view(word) for a in (found, expected))
     return np.array_equal(first, second)
+
+
+def compare_again(then: Array, now: Array) -> tuple[Agreement, float]:
+    """How a value that was stored agrees with the one that there is now; and how far it is off.
+
+    The one of now is compared in the dtype of the other. NaN equals NaN. Texts are objects. The
+    largest difference is relative to the larger of two numbers; infinite if it is no number.
+    """
+    if then.shape != now.shape or (then.dtype == object) != (now.dtype == object):
+        return Agreement.DIFFERENT, math.inf
+    if then.dtype == object:
+        return (Agreement.EQUAL, 0.0) if np.array_equal(then, now) else _FAR
+    converted, are_kept = cast_and_back(now, then.dtype)
+    if are_kept.all() and (_same_bits(converted, then) | _are_nan(converted, then)).all():
+        return Agreement.EQUAL, 0.0
+    if {then.dtype.kind, now.dtype.kind} - set("biufc"):
+        return _FAR
+    apart = _largest_difference(then, now)
+    return (Agreement.CLOSE if apart <= CLOSE else Agreement.DIFFERENT), apart
+
+
+_FAR = (Agreement.DIFFERENT, math.inf)
+
+
+def _largest_difference(values: Array, others: Array) -> float:
+    with np.errstate(all="ignore"):
+        # Compared before they become floats: large integers that differ may be one float.
+        are_equal = (values == others) | (np.isnan(values) & np.isnan(others))
+        first, second = values.astype(np.complex128), others.astype(np.complex128)
+        apart = np.abs(first - second) / np.maximum(np.abs(first), np.abs(second))
+    apart = np.where(np.isnan(apart), math.inf, apart)
+    return float(np.where(are_equal, 0.0, apart).max())
+
+
+def _are_nan(values: Array, others: Array) -> Array:
+    """Which pairs of one dtype are both NaN, of whichever bits."""
+    if values.dtype.kind not in "fc":
+        return np.zeros(values.size, bool)
+    return np.asarray(np.isnan(values) & np.isnan(others)).reshape(-1)
 
 
 def _same_bits(values: Array, others: Array) -> Array:

@@ -2,7 +2,8 @@
 
 Each has one text, which is all that plans, records and outputs hold. The form of a parameter, such
 as `date`, says how the object that the function is given is made again of that text. Forms go from
-a run to its workers and are never read from a file: no file can name code.
+a run to its workers and are never read from a file, so that no file can name code; only a replay
+reads them with the code that it runs.
 """
 
 from __future__ import annotations

@@ -24,7 +24,18 @@ class Commands(click.Group):
     """The commands in the order in which they are used; each is imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["run", "status", "missing", "redo", "merge", "check", "salvage", "clean"]
+        return [
+            "run",
+            "status",
+            "missing",
+            "redo",
+            "merge",
+            "check",
+            "salvage",
+            "clean",
+            "replay",
+            "verify",
+        ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
@@ -45,6 +56,7 @@ def cli() -> None:
     h5sweep check layouts.h5_temp          find damage in the files of any program
     h5sweep salvage layouts.h5_temp        recover results from damaged files
     h5sweep clean layouts.h5               list the files that are safe to remove
+    h5sweep verify layouts.h5              run some rows again and compare
     """
 
 

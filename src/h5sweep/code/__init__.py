@@ -6,6 +6,7 @@
     describe_value   values as they are compared and recorded: plain, or by checksum
     version          one version of the code: sources, globals, constants, inputs, packages, labels
     store            the versions of a run folder, by number
+    restore          a version again: its globals and constants, and what is not as it was
     changes          what differs between two versions, in words
     snapshot_import  workers import own modules from a version, not from the disk
     by_value         a function of a script, a cell or a closure, sent as it is

@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from ..errors import UsageError, naming
 from .describe_value import describe_value
 from .own_modules import OwnModule, find_own_modules, own_path_of
 from .reachable import own_functions, own_values
-from .source_facts import digest_of, is_secret, read_source
+from .source_facts import SourceFacts, digest_of, is_secret, read_source
 
 FORMAT = "h5sweep.code/1"
 
@@ -102,21 +102,26 @@ def read_version(
     """The version of the code as it is now; `name` is what the function's module is imported by."""
     modules = _own_modules(function, name)
     sources = _sources(function, modules)
-    own_prefix = f"{_module_name(function)}."  # which depends on how the study is started
-    values = {label: describe_value(value) for label, value in own_values(function).items()}
+    said = [module.facts for module in modules]
     facts = {
-        "packages": {"python": platform.python_version(), **_packages(modules)},
-        "environment": _environment(modules),
-        "globals": {
-            label.removeprefix(own_prefix): _without(own_prefix, value)
-            for label, value in values.items()
-        },
+        "packages": find_packages(said),
+        "environment": find_environment(said),
+        "globals": describe_globals(function),
         "constants": {name: describe_value(value) for name, value in constants.items()},
-        "inputs": {name: _checksum(path) for name, path in inputs.items()},
+        "inputs": {name: input_checksum(path) for name, path in inputs.items()},
         "units": dict(units),
         "dims": dict(dims),
     }
     return CodeVersion(tuple(sources), facts, settings=_settings(function, modules))
+
+
+def describe_globals(function: Callee) -> dict[str, Any]:
+    """The values that the function can reach, those of its own module by their bare names."""
+    own_prefix = f"{_module_name(function)}."  # which depends on how the study is started
+    return {
+        label.removeprefix(own_prefix): _without(own_prefix, describe_value(value))
+        for label, value in own_values(function).items()
+    }
 
 
 def diff_text(before: CodeVersion, now: CodeVersion) -> str:
@@ -183,9 +188,16 @@ def _module_name(function: Callee) -> str:
 
 
 def _without(prefix: str, described: Any) -> Any:
-    if not isinstance(described, dict) or described.get("type") != "function":
+    """The same, with functions and types of the own module by their bare names."""
+    if isinstance(described, list):
+        return [_without(prefix, item) for item in described]
+    if not isinstance(described, dict):
         return described
-    return {**described, "value": described["value"].removeprefix(prefix)}
+    found = {name: _without(prefix, value) for name, value in described.items()}
+    named = "value" if found.get("type") == "function" else "type"
+    if isinstance(found.get(named), str):
+        found[named] = found[named].removeprefix(prefix)
+    return found
 
 
 def _settings(function: Callee, modules: list[OwnModule]) -> tuple[str, ...]:
@@ -197,10 +209,10 @@ def _settings(function: Callee, modules: list[OwnModule]) -> tuple[str, ...]:
     return tuple(call for name, call in called if name not in inside and not own_path_of(name))
 
 
-def _packages(modules: list[OwnModule]) -> dict[str, str]:
-    """The versions of installed packages that the sources import."""
-    imported = {one.base.partition(".")[0] for m in modules for one in m.facts.imports}
-    found = {}
+def find_packages(said: Iterable[SourceFacts]) -> dict[str, str]:
+    """The versions of Python and of installed packages that sources import."""
+    imported = {one.base.partition(".")[0] for facts in said for one in facts.imports}
+    found = {"python": platform.python_version()}
     for name in sorted(imported - sys.stdlib_module_names - {"h5sweep"}):
         module = sys.modules.get(name)
         if module is None or own_path_of(name) is not None:
@@ -219,9 +231,9 @@ def _distribution_version(name: str) -> str | None:
         return None
 
 
-def _environment(modules: list[OwnModule]) -> dict[str, str]:
-    """The variables that the sources read, as they are; of what looks secret a checksum."""
-    names = sorted(set().union(*(module.facts.variables for module in modules)))
+def find_environment(said: Iterable[SourceFacts]) -> dict[str, str]:
+    """The variables that sources read, as they are; of what looks secret a checksum."""
+    names = sorted(set().union(*(facts.variables for facts in said)))
     found = {name: os.environ[name] for name in names if name in os.environ}
     return {
         name: f"sha256 {digest_of(value.encode())}" if is_secret(name) else value
@@ -229,7 +241,7 @@ def _environment(modules: list[OwnModule]) -> dict[str, str]:
     }
 
 
-def _checksum(path: Path) -> str:
+def input_checksum(path: Path) -> str:
     """The checksum of an input file; UsageError if it cannot be read."""
     try:
         with naming(path), path.open("rb") as file:

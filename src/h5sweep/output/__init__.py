@@ -8,6 +8,7 @@
     cf_attributes  the attributes of columns that netCDF and CF readers need; those of the whole
                    output are in `merge.from_records.output_plan`
     reader         reads an output, column by column
+    one_row        the values of a single row
     row_tasks      which task each row is, and which rows are sound
     verify         whether rows are still as they were written, by their checksums
 

@@ -35,11 +35,16 @@ def damaged_rows(reader: OutputReader) -> Array:
     step = max(BLOCK_BYTES // row_bytes, 1)
     for first in range(0, len(expected), step):
         last = min(first + step, len(expected))
-        checksums = RowChecksums(last - first)
-        for column in columns:
-            checksums.add(column.read(first, last), column.counts(first, last))
-        holds[first:last] = checksums.values() == expected[first:last]
+        holds[first:last] = stored_checksums(columns, first, last) == expected[first:last]
     return np.flatnonzero(~holds)
+
+
+def stored_checksums(columns: Sequence[StoredColumn], first: int, last: int) -> Array:
+    """The checksums of the rows from `first` to before `last`, as they are now."""
+    checksums = RowChecksums(last - first)
+    for column in columns:
+        checksums.add(column.read(first, last), column.counts(first, last))
+    return checksums.values()
 
 
 def rows_hold(columns: Sequence[StoredColumn], first: int, checksums: Words) -> bool:

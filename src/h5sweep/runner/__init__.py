@@ -5,6 +5,9 @@
     early_stop       whether its first tasks all fail of one cause
     failures         failures by their cause, and as text
     try_tasks        `--try`: a few tasks in this process
+    replay           rows are computed again and compared; run_again runs them
+    run_again        tasks again, with an earlier version of the code
+    replay_report    what came of it: data, words, JSON
     recorder         results of somebody else's pool
     settings         limits and numbers that a user may set
     pool             gives tasks to workers and says what became of each
@@ -22,6 +25,6 @@
     time_left        how long it will take
     status           `h5sweep status`
 
-Knows processes and signals. A worker writes records and nothing else; it never loads the HDF5
-library. `merge` puts the results together.
+Knows processes and signals. A worker writes records, its log and, when tasks are run again, what it
+finds of the code; it never loads the HDF5 library. `merge` puts the results together.
 """

@@ -6,21 +6,25 @@ all run the same code, also those that are started hours later.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ..base.units import command_text, near_path
 from ..code.payload import read_payload, write_payload
+from ..code.restore import facts_of_worker, restore_constants, restore_globals, study_source
 from ..code.snapshot_import import import_from
 from ..code.version import CodeVersion, Source
 from ..errors import StudyError, SweepError
-from ..state.study import Declaration, Function, StudyReference, load_function, user_traceback
+from ..state.study import Declaration, Function, StudyReference, load_sweep, user_traceback
 
 
 @contextmanager
@@ -44,6 +48,39 @@ def handed_over(declaration: Declaration, version: CodeVersion) -> Iterator[int]
         content = dump_function(*sent, version, declaration.name, buffers.append)
     else:
         content = _dump_constants(declaration.constants, buffers)
+    with _payload(description, content, buffers) as descriptor:
+        yield descriptor
+
+
+@contextmanager
+def handed_over_again(version: CodeVersion, answers: Path) -> Iterator[int]:
+    """The same for a version of earlier runs, of which there is only what was recorded.
+
+    Each worker writes into the folder `answers` what it finds there to be now.
+    """
+    source = study_source(version)
+    if source is None:
+        raise StudyError(
+            "its function was in no file (in a notebook, or at a prompt), so what it used was "
+            "recorded in words only"
+        )
+    about = version.about
+    reference = StudyReference(
+        about.get("sweep"), source.path, source.module or None, about.get("forms") or {}
+    )
+    description = {
+        "name": reference.name or "",
+        "reference": asdict(reference),
+        "code": version.id,
+        "search_path": [*sys.path, *_import_folders(version)],
+        "again": {"version": version.as_json(), "answers": str(answers)},
+    }
+    with _payload(description, b"", []) as descriptor:
+        yield descriptor
+
+
+@contextmanager
+def _payload(description: dict[str, Any], content: bytes, buffers: list[Any]) -> Iterator[int]:
     descriptor = write_payload(description, content, buffers)
     try:
         yield descriptor
@@ -63,6 +100,14 @@ def left_out_text(declaration: Declaration, version: CodeVersion) -> str:
     )
 
 
+def _import_folders(version: CodeVersion) -> Iterator[str]:
+    """Where modules lie that have names: `pkg.model` two folders below."""
+    for source in version.sources:
+        if source.module:
+            levels = source.module.count(".") + source.path.endswith("__init__.py")
+            yield from map(str, list(Path(source.path).parents)[levels : levels + 1])
+
+
 def receive_function(descriptor: int) -> tuple[Function, str]:
     """The function in a worker, with its constants, and the id of its code."""
     description, content, buffers = read_payload(descriptor)
@@ -70,10 +115,12 @@ def receive_function(descriptor: int) -> tuple[Function, str]:
 
 
 def _function_of(description: dict[str, Any], content: bytes, buffers: list[Any]) -> Function:
+    if "again" in description:
+        return _receive_again(description)
     sys.path[:] = [p for p in description["search_path"] if p not in sys.path] + sys.path
     import_from(Source(**source) for source in description["sources"])
     if description["reference"] is not None:
-        function = load_function(StudyReference(**description["reference"]))
+        function = load_sweep(StudyReference(**description["reference"]))[1]
         constants = pickle.loads(content, buffers=buffers) if content else {}
         return partial(function, **constants) if constants else function
     from ..code import by_value
@@ -87,6 +134,34 @@ def _function_of(description: dict[str, Any], content: bytes, buffers: list[Any]
             f"{description['name']} cannot be loaded in a worker:\n\n{user_traceback(error)}"
         ) from error
     return sent
+
+
+def _receive_again(description: dict[str, Any]) -> Function:
+    """The function of an earlier version; StudyError if it cannot be what it was."""
+    again = description["again"]
+    version = CodeVersion.from_json(again["version"])
+    _restore_process(version, description["search_path"])
+    import_from(version.sources)
+    declaration, callee = load_sweep(StudyReference(**description["reference"]))
+    lost_globals = restore_globals(declaration.function, version.facts["globals"])
+    constants, lost = restore_constants(declaration.constants, version.facts["constants"])
+    if not version.about.get("imported", True):
+        lost += lost_globals  # an import gives globals as it did then, or that is what differs
+    if lost:
+        raise StudyError("; ".join(lost))
+    found = facts_of_worker(version, declaration.function)
+    (Path(again["answers"]) / f"{os.getpid()}.json").write_text(json.dumps(found))
+    return partial(callee, **constants) if constants else callee
+
+
+def _restore_process(version: CodeVersion, search_path: list[str]) -> None:
+    """Be in the folder of the run, with the arguments of its script."""
+    sys.path[:] = [p for p in search_path if p not in sys.path] + sys.path
+    about = version.about
+    with suppress(OSError):
+        os.chdir(about.get("folder") or os.curdir)
+    if not about.get("imported", True):
+        sys.argv[:] = shlex.split(about.get("command", "")) or sys.argv
 
 
 def _dump_constants(constants: dict[str, object], buffers: list[Any]) -> bytes:

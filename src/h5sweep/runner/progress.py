@@ -65,6 +65,9 @@ class _Steps:
     def checking(self, files: int, files_total: int) -> None:
         self._show_step(files, files_total, lambda: f"{files:,} of {files_total:,} files checked")
 
+    def replaying(self, rows: int, rows_total: int) -> None:
+        self._show_step(rows, rows_total, lambda: f"{rows:,} of {rows_total:,} rows run again")
+
     def salvaging(self, files: int, files_total: int, results: int) -> None:
         files_text = f"{files:,} of {files_total:,} files searched"
         self._show_step(files, files_total, lambda: f"{files_text}, {results:,} results found")

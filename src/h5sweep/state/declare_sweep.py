@@ -77,12 +77,22 @@ def declare_sweep(
         folder.save_plan(plan)
     adopt_output(folder, plan, held)
     about = provenance.describe(declaration.path or Path.cwd() / "cell")
-    keep_version(folder, replace(version, about={"time": now_text(), **about}), change.before)
+    known = {**_needed_to_replay(declaration), "time": now_text(), **about}
+    keep_version(folder, replace(version, about=known), change.before)
     _save_sweep(folder, declaration, attributes, declared, {"code_id": version.id, **about})
     if on_change is OnChange.REDO and change.others:
         request_again(folder, state, change.others)
         return read_state(folder, held.plan, scan=scan_stretches, declared=declared, held=held)
     return state
+
+
+def _needed_to_replay(declaration: Declaration) -> SweepFacts:
+    """How the function is found in its sources again, and given its key."""
+    return {
+        "sweep": declaration.name,
+        "imported": declaration.is_imported,
+        "forms": declaration.forms,
+    }
 
 
 def _kept_attributes(

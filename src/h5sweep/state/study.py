@@ -52,7 +52,7 @@ class StudyReference:
     `forms` says which parameters the function is given as objects.
     """
 
-    name: str
+    name: str | None  # None if it is the only one
     path: str
     module: str | None
     forms: Mapping[str, str] = field(default_factory=dict)
@@ -115,9 +115,13 @@ class Declaration:
         """How a worker finds this sweep in a file; None if it is sent as it is here."""
         if not self.is_imported or self.path is None:
             return None
+        return StudyReference(self.name, str(self.path.resolve()), self._module_name, self.forms)
+
+    @property
+    def forms(self) -> dict[str, str]:
+        """Which parameters the function is given as objects, as workers know it."""
         own = code_of(self.function).__module__
-        forms = {name: form_in_study(form, own) for name, form in self.plan.forms.items()}
-        return StudyReference(self.name, str(self.path.resolve()), self._module_name, forms)
+        return {name: form_in_study(form, own) for name, form in self.plan.forms.items()}
 
     def version(self) -> CodeVersion:
         """The code, constants and inputs that its tasks are computed by, as they are now."""
@@ -154,8 +158,8 @@ def load_study(path: Path, name: str | None = None) -> Declaration:
     return declaration
 
 
-def load_function(reference: StudyReference) -> Function:
-    """Find the function of a sweep in a worker; its tasks are not planned again."""
+def load_sweep(reference: StudyReference) -> tuple[Declaration, Function]:
+    """Find a sweep in a worker, and what is called with a key; no tasks are planned again."""
     path = Path(reference.path)
     _reading.plans_wanted = False
     try:
@@ -165,9 +169,10 @@ def load_function(reference: StudyReference) -> Function:
             module = _read(lambda: _import_file(path), path)
     finally:
         _reading.plans_wanted = True
-    function = _choose(module, path, reference.name).function
+    declaration = _choose(module, path, reference.name)
     makers = {name: maker(form, module) for name, form in reference.forms.items()}
-    return _given_objects(function, makers) if makers else function
+    called = declaration.function
+    return declaration, _given_objects(called, makers) if makers else called
 
 
 def end_reading() -> None:
