@@ -334,6 +334,17 @@ def test_a_column_lost_between_unused_rows_is_doubted(tmp_path: Path) -> None:
     assert [len(file.taken) for file in report.files] == [20, 0]
 
 
+def test_a_column_with_half_a_header_is_missed(tmp_path: Path) -> None:
+    """Rows are not taken without a column of which the header is there in part only."""
+    path = tmp_path / "w.h5"
+    with h5py.File(path, "w") as file:
+        file["seed"], file["aep"], file["note"] = np.arange(9), np.arange(9) + 0.5, np.full(9, 7)
+        place = h5py.h5o.get_info(file["aep"].id).addr
+    zero(path, place + 88, 168)  # behind its type
+    said, found = salvaged(path, "seed", use_library=False)
+    assert not found and "aep" in str(said)
+
+
 def wrong_without_sector(content: bytes, start: int, folder: Path, truth: Results, key: str) -> int:
     """How many results are wrong if a sector of a file is zeros."""
     lost = content[:start] + bytes(512) + content[start + 512 :]

@@ -325,7 +325,9 @@ def _read_one(file: LenientFile, address: int) -> Carved | None:
         file.faults.clear()
         file.structures.clear()
         file.free.clear()
-    is_half_read = found.kind is ObjectKind.DATASET and found.dataset is None
+    is_half_read = found.dataset is None and (
+        found.kind is ObjectKind.DATASET or (is_torn and found.kind is not ObjectKind.GROUP)
+    )
     if is_half_read or file.work_left < 0:
         return None
     # Bytes that are no name were left by a heap that was not written any more.
