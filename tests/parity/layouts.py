@@ -227,6 +227,18 @@ def groups_with_attributes_only(folder: Path) -> Truth:
 
 
 @layout()
+def groups_with_attributes_and_an_empty_group(folder: Path) -> Truth:
+    """What a task gave is in its attributes; the group in it has nothing."""
+    for path, seeds in files(folder):
+        with h5py.File(path, "w") as file:
+            for seed in seeds:
+                group = file.create_group(f"farm{FARM}_s{seed}")
+                group.attrs["aep"] = aep(seed)
+                group.create_group("log")
+    return truth(lambda seed: {"aep": aep(seed)})
+
+
+@layout()
 def groups_begun(folder: Path) -> Truth:
     """Groups beside those with results: one with nothing in it, one with an attribute alone."""
     write_groups(folder)

@@ -145,10 +145,10 @@ class FileLayout:
         return len(set(names)) < len(names) or any(_DIGITS.search(group) for group in groups)
 
     def _described(self) -> list[str]:
-        """The groups with attributes and nothing else: tasks, where no group holds a dataset."""
-        parents = {o.path.rpartition("/")[0] for o in self.tree.objects}
+        """The innermost groups with attributes: tasks, where no group holds a dataset."""
         groups = [o for o in self.tree.objects if o.kind is ObjectKind.GROUP and o.attributes]
-        return [o.path for o in groups if o.path != "/" and o.path not in parents]
+        above = {way for group in groups for way in ("/", *ways_to(group.path)[:-1])}
+        return [group.path for group in groups if group.path not in above]
 
     def tables(self) -> list[FileTable]:
         """Groups with columns that may grow."""
