@@ -503,6 +503,18 @@ def pytables_groups(folder: Path) -> Truth:
 
 
 @layout(NAMES)
+def pytables_columns_of_unequal_length(folder: Path) -> Truth:
+    """Arrays that grow: the last append reached the key alone. Without a key they are series."""
+    for path, seeds in files(folder):
+        with tables.open_file(str(path), "w") as file:
+            for name, values in columns_of(seeds).items():
+                file.create_earray("/", name, obj=values)
+            file.root.farm_id.append([FARM])
+            file.root.seed.append([seeds[0] + 100])
+    return truth(refused_key="columns of unequal length")
+
+
+@layout(NAMES)
 def pandas_table(folder: Path) -> Truth:
     for path, seeds in files(folder):
         frame = pd.DataFrame({"farm_id": FARM, "seed": seeds, "aep": [aep(s) for s in seeds]})
