@@ -227,6 +227,18 @@ def groups_with_attributes_only(folder: Path) -> Truth:
 
 
 @layout()
+def groups_with_attributes_and_an_empty_group(folder: Path) -> Truth:
+    """What a task gave is in its attributes; the group in it has nothing."""
+    for path, seeds in files(folder):
+        with h5py.File(path, "w") as file:
+            for seed in seeds:
+                group = file.create_group(f"farm{FARM}_s{seed}")
+                group.attrs["aep"] = aep(seed)
+                group.create_group("log")
+    return truth(lambda seed: {"aep": aep(seed)})
+
+
+@layout()
 def groups_begun(folder: Path) -> Truth:
     """Groups beside those with results: one with nothing in it, one with an attribute alone."""
     write_groups(folder)
@@ -488,6 +500,18 @@ def pytables_groups(folder: Path) -> Truth:
                 file.create_array(group, "aep", aep(seed))
                 file.create_array(group, "layout", places(seed))
     return truth(is_open=True)
+
+
+@layout(NAMES)
+def pytables_columns_of_unequal_length(folder: Path) -> Truth:
+    """Arrays that grow: the last append reached the key alone. Without a key they are series."""
+    for path, seeds in files(folder):
+        with tables.open_file(str(path), "w") as file:
+            for name, values in columns_of(seeds).items():
+                file.create_earray("/", name, obj=values)
+            file.root.farm_id.append([FARM])
+            file.root.seed.append([seeds[0] + 100])
+    return truth(refused_key="columns of unequal length")
 
 
 @layout(NAMES)

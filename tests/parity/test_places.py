@@ -119,14 +119,24 @@ def test_single_values_may_have_several_axes(night: Path) -> None:
     assert merged(night, NAMES) == wanted == salvaged(night, NAMES)
 
 
-def test_a_value_that_no_key_may_have_is_no_failure_of_a_check(night: Path) -> None:
-    """It is refused by a merge, and counted as before by a check."""
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_value_that_no_key_may_have_is_no_failure_of_a_check(count: int, night: Path) -> None:
+    """It is refused by a merge, which names its group, and counted as before by a check."""
     with h5py.File(night / "w.h5", "w") as file:
-        for number in range(3):
+        for number in range(count):
             file[f"run{number}/aep"] = 1.5
-            file[f"run{number}"].attrs.update(farm_id=1, seed=np.nan if number else 0.0)
-    assert counted(night, NAMES) == 3
-    with pytest.raises(UsageError, match="seed is nan"):
+            key = {"farm_id": 1, "seed": np.nan if number == 2 else float(number)}
+            file[f"run{number}"].attrs.update(key)
+    assert counted(night, NAMES) == count
+    with pytest.raises(UsageError, match=r"w\.h5: /run2: seed is nan"):
+        merged(night, NAMES)
+
+
+def test_a_row_with_a_value_that_no_key_may_have_is_named(night: Path) -> None:
+    """A file may have millions of them."""
+    with h5py.File(night / "w.h5", "w") as file:
+        file["farm_id"], file["seed"], file["aep"] = [1, 1, 1], [0.0, 1.0, np.nan], [1.5] * 3
+    with pytest.raises(UsageError, match=r"w\.h5: row 2 of /: seed is nan"):
         merged(night, NAMES)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from cases import some_of
 from damaged_files import DAMAGES, damaged_states
+from damaged_files import PATTERN as PATTERN_OF_SEEDS
 from damaged_files import STYLES as DAMAGED_STYLES
 from h5sweep.hdf5.damage.carve import carve
 from h5sweep.hdf5.headers import read_header
@@ -142,6 +143,20 @@ def test_the_first_page_of_a_group_file_may_be_lost(style: str, tmp_path: Path) 
     """A file whose first 4 KiB are zeros gives all tasks but those that lay there."""
     share, wrong = damaged(style, zero_first_page, 1, tmp_path)
     assert share >= 0.93 and not wrong
+
+
+@pytest.mark.parametrize("key", ["seed", PATTERN_OF_SEEDS])
+@pytest.mark.parametrize(("libver", "first"), [("earliest", 0), ("latest", 1)])
+def test_no_task_stands_for_a_lost_root(libver: str, first: int, key: str, tmp_path: Path) -> None:
+    """Without its root, a file gives every task behind it, though each has a group inside."""
+    truth: Results = {(seed,): {"in_aep": seed + 0.5} for seed in range(6)}
+    with h5py.File(tmp_path / "closed.h5", "w", libver=libver) as file:
+        for seed in range(6):
+            file[f"s{seed}/in/aep"] = seed + 0.5
+            file[f"s{seed}"].attrs["seed"] = seed
+    content = bytes(512) + (tmp_path / "closed.h5").read_bytes()[512:]
+    found = salvage_content(content, tmp_path, truth, use_library=False, key=key)
+    assert found.right == {(seed,) for seed in range(first, 6)} and not found.wrong
 
 
 def test_names_are_found_without_the_directory_that_has_them(tmp_path: Path) -> None:

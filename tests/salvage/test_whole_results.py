@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from h5sweep.salvage.report import FileSalvage, SalvageReport
 from h5sweep.salvage.salvage import salvage_files
 from h5sweep.salvage.trust_labels import ALONE
-from salvage_checks import Results, read_results
+from salvage_checks import Results, read_results, salvage_content
 
 PATTERN = "s{seed:d}"
 Put = Callable[[Any, int], None]
@@ -331,6 +332,50 @@ def test_a_column_lost_between_unused_rows_is_doubted(tmp_path: Path) -> None:
     zero(tmp_path / "w1.h5", place, 160)
     report = salvage_files(tmp_path, key="seed", use_library=False)
     assert [len(file.taken) for file in report.files] == [20, 0]
+
+
+def test_a_column_with_half_a_header_is_missed(tmp_path: Path) -> None:
+    """Rows are not taken without a column of which the header is there in part only."""
+    path = tmp_path / "w.h5"
+    with h5py.File(path, "w") as file:
+        file["seed"], file["aep"], file["note"] = np.arange(9), np.arange(9) + 0.5, np.full(9, 7)
+        place = h5py.h5o.get_info(file["aep"].id).addr
+    zero(path, place + 88, 168)  # behind its type
+    said, found = salvaged(path, "seed", use_library=False)
+    assert not found and "aep" in str(said)
+
+
+def wrong_without_sector(content: bytes, start: int, folder: Path, truth: Results, key: str) -> int:
+    """How many results are wrong if a sector of a file is zeros."""
+    lost = content[:start] + bytes(512) + content[start + 512 :]
+    return salvage_content(lost, folder, truth, key=key, use_library=False).wrong
+
+
+def test_a_lost_sector_ends_no_text_of_an_array(tmp_path: Path) -> None:
+    """Texts that are empty because their sector was lost are not taken for more empty ones."""
+    texts = np.array([b"" if at % 3 else b"x%d" % at for at in range(480)], "S5").reshape(40, 12)
+    rows = {(task,): {"aep": task - 0.5, "note": row} for task, row in enumerate(texts, start=1)}
+    memory = io.BytesIO()  # where h5py lays no metadata together: much unused space lies between
+    with h5py.File(memory, "w", libver="latest") as file:
+        for (task,), values in rows.items():
+            put_all(file.create_group(f"s{task}"), **values)
+    truth = {key: {**values, "note": values["note"].astype(str)} for key, values in rows.items()}
+    content = memory.getvalue()
+    starts = range(512, len(content), 512)
+    assert not any(wrong_without_sector(content, at, tmp_path, truth, PATTERN) for at in starts)
+
+
+def test_a_lost_sector_ends_no_text_before_unused_space(tmp_path: Path) -> None:
+    """The room for more rows does not hide that the sector of the last ones was lost."""
+    path, texts = tmp_path / "w.h5", [f"x{row}" for row in range(71)]
+    columns = {"seed": np.arange(71), "note": np.array(texts, "S5"), "v": np.full(71, 1.5)}
+    settings = {"alignment_threshold": 1, "alignment_interval": 512}
+    with h5py.File(path, "w", libver="latest", **settings) as file:
+        for name, rows in columns.items():
+            file.create_dataset(name, data=rows, maxshape=(None,), chunks=(64,))
+        place = file["note"].id.get_chunk_info(1).byte_offset
+    truth = {(row,): {"note": text, "v": 1.5} for row, text in enumerate(texts)}
+    assert not wrong_without_sector(path.read_bytes(), place, tmp_path, truth, "seed")
 
 
 def test_texts_of_fixed_length_may_end_at_a_page(tmp_path: Path) -> None:

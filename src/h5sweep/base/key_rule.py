@@ -70,11 +70,6 @@ class KeyRule:
     def is_expected(self, key: Key) -> bool:
         return self.expected is None or self.expected.number(key) is not None
 
-    def row_of_path(self, path: str) -> KeyRow | None:
-        """The key in a group's path or a file's name, if the pattern fits its end."""
-        values = self.pattern.values_of(path) if self.pattern else None
-        return None if values is None else self.checked_row(values)
-
     def row(self, key: Mapping[str, object]) -> KeyRow:
         """The values in the order of the names; UsageError for one that no key may have."""
         return self.checked_row([key[name] for name in self.names])

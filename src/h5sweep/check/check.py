@@ -313,7 +313,7 @@ class _Check:
 
     def judge_contents(self, looked: _Looked, tree: Tree, family: Family) -> None:
         looked.objects = len(tree.objects)
-        layout = FileLayout(tree, skip=self.settings.skip)
+        layout = FileLayout(tree, skip=self.settings.skip, key=self.settings.rule.names)
         looked.findings += family.structure_findings
         looked.fault_places = frozenset(fault.path for fault in tree.faults)
         looked.findings += judge_contents(layout, self.settings.require)

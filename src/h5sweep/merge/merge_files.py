@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from ..base.key_rule import KeyRule
 from ..base.progress_callback import Progress
 from ..disk import durable, move_files
 from ..disk.find_files import PathLike
@@ -94,7 +95,7 @@ class _FilesMerge:
     def run(self) -> FilesReport:
         self._begun = time.monotonic()
         self.output = _resolved(self.given_output)
-        self.survey = Survey(self.policy.skip)
+        self.survey = Survey(self.policy.skip, KeyRule.parse(self.key).names)
         self.notes: list[str] = []
         RunFolder(self.output).require_place()
         _require_outside(self.output, self.paths)

@@ -127,24 +127,35 @@ class DataGaps:
         runs = [
             run
             for run in runs
-            if min(end, run[1]) - max(first, run[0]) >= least or is_of_sectors(run, first, end)
+            if min(end, run[1]) - max(first, run[0]) >= least or self._may_be_lost(run, first, end)
         ]
-        runs = [self._without_room(run, first) for run in runs]
+        runs = [self._without_room(run, first, end) for run in runs]
         return [run for run in runs if not (may_border and self._is_border(run, first, end))]
 
-    def _without_room(self, run: ZeroRun, first: int) -> ZeroRun:
-        """The same zeros without the room for more rows behind the last one."""
+    def _may_be_lost(self, run: ZeroRun, first: int, end: int) -> bool:
+        """Whether zeros begin or end where a sector does, but for a few texts that may be empty."""
+        is_short_text = self._is_fixed_text and self.dataset.type.size <= MOST_BORDER_BYTES
+        slack = MOST_BORDER_BYTES if is_short_text else SLACK_BYTES
+        begins = -(-run[0] // SECTOR_BYTES) * SECTOR_BYTES
+        return is_of_sectors(run, first, end, slack) and not self._is_padding(first, begins, end)
+
+    def _without_room(self, run: ZeroRun, first: int, end: int) -> ZeroRun:
+        """The same zeros without the room for more rows behind the last one, if none are lost."""
         own = first - self.start
-        at, end, written = next(self.shared.claims.since(own), (0, 0, 0))
-        has_room = at <= own < written < min(end, run[1] - self.start)
-        return (run[0], self.start + written) if has_room else run
+        at, room_end, written = next(self.shared.claims.since(own), (0, 0, 0))
+        if not at <= own < written < min(room_end, run[1] - self.start):
+            return run
+        # Of a value that begins before them, where the room ends says nothing.
+        unaligned = run[0], run[1] // SECTOR_BYTES * SECTOR_BYTES + MOST_BORDER_BYTES
+        whole = unaligned if first < run[0] else run
+        return whole if self._may_be_lost(whole, first, end) else (run[0], self.start + written)
 
     def _is_border(self, run: ZeroRun, first: int, end: int) -> bool:
         """Whether only a few numbers, which may be zero, border on unused space.
 
         Another dataset that is nothing but zeros is no more than that: it is judged by itself.
         """
-        if is_of_sectors(run, first, end):
+        if self._may_be_lost(run, first, end):
             return False
         low, high, own = run[0] - self.start, run[1] - self.start, first - self.start
         parts = (
@@ -165,11 +176,11 @@ class DataGaps:
         """Whether zeros are part of a value, or its end."""
         first, end = self.start + address, self.start + address + size
         is_within = first < run[0] and run[1] <= end + SLACK_BYTES
-        return is_within and not is_of_sectors(run, first, end)
+        return is_within and not self._may_be_lost(run, first, end)
 
     def _is_of_whole_values(self, run: ZeroRun, first: int, end: int) -> bool:
         """Whether every dataset that lies in zeros is nothing but zeros."""
-        if is_of_sectors(run, first, end):
+        if self._may_be_lost(run, first, end):
             return False
         low, high = run[0] - self.start, run[1] - self.start
         return not any(
@@ -195,9 +206,12 @@ class DataGaps:
     def _is_padding(self, first: int, low: int, high: int) -> bool:
         """Whether zeros at the beginning of a page are the end of a text that ended before it."""
         size = self.dataset.type.size
-        is_text = self.dataset.type.is_text and not self.dataset.type.points_elsewhere
         is_one = low > first and (low - first) // size == (high - 1 - first) // size
-        return is_text and is_one and not any(self.file.source.read(low - 1, 1))
+        return self._is_fixed_text and is_one and not any(self.file.source.read(low - 1, 1))
+
+    @property
+    def _is_fixed_text(self) -> bool:
+        return self.dataset.type.is_text and not self.dataset.type.points_elsewhere
 
     def _may_be_values(self, page: int) -> bool:
         """Whether a page of zeros may be values: of one dataset, or of several, all of zeros."""

@@ -23,9 +23,10 @@ def judge_contents(layout: FileLayout, require: Sequence[str] = ()) -> list[Find
         found.append(findings.INIT_ONLY.finding())
     if require:
         found += _judge_required(layout, require)
-    elif not layout.has_own_rules and layout.style is Style.ROWS:
+    elif layout.style is Style.ROWS:
         uneven = [table for table in layout.tables() if len(table.lengths) > 1]
-        for table in layout.tables():
+        keyed = [table for table in uneven if layout.has_key(table)]
+        for table in keyed if layout.has_own_rules else layout.tables():
             found += _judge_table(layout, table, is_usual=len(uneven) > 1)
     return found
 

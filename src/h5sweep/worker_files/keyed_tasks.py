@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain, compress, repeat
@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import Attribute
 from ..hdf5.tree import Dataset, Object, ObjectKind
+from .file_view import row_place
 from .find_tasks import ROWS, Table, Where, locate_tasks, path_in
 from .layouts import FileLayout, natural_order
 from .read_values import Values
@@ -111,7 +112,8 @@ class KeyedFile:
         return self.where.tables[0]
 
     def key_in_name(self, path: str, group: TreeGroup | None) -> KeyRow | None:
-        return self.rule.row_of_path(path)
+        values = self.rule.pattern.values_of(path) if self.rule.pattern else None
+        return None if values is None else self.checked_row(values, path)
 
     def key_in_content(self, group: TreeGroup) -> KeyRow | None:
         key: dict[str, object] = {}
@@ -127,7 +129,14 @@ class KeyedFile:
             if value is None:
                 return None
             key[name] = value
-        return self.rule.row(key)
+        return self.checked_row(key.values(), group.path)
+
+    def checked_row(self, values: Iterable[object], place: str) -> KeyRow:
+        """The key of what lies at a place; UsageError, which names it, for what no key may be."""
+        try:
+            return self.rule.checked_row(values)
+        except UsageError as error:
+            raise UsageError(f"{self._path}: {place}: {error}") from error
 
     def _single(self, count: int, read: Callable[[], dict[str, Array]]) -> object | None:
         """A value that is the only one of its dataset or attribute."""
@@ -157,8 +166,12 @@ class KeyedFile:
         step = ROWS_AT_ONCE if ROWS in table.columns else max(rows, 1)
         for first in range(0, rows, step):
             last = min(first + step, rows)
-            columns = self._key_columns(table.columns, first, last)
-            yield from self.rule.checked_rows(values.tolist() for values in columns)
+            columns = [v.tolist() for v in self._key_columns(table.columns, first, last)]
+            try:
+                yield from self.rule.checked_rows(columns)
+            except UsageError:  # which does not say in which row
+                for number, row in enumerate(zip(*columns, strict=True), start=first):
+                    self.checked_row(row, row_place(table.path, number))
 
     def _key_columns(
         self, columns: Mapping[str, Dataset], first: int, last: int

@@ -86,8 +86,9 @@ class FileTable:
 class FileLayout:
     """One file's objects, seen as tasks; `tree` is without those that are skipped."""
 
-    def __init__(self, tree: Tree, *, skip: Names = frozenset()) -> None:
+    def __init__(self, tree: Tree, *, skip: Names = frozenset(), key: Collection[str] = ()) -> None:
         self.tree, self.skipped = without_skipped(tree, skip)
+        self._key = frozenset(key)
         self.by_group: dict[str, dict[str, Dataset]] = {}
         self._tails: dict[str, int] = {}
         self._tables: list[FileTable] | None = None
@@ -109,6 +110,10 @@ class FileLayout:
             return True
         scales = ("CLASS", "DIMENSION_LIST", "_Netcdf4Dimid")
         return any(a in o.attributes for o in self.tree.objects if o.dataset for a in scales)
+
+    def has_key(self, table: FileTable) -> bool:
+        """Whether the key is among the columns of a table: then its rows are tasks."""
+        return bool(self._key) and self._key <= table.columns.keys()
 
     @property
     def is_output(self) -> bool:
@@ -145,10 +150,10 @@ class FileLayout:
         return len(set(names)) < len(names) or any(_DIGITS.search(group) for group in groups)
 
     def _described(self) -> list[str]:
-        """The groups with attributes and nothing else: tasks, where no group holds a dataset."""
-        parents = {o.path.rpartition("/")[0] for o in self.tree.objects}
+        """The innermost groups with attributes: tasks, where no group holds a dataset."""
         groups = [o for o in self.tree.objects if o.kind is ObjectKind.GROUP and o.attributes]
-        return [o.path for o in groups if o.path != "/" and o.path not in parents]
+        above = {way for group in groups for way in ("/", *ways_to(group.path)[:-1])}
+        return [group.path for group in groups if group.path not in above]
 
     def tables(self) -> list[FileTable]:
         """Groups with columns that may grow."""

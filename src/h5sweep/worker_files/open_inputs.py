@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -35,9 +35,9 @@ _UNREADABLE = (Damaged, Unsupported, ArithmeticError, LookupError, TypeError, Va
 class InputOpener:
     """Opens inputs again that were looked at; ChangedError if one is no longer what it was."""
 
-    def __init__(self, skip: Names) -> None:
-        """`skip`: the names of what is to be left out of every file."""
-        self.skip = skip
+    def __init__(self, skip: Names, key: Collection[str]) -> None:
+        """`skip`: the names of what is to be left out of every file; `key`: those of its key."""
+        self.skip, self._key = skip, key
         self.triage = Triage()
         self.alike_reader = AlikeReader()
 
@@ -109,7 +109,7 @@ class InputOpener:
 
     def layout_of(self, tree: Tree) -> FileLayout:
         """The objects of a file without those that are to be left out."""
-        return FileLayout(tree, skip=self.skip)
+        return FileLayout(tree, skip=self.skip, key=self._key)
 
     def _tree_of(self, one: Input, source: Source) -> Tree:
         if one.family is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -62,9 +62,9 @@ class Survey(InputOpener):
     so that these are read once, and structures.
     """
 
-    def __init__(self, skip: Names = frozenset()) -> None:
-        """`skip`: the names of what is to be left out of every file."""
-        super().__init__(skip)
+    def __init__(self, skip: Names = frozenset(), key: Collection[str] = ()) -> None:
+        """`skip`: the names of what is to be left out of every file; `key`: those of its key."""
+        super().__init__(skip, key)
         self.linked_folders: list[str] = []  # links in folders that were not followed
         self._siblings = Families()
         self._may_have_siblings = False  # whether files like the last one can be read at once

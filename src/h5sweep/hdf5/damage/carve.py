@@ -325,7 +325,9 @@ def _read_one(file: LenientFile, address: int) -> Carved | None:
         file.faults.clear()
         file.structures.clear()
         file.free.clear()
-    is_half_read = found.kind is ObjectKind.DATASET and found.dataset is None
+    is_half_read = found.dataset is None and (
+        found.kind is ObjectKind.DATASET or (is_torn and found.kind is not ObjectKind.GROUP)
+    )
     if is_half_read or file.work_left < 0:
         return None
     # Bytes that are no name were left by a heap that was not written any more.
@@ -451,15 +453,15 @@ def _heaps_of_names(carving: Carving) -> list[tuple[int, int]]:
 
 
 def _likely_root(carving: Carving) -> int | None:
-    """The group that no other links to, and that links to groups, or is the only one."""
+    """The only group, or the one that links to more groups than there are beside it.
+
+    Where the root is lost, its groups are what is left, and none of them stands for it.
+    """
     groups = {o.address: o for o in carving.objects.values() if o.is_group}
-    tops = [
-        group
-        for group in groups.values()
-        if not group.parents
-        and (len(groups) == 1 or any(child in groups for _, child in group.links))
-    ]
-    return max(tops, key=lambda group: len(group.links)).address if tops else None
+    tops = [o for o in groups.values() if all(parent is None for parent, _ in o.parents)]
+    within = {o.address: sum(at in groups for _, at in o.links) for o in tops if not o.parents}
+    likely = [at for at, count in within.items() if len(groups) == 1 or count >= len(tops)]
+    return likely[0] if len(likely) == 1 else None
 
 
 def _add_paths(carving: Carving) -> None:

@@ -59,9 +59,9 @@ class ZeroRuns:
         return starts, ends
 
 
-def is_of_sectors(run: ZeroRun, first: int, end: int) -> bool:
+def is_of_sectors(run: ZeroRun, first: int, end: int, slack: int = SLACK_BYTES) -> bool:
     """Whether zeros begin or end where a sector does, and some of these bytes are in it."""
     begins, ends = -(-run[0] // SECTOR_BYTES) * SECTOR_BYTES, run[1] // SECTOR_BYTES * SECTOR_BYTES
     # Of a sector in which something else follows, no byte was lost.
-    is_aligned = begins - run[0] < SLACK_BYTES or run[1] - ends < SLACK_BYTES
+    is_aligned = begins - run[0] < slack or run[1] - ends < slack
     return is_aligned and begins < end and ends > first

@@ -78,9 +78,10 @@ class _SetOfTasks:
 
     def keys(self) -> list[KeyRow] | None:
         """The key of each group; None if they are not where the first one's is."""
-        rule = self._file.rule
+        rule, paths = self._file.rule, self.groups.paths
         if rule.pattern is not None:
-            found = [key for p in self.groups.paths if (key := rule.row_of_path(p)) is not None]
+            keys = (self._file.key_in_name(path, None) for path in paths)
+            found = [key for key in keys if key is not None]
             return found if len(found) == len(self.groups) else None
         lists = []
         for name in rule.names:
@@ -88,7 +89,8 @@ class _SetOfTasks:
             if values is None:
                 return None
             lists.append(values.tolist())
-        return [rule.checked_row(row) for row in zip(*lists, strict=True)]
+        rows = zip(*lists, strict=True)
+        return [self._file.checked_row(row, at) for row, at in zip(rows, paths, strict=True)]
 
     def _single_values(self, name: str) -> Array | None:
         """One value of each group, out of its attributes or of its datasets."""

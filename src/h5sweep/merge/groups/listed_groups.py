@@ -50,27 +50,36 @@ class ListedGroups:
         self.marks = self.values.texts_of(layout.skipped.marks.values())
         self._beside: set[str] = set()  # those of the roots that are no tasks
         self._holders = layout.holders
-        self.roots = {f"/{stem}": "/"} if is_one else self._find_roots()
+        self.roots = {f"/{stem}": "/"}
         if not is_one:
-            self._beside |= self._without_data(layout, with_tables=not in_columns)
+            tasks = self._find_tasks(layout, with_tables=not in_columns)
+            self.roots = self._find_roots(tasks)
+            self._beside |= self.roots.keys() - tasks - self._numbers.keys()
         # One dictionary serves as both, unless a file is a task as a whole.
         is_renamed = any(path != source for path, source in self.roots.items())
         self.sources = {s: path for path, s in self.roots.items()} if is_renamed else self.roots
         self._objects = self._objects_by_group()
         self._refuse_links()
 
-    def _find_roots(self) -> dict[str, str]:
-        """The topmost groups that hold datasets, those that hold nothing, datasets beside them."""
+    def _find_tasks(self, layout: FileLayout, *, with_tables: bool) -> set[str]:
+        """The groups that are tasks, as `check` counts, but for those that are alike."""
+        have_data = any(o.dataset for groups in self.sets for o in groups.example.objects)
+        tasks = layout.task_groups(others_have_data=have_data, with_tables=with_tables)
+        return {o.path for o in tasks}
+
+    def _find_roots(self, tasks: Set[str]) -> dict[str, str]:
+        """The topmost groups that are tasks, hold datasets or nothing; datasets beside them."""
         parents = {posixpath.dirname(o.path) for o in self._tree.objects if o.path != "/"}
         parents |= {path.rpartition("/")[0] or "/" for path in self._numbers}
+        parents -= tasks | self._holders
         found: dict[str, str] = {}
         for group in self._tree.objects:
             if group.kind is not ObjectKind.GROUP:
                 if posixpath.dirname(group.path) in self._open:
                     self._keep_beside(group, group.path, found)
                 continue
-            is_task = group.path in self._holders or group.path not in parents
-            if group.path not in self._open and is_task and nearest(group.path, found) is None:
+            is_root = group.path not in self._open and group.path not in parents
+            if is_root and nearest(group.path, found) is None:
                 found[group.path] = group.path
         for path, address in self._tree.second_names:
             if nearest(path, found) is None:
@@ -83,12 +92,6 @@ class ListedGroups:
             else:
                 found[path] = path
         return found
-
-    def _without_data(self, layout: FileLayout, *, with_tables: bool) -> Set[str]:
-        """Groups that are no tasks, as `check` counts."""
-        have_data = any(o.dataset for groups in self.sets for o in groups.example.objects)
-        tasks = layout.task_groups(others_have_data=have_data, with_tables=with_tables)
-        return self.roots.keys() - {o.path for o in tasks} - self._numbers.keys()
 
     def _keep_beside(self, one: Object | None, path: str, found: dict[str, str]) -> None:
         """Keep a dataset that is in no task group; say so of what is neither."""

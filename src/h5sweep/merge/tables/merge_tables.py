@@ -16,6 +16,7 @@ library opens no input, except for filters that our reader lacks, in files that 
 
 from __future__ import annotations
 
+import posixpath
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,7 @@ from ...worker_files.survey import Survey
 from .copy import convert_rows, copy_alike, copy_file, plan_route
 from .create import created, not_as_written, reopened
 from .duplicates import RowsLookedAt, look_at_rows
-from .input_structure import InputStructure, Where
+from .input_structure import InputStructure, TablePart, Where
 from .pieces import Piece, TablesFile
 from .schema import HeldRows, MergedSchema, Mode
 
@@ -241,9 +242,13 @@ _Facts = tuple[int, int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
 def _shared_facts(schema: MergedSchema, structure: InputStructure) -> _Facts:
-    parts = structure.tables.values()
-    duplicates = sum(part.first for part in parts)
-    tasks = sum(part.rows for part in parts) + duplicates
+    parts: dict[str, list[TablePart]] = {}
+    for name, part in structure.tables.items():
+        group = name if name in structure.groups else posixpath.dirname(name)
+        parts.setdefault(group, []).append(part)
+    # Columns that differ in length have as many tasks as the shortest has rows: so `check` counts.
+    duplicates = sum(min(part.first for part in some) for some in parts.values())
+    tasks = sum(min(part.first + part.rows for part in some) for some in parts.values())
     attributes = tuple(
         f"{path}@{name}"
         for path, values in structure.attributes.items()
