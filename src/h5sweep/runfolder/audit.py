@@ -25,6 +25,7 @@ from ..errors import DamagedError, naming
 
 SCHEMA = "h5sweep.audit/1"
 REMOVAL_SCHEMA = "h5sweep.removal/1"
+EVENT_SCHEMA = "h5sweep.event/1"
 SUFFIX = ".audit.jsonl"
 _CHECKSUM = re.compile(rb'(.*),"line_crc32":"([0-9a-f]{8})"}', re.S)
 
@@ -163,12 +164,26 @@ class Removal:
 
 
 @dataclass(frozen=True)
+class AuditEvent:
+    """Anything else that somebody did to the output, such as asking for tasks to be run again."""
+
+    time: str
+    event: str
+    about: Mapping[str, Any] = field(default_factory=dict)  # command, folder, host, user, versions
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> AuditEvent:
+        return cls(value["time"], value["event"], _about(value))
+
+
+@dataclass(frozen=True)
 class AuditTrail:
     """All that the audit trail of an output says, the oldest first."""
 
     entries: tuple[AuditEntry, ...]
     unread: tuple[Unread, ...]
     removals: tuple[Removal, ...] = ()
+    events: tuple[AuditEvent, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(audit_text(entry) for entry in self.entries).rstrip("\n")
@@ -193,6 +208,12 @@ def append_removal(output: Path, event: str, files: Sequence[Mapping[str, Any]])
     _append(output, {**about, "event": event, "files": list(files)})
 
 
+def append_event(output: Path, event: str) -> None:
+    """Note anything else in the trail, in one sentence, with who did it and by which command."""
+    about = {"schema": EVENT_SCHEMA, "time": now_text(), **provenance.describe_command()}
+    _append(output, {**about, "event": event})
+
+
 def _append(output: Path, line: Mapping[str, Any]) -> None:
     """Append a line of JSON with its own checksum."""
     text = compact_json(line)[:-1].encode()
@@ -209,23 +230,25 @@ def read_entries(output: Path) -> list[AuditEntry]:
 
 
 def read_audit(output: PathLike) -> AuditTrail:
-    """What the audit trail of `output` says: every merge, what `clean` did, what is unreadable.
+    """What the audit trail of `output` says: merges, what `clean` did, events, what is unreadable.
 
     Empty if there is no trail.
     """
-    entries, unread, removals = [], [], []
+    entries, unread, removals, events = [], [], [], []
     for number, line in enumerate(_lines(audit_path(Path(output))), 1):
         try:
             value = _parse(line)
             if value["schema"] == REMOVAL_SCHEMA:
                 removals.append(Removal.from_json(value))
+            elif value["schema"] == EVENT_SCHEMA:
+                events.append(AuditEvent.from_json(value))
             else:
                 entries.append(AuditEntry.from_json(value))
         except _TornError:
             unread.append(Unread(number, "torn: its merge was killed, or the disk was full"))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             unread.append(Unread(number, f"damaged ({error})"))
-    return AuditTrail(tuple(entries), tuple(unread), tuple(removals))
+    return AuditTrail(tuple(entries), tuple(unread), tuple(removals), tuple(events))
 
 
 class _TornError(Exception):
