@@ -2,6 +2,7 @@
 
     plan               all tasks of a sweep, by number
     listed_plan        a plan made from a list, a table or a CSV file
+    relabels           names, units and axes that were changed after results were there
     key_pattern        keys as other programs write them in names: `farm{farm_id:d}_s{seed:d}`
     key_rule           where a task's key is found: a pattern, or names
     values             what a task may return, and how it is encoded

@@ -93,6 +93,13 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[object]]]:
     return names, [_typed([row[place] for _, row in rows]) for place in range(len(names))]
 
 
+def cell_value(text: str) -> object:
+    """What one cell stands for; in double quotes it is a text, whatever it looks like."""
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1]
+    return _typed([text])[0]
+
+
 def _typed(texts: list[str]) -> list[object]:
     """The narrowest type that all texts of a CSV column have; `007` and `1_2` stay text."""
     stripped = [text.strip() for text in texts]

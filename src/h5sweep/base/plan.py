@@ -180,8 +180,8 @@ class Plan:
             f"{types_text(wanted.types)}: choose another output with -o"
         )
 
-    def to_json(self) -> str:
-        """The plan as the text of its file."""
+    def to_json(self, about: Mapping[str, str] | None = None) -> str:
+        """The plan as the text of its file, whose first line says `about` as well."""
         lines = [json.dumps(column.as_json(), allow_nan=False) for column in self.columns]
         body = "".join(line + "\n" for line in lines)
         head = {
@@ -190,6 +190,7 @@ class Plan:
             "tasks": len(self),
             "earlier": self.earlier,
             "crc32": _crc32(body),
+            **(about or {}),
         }
         return json.dumps(head) + "\n" + body
 

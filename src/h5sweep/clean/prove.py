@@ -79,8 +79,9 @@ class Prover:
         """The same for a record file of the run folder, whose checksum is known."""
         try:
             if self._records is None:
-                reader = self._open.enter_context(OutputReader(self._folder.output))
-                self._records = RecordProof(reader, self._folder.load_plan() or Plan(()))
+                plan, relabels = self._folder.load_plan(), self._folder.load_relabels()
+                reader = self._open.enter_context(OutputReader(self._folder.output, relabels))
+                self._records = RecordProof(reader, plan or Plan(()), relabels)
             return self._records.objection(path)
         except SweepError:
             raise

@@ -228,7 +228,9 @@ class _Outcomes:
     def _record(self, failed: Failed) -> None:
         if self._records is None:
             path = self._folder.new_record_path("run")
-            self._records = RecordWriter(path, about={"role": "run", "plan": self._plan.id})
+            known = self._folder.load_relabels().about()
+            about = {"role": "run", "plan": self._plan.id, **known}
+            self._records = RecordWriter(path, about=about)
         self._records.append(
             failed.kind,
             failed.task,

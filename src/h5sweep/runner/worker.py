@@ -130,7 +130,8 @@ class Worker:
             raise DamagedError(f"{folder.plan_path} is gone: run the same command again")
         self._function = function
         self._plan = plan
-        about = {"role": "worker", "plan": plan.id, **about}
+        known = folder.load_relabels().about()
+        about = {"role": "worker", "plan": plan.id, **known, **about}
         self._records = RecordWriter(record_path, about=about)
         self._slot = slot
         self._log = log

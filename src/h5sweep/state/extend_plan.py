@@ -67,6 +67,7 @@ def merge_details(folder: RunFolder) -> dict[str, object]:
         "dims": sweep.get("dims"),
         "units": sweep.get("units"),
         "attributes": sweep.get("attributes"),
+        **folder.load_relabels().about(),
     }
 
 

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from ..base.plan import Counts, Key, Plan, key_text
 from ..base.process_id import ProcessId
+from ..base.relabels import Relabels
 from ..base.units import count_text
 from ..runfolder.fitting_keys import fitted_key, misfit_text, types_of_keys
 from ..runfolder.layout import Declared, RunFolder
@@ -110,6 +111,7 @@ class FolderState:
     files: array[int]
     offsets: array[int]
     finished_at: array[float]
+    relabels: Relabels = field(default_factory=Relabels)
     failures: dict[int, RecordPlace] = field(default_factory=dict)
     running: dict[int, tuple[ProcessId, float]] = field(default_factory=dict)
     interrupted: dict[int, ProcessId] = field(default_factory=dict)
@@ -270,6 +272,7 @@ def read_state(
         files=array("i", bytes(4 * size)),
         offsets=array("q", bytes(8 * size)),
         finished_at=array("d", bytes(8 * size)),
+        relabels=folder.load_relabels(),
     )
     with suppress(OSError):
         state.heartbeat = folder.lock_path.lstat().st_mtime
@@ -295,7 +298,7 @@ def _take_file(state: FolderState, file_number: int, scan: Scanner) -> None:
     path = state.paths[file_number]
     found = Scan()
     try:
-        file = RecordFile(path)
+        file = RecordFile(path, state.relabels)
     except FileNotFoundError:
         return
     with file:

@@ -34,6 +34,7 @@ class NewRecordFile:
         self.path: Path | None = None
         self.plan_id = os.urandom(8).hex()  # of the plan that its tasks are numbered by
         self._folder, self._stack = folder, stack
+        self._relabels = folder.load_relabels().about()
         self._mark = os.urandom(4)
         self._file: IO[bytes] | None = None
         self._end = 0
@@ -99,7 +100,7 @@ class NewRecordFile:
 
     def _head(self, plan_id: str) -> bytes:
         about = {"format": FORMAT, "process": this_process().as_json(), "role": ROLE}
-        header = json_bytes({**about, "plan": plan_id})
+        header = json_bytes({**about, **self._relabels, "plan": plan_id})
         return pack_record(self._mark, RecordKind.FILE, NO_TASK, header, b"", time.time(), 0.0)
 
 

@@ -62,7 +62,7 @@ def _merge(
     begun = time.monotonic()
     details = merge_details(folder)
     state = read_numbered_state(folder)
-    old = OutputReader(folder.output) if folder.output.exists() else None
+    old = OutputReader(folder.output, state.relabels) if folder.output.exists() else None
     try:
         merge = _Merge(folder, state, old, compress=compress, progress=progress)
         merge.require_space()

@@ -211,6 +211,7 @@ class OutputPlan:
             "h5sweep_plan": self.plan.id,
             "h5sweep_columns": " ".join(column.name for column in self.columns),
             "h5sweep_audit": audit_path(self.folder.output).name,
+            **{f"h5sweep_{mark}": known for mark, known in self.state.relabels.about().items()},
             "tasks_done": done,
             "tasks_planned": len(self.plan),
         }
