@@ -24,7 +24,7 @@ class Commands(click.Group):
     """The commands in the order in which they are used; each is imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["run", "status", "missing", "merge", "check", "salvage", "clean"]
+        return ["run", "status", "missing", "merge", "relabel", "check", "salvage", "clean"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):

@@ -72,7 +72,7 @@ class Declaration:
         self.name = function.__name__
         self.constants = dict(constants or {})
         self._inputs = [str(path) for path in inputs]
-        self.dims = {name: _checked_axes(name, axes) for name, axes in dims.items()}
+        self.dims = {name: checked_axes(name, axes) for name, axes in dims.items()}
         self.units = {name: _checked_unit(name, unit) for name, unit in units.items()}
         self._plan = None
         if _reading.plans_wanted:
@@ -172,7 +172,7 @@ def _plan(
     return plan
 
 
-def _checked_axes(name: str, axes: Iterable[str]) -> list[str]:
+def checked_axes(name: str, axes: Iterable[str]) -> list[str]:
     found = [axes] if isinstance(axes, str) else list(axes)
     for axis in found:
         if not isinstance(axis, str) or not axis.isidentifier() or axis in RESERVED_NAMES:
