@@ -32,9 +32,10 @@ def adopt_output(folder: RunFolder, plan: Plan, held: HeldTasks | None = None) -
     if held.described is None:
         return plan
     folder.create()
-    attributes = merged_attributes(folder.load_sweep(), held)
-    if attributes != (folder.load_sweep().get("attributes") or {}):
-        folder.save_sweep({**folder.load_sweep(), "attributes": attributes})
+    sweep = folder.load_sweep()
+    labels = {"dims": held.dims, **sweep, "attributes": merged_attributes(sweep, held)}
+    if any(labels[name] != (sweep.get(name) or {}) for name in ("dims", "attributes")):
+        folder.save_sweep(labels)
     adopt_texts(folder, held.code_texts)
     if len(held.plan) > len(plan):
         folder.save_plan(held.plan)
