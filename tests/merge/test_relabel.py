@@ -1,4 +1,4 @@
-"""Other names, units and axes for results that are there: no value changes, nothing is run again."""
+"""Other names, units and axes for results that are there: values stay, nothing is run again."""
 
 from __future__ import annotations
 

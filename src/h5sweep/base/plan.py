@@ -147,19 +147,22 @@ class Plan:
         columns = tuple(_joined(mine, theirs, new_rows) for mine, theirs in pairs)
         return Plan(columns, earlier=(*self.earlier, (self.id, len(self)))), len(self) - kept
 
-    def counts(self, done: Iterable[int], most_values: int | None = None) -> Counts:
+    def counts(
+        self, done: Iterable[int], most_values: int | None = None, without: Iterable[int] = ()
+    ) -> Counts:
         """For each parameter, each value with its number of finished and of all tasks.
 
         `done` has a 1 for each finished task and a 0 for each other. Parameters of more than
-        `most_values` values are left out.
+        `most_values` values are left out, and so are the tasks in `without`, with 0.
         """
-        done = bytes(done)
+        done, without = bytes(done), list(without)
         found: Counts = {}
         for column in self.columns:
             if most_values is not None and len(column.values) > most_values:
                 continue
             of_done, of_all = Counter(compress(column.codes, done)), Counter(column.codes)
-            values = enumerate(column.values)
+            of_all.subtract(column.codes[task] for task in without)
+            values = [(code, value) for code, value in enumerate(column.values) if of_all[code]]
             found[column.name] = [(value, of_done[code], of_all[code]) for code, value in values]
         return found
 

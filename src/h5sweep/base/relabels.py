@@ -165,7 +165,7 @@ class Relabels:
     def unknown_to(self, about: Mapping[str, Any] | None) -> Relabels:
         """Those that a file does not know which says this; none if it is of another run folder."""
         known = (about or {}).get(MARK)
-        if known is None:
+        if not isinstance(known, str):
             return self
         for place in reversed(range(len(self.entries))):
             if self.entries[place].id == known:

@@ -21,7 +21,7 @@ from ..errors import UsageError
 from ..output.columns import Variant
 from ..output.reader import RELABEL, OutputReader
 from ..runfolder.audit import append_event, now_text
-from ..runfolder.layout import RunFolder
+from ..runfolder.layout import RunFolder, save_relabels
 from ..runfolder.lock import holding_folder
 from ..runfolder.records import RecordFile
 from ..state.declare_sweep import found_units
@@ -131,7 +131,7 @@ def _commit(folder: RunFolder, state: FolderState, relabel: Relabel) -> None:
     relabel = replace(_with_labels_before(folder, relabel), also=tuple(others))
     what = "relabel taken back" if relabel.undoes else "relabel"
     append_event(folder.output, f"{what}: {'; '.join(relabel.texts())}")
-    folder.save_relabels(Relabels((*state.relabels.entries, relabel)))
+    save_relabels(folder, Relabels((*state.relabels.entries, relabel)))
 
 
 def _mark_of(path: Path) -> Any:

@@ -247,15 +247,7 @@ class RunFolder:
 
     def load_relabels(self) -> Relabels:
         """Which names, units and axes were changed; none if nobody has."""
-        again = "put it back from a backup; the audit trail says what was changed"
-        try:
-            return Relabels.from_json(_load_json(self.relabels_path, again))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DamagedError(f"{self.relabels_path} is damaged ({error}): {again}") from error
-
-    def save_relabels(self, relabels: Relabels) -> None:
-        """Replace them, durably: from here on all that is there has the new labels."""
-        durable.replace_text(self.relabels_path, json.dumps(relabels.as_json(), indent=1) + "\n")
+        return _load_relabels(self.relabels_path)
 
     def load_merged(self) -> dict[str, Any]:
         """What the last merge noted about the output it wrote; empty if there was none.
@@ -270,6 +262,19 @@ class RunFolder:
 
     def save_merged(self, about: dict[str, Any]) -> None:
         durable.replace_text(self.merged_path, json.dumps(about) + "\n")
+
+
+def _load_relabels(path: Path) -> Relabels:
+    again = "put it back from a backup; the audit trail says what was changed"
+    try:
+        return Relabels.from_json(_load_json(path, again))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(f"{path} is damaged ({error}): {again}") from error
+
+
+def save_relabels(folder: RunFolder, relabels: Relabels) -> None:
+    """Replace them, durably: from here on all that is there has the new labels."""
+    durable.replace_text(folder.relabels_path, json.dumps(relabels.as_json(), indent=1) + "\n")
 
 
 def resolved(path: Path) -> Path:

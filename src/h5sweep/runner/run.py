@@ -53,6 +53,7 @@ class RunReport:
     tasks_failed: int
     tasks_missing: int
     merge: MergeReport | None
+    results_undeclared: int = 0  # of tasks that the sweep has no longer
 
     @property
     def is_complete(self) -> bool:
@@ -347,7 +348,7 @@ def _report(
 ) -> RunReport:
     """What there is now, counted where it lies: what workers have said may be damaged since."""
     if merged is not None and _has_all(merged, before):
-        tasks_done, tasks_failed, tasks_missing = merged.tasks_merged, 0, 0
+        tasks_done, tasks_failed, tasks_missing = before.tasks_total, 0, 0
     else:
         is_as_before = not wanted and merged is None
         after = before if is_as_before else read_state(folder, before.plan, scan=scan_stretches)
@@ -361,9 +362,11 @@ def _report(
         tasks_failed=tasks_failed,
         tasks_missing=tasks_missing,
         merge=merged,
+        results_undeclared=len(before.done_undeclared),
     )
 
 
 def _has_all(merged: MergeReport, before: FolderState) -> bool:
     """Whether the output has a row of every task; not if recorders have added tasks meanwhile."""
-    return merged.tasks_merged == before.tasks_total and merged.tasks_planned == len(before.plan)
+    rows = before.tasks_total + len(before.done_undeclared)
+    return merged.tasks_merged == rows and merged.tasks_planned == len(before.plan)

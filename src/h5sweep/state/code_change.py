@@ -60,7 +60,7 @@ class CodeChange:
         known = {**adopted, **load_versions(folder)}
         numbers = numbers_by_id(known)
         last = numbers.get(str(folder.load_sweep().get("code_id")), max(known, default=0))
-        others = state.tasks_done - state.results_of_code(version.id)
+        others = state.results - state.results_of_code(version.id)
         return cls(folder, declaration, version, known.get(last), last, others)
 
     @property

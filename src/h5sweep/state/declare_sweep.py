@@ -66,10 +66,10 @@ def declare_sweep(
     state = read_state(folder, held.plan, scan=scan_stretches, declared=declared, held=held)
     sweep = folder.load_sweep()
     attributes = _kept_attributes(sweep, merged_attributes(sweep, held), declaration)
-    if state.tasks_done and on_change is not OnChange.REDO:
+    if state.results and on_change is not OnChange.REDO:
         units = {**found_units(attributes), **(sweep.get("units") or {})}
         dims = {**held.dims, **(sweep.get("dims") or {})}
-        _require_same_labels(folder, units, dims, declaration, state.tasks_done)
+        _require_same_labels(folder, units, dims, declaration, state.results)
     change = CodeChange.find(folder, declaration, version, state)
     change.require_choice(on_change)
     for text in _changes(sweep, attributes, stored, plan, declared):

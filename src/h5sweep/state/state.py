@@ -122,6 +122,7 @@ class FolderState:
     heartbeat: float = 0.0  # when the lock was last written
     is_declared: bool = False  # whether anybody has said which tasks there should be
     undeclared: set[int] = field(default_factory=set)  # unfinished, and not asked for
+    done_undeclared: set[int] = field(default_factory=set)  # finished, and not asked for
     duplicates: int = 0
     unreadable: list[Path] = field(default_factory=list)
     codes: dict[int, str] = field(default_factory=dict)  # the id of the code, by file, if known
@@ -138,11 +139,17 @@ class FolderState:
 
     @property
     def tasks_total(self) -> int:
-        """All tasks but those without a result that the declaration does not ask for."""
-        return len(self.plan) - len(self.undeclared)
+        """All tasks that the declaration asks for; without one, all that are known."""
+        return len(self.plan) - len(self.undeclared) - len(self.done_undeclared)
 
     @property
     def tasks_done(self) -> int:
+        """How many of these have a result."""
+        return self.results - len(self.done_undeclared)
+
+    @property
+    def results(self) -> int:
+        """How many tasks have a result, whether they are asked for or not."""
         return self.kinds.count(RecordKind.DONE) + self.kinds.count(IN_OUTPUT)
 
     @property
@@ -151,8 +158,11 @@ class FolderState:
 
     @property
     def results_not_merged(self) -> int:
-        """How many of all results the output lacks, as it is now."""
-        return self.tasks_done - self.held.count
+        """How many of the results that are asked for the output lacks, as it is now."""
+        if not self.done_undeclared:
+            return self.results - self.held.count
+        held = (task for first, last in self.held.ranges for task in range(first, last + 1))
+        return self.tasks_done - sum(task not in self.done_undeclared for task in held)
 
     def results_of_code(self, code: str) -> int:
         """How many results are recorded that this version of the code has made."""
@@ -214,7 +224,10 @@ class FolderState:
 
         Columns of more than `most_values` values are left out.
         """
-        return self.plan.counts(self.kinds.translate(_DONE_FLAGS), most_values)
+        done = self.kinds.translate(_DONE_FLAGS)
+        for task in self.done_undeclared:
+            done[task] = 0
+        return self.plan.counts(done, most_values, self.undeclared | self.done_undeclared)
 
 
 def left_out_text(state: FolderState) -> str:
@@ -260,8 +273,8 @@ def read_state(
 ) -> FolderState:
     """Read the output and every record file; `scan` may be a faster way through large ones.
 
-    Unfinished tasks that are not declared are left out of account; `declared` is what the last run
-    said, unless it is given. `held` is what `held_tasks` has found, if somebody has asked.
+    Tasks that are not declared are left out of account; `declared` is what the last run said,
+    unless it is given. `held` is what `held_tasks` has found, if somebody has asked.
     """
     held = held or held_tasks(folder, plan)
     size = len(held.plan)
@@ -325,13 +338,15 @@ def _separate_misfits(state: FolderState) -> None:
 
 
 def _forget_undeclared(state: FolderState, declared: Declared | None) -> None:
-    """Leave out unfinished tasks that the sweep, as it was last declared, does not have."""
+    """Tell apart the tasks that the sweep, as it was last declared, does not have."""
     if declared is None or not state.plan.tasks_shared_with(declared.plan):
         return
     state.is_declared = True
     for first, last in declared.without:
         for task in range(first, min(last + 1, len(state.plan))):
-            if not state.is_done(task):
+            if state.is_done(task):
+                state.done_undeclared.add(task)
+            else:
                 state.undeclared.add(task)
                 state.kinds[task] = 0
                 state.failures.pop(task, None)
