@@ -97,7 +97,8 @@ class OutputPlan:
             yield f"{count_text(self._left_out, 'result')} of tasks that are not declared left out"
         if rows := len(self.state.done_undeclared):
             command = command_text("merge", self.folder.output, "--declared-only")
-            yield f"{count_text(rows, 'row')} of tasks that are not declared: {command} leaves out"
+            what = f"{count_text(rows, 'row')} of tasks that are not declared"
+            yield f"{what}: {command} leaves them out"
 
     def _code_texts(self) -> dict[str, bytes]:
         """What /provenance says of each version of the code."""
