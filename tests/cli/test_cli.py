@@ -152,6 +152,7 @@ def test_status_as_json(mixed: Terminal) -> None:
         "results_beyond_plan": 0,
         "results_not_merged": 5,
         "results_left_out": 0,
+        "results_undeclared": 0,
         "per_hour": mixed.json("status", "out.h5")["per_hour"],
         "columns": {
             "farm": [

@@ -27,7 +27,7 @@ from running import until
 from terminal import Terminal
 
 SOURCES = Path(h5sweep.__file__).parent
-VERBS = "run|status|missing|redo|check|merge|salvage|clean|replay|verify"
+VERBS = "run|status|missing|redo|check|merge|relabel|salvage|clean|replay|verify"
 COMMAND = re.compile(rf"h5sweep ({VERBS})\b")
 OUT = "my out.h5"
 STUDY = """
@@ -50,6 +50,15 @@ CONSTANT = """
     @h5sweep.sweep(seed=[1, 2], constants=dict(c=1))
     def optimise(seed, c):
         return {"aep": float(seed * c)}
+"""
+
+
+LABELLED = """
+    import h5sweep
+
+    @h5sweep.sweep(seed=[1, 2], units=dict(aep="GW h"))
+    def optimise(seed):
+        return {"aep": float(seed)}
 """
 
 
@@ -149,6 +158,41 @@ def another_constant(terminal: Terminal) -> str:
     terminal.run("run", "my study.py", "-o", OUT)
     terminal.write("my study.py", CONSTANT.replace("c=1", "c=2"))
     return said(terminal, "run", "my study.py", "-o", OUT, check=2)
+
+
+def edited(terminal: Terminal, before: str, now: str, check: int = 2) -> str:
+    """What is said to a study that was run, and edited since."""
+    terminal.write("my study.py", LABELLED)
+    terminal.run("run", "my study.py", "-o", OUT)
+    terminal.write("my study.py", LABELLED.replace(before, now))
+    return said(terminal, "run", "my study.py", "-o", OUT, check=check)
+
+
+def another_function(terminal: Terminal) -> str:
+    return edited(terminal, "def optimise", "def improve")
+
+
+def another_parameter(terminal: Terminal) -> str:
+    return edited(terminal, "seed", "start")
+
+
+def one_more_parameter(terminal: Terminal) -> str:
+    more = LABELLED.replace("(seed)", "(seed, site)").replace("seed=", "site=['a b'], seed=")
+    return edited(terminal, LABELLED, more)
+
+
+def another_unit(terminal: Terminal) -> str:
+    return edited(terminal, "GW h", "MW h")
+
+
+def one_value_less(terminal: Terminal) -> str:
+    edited(terminal, "[1, 2]", "[1]", check=0)
+    return said(terminal, "merge", OUT)
+
+
+def relabelled(terminal: Terminal) -> str:
+    edited(terminal, "", "", check=0)
+    return said(terminal, "relabel", OUT, "--rename", "aep=gross")
 
 
 def cannot_be_sent(terminal: Terminal) -> str:
@@ -363,6 +407,18 @@ STEPS = [
     Step("runner/replay_report: replay", not_repeated, "", 1, "aep  different"),
     Step("code/by_value: run", cannot_be_sent, "", 0, "2 of 2 done"),
     Step("state/code_change: run -o --changed", another_constant, ". To run", 0, "2 kept, 0 to do"),
+    Step("state/declare_sweep: relabel --sweep", another_function, "", 0, "the sweep is improve"),
+    Step("state/declare_sweep: relabel --rename", another_parameter, "", 0, "seed is start"),
+    Step("state/declare_sweep: relabel", one_more_parameter, "", 0, "site=a b in all rows"),
+    Step("state/declare_sweep: relabel", another_unit, "", 0, "units of aep: MW h"),
+    Step(
+        "merge/from_records/output_plan: merge --declared-only",
+        one_value_less,
+        " leaves them out",
+        0,
+        "(1 task",
+    ),
+    Step("cli/relabel: relabel --undo", relabelled, " takes it back", 0, "gross is aep"),
     Step("runner/status: missing", stopped, " lists what is missing, and why", 1, "no seed 7"),
     Step("runner/status: merge", not_merged, " writes the output", 0, "wrote my out.h5 (6 tasks"),
     Step("runner/status: missing", undeclared, " (a study or CSV)", 1, "1 of 7 missing"),

@@ -18,6 +18,7 @@ import pytest
 
 from cases import some_of
 from h5sweep.base.process_id import this_process
+from h5sweep.base.relabels import Relabel, Relabels
 from h5sweep.clean import quarantine
 from h5sweep.clean.clean_files import move_to_quarantine, purge_quarantine, restore_quarantine
 from h5sweep.clean.removable_files import find_removable
@@ -300,10 +301,13 @@ def wrong_owner(**changes: object) -> bytes:
 
 
 DEEP = b"[" * 200_000
-NOTES = ["plan.jsonl", "sweep.json", "merged.json", "redo.json"]
+NOTES = ["plan.jsonl", "sweep.json", "merged.json", "redo.json", "relabels.json"]
 TRAIL, MANIFEST = "out.h5.audit.jsonl", "out.h5.quarantine/2026-11-16T02-03-04/manifest.json"
 WRONG_OWNERS = [wrong_owner(pid=10**30), wrong_owner(pid="1"), wrong_owner(pid=-1), DEEP, b"[1]"]
 WRONG_OWNERS += [wrong_owner(host=1), wrong_owner(start_ticks=None), b'{"since": 1e999}', b"\xff"]
+WRONG_RELABELS = json.dumps(
+    Relabels((Relabel("a", "", rename={"seed": "../x"}, dims={"aep": (None, [3])}),)).as_json()
+).encode()
 SPACED = b'{ "data" : [ [ "x" , "<f8" , [ ] ] ] , "key" : { "seed" : 3 } }'
 WRONG_REQUEST = b'{"number": 1, "plan": [3], "tasks": [[0, 99999999999999]], "is_open": 7}'
 HOSTILE: dict[str, Callable[[Path], None]] = {
@@ -326,6 +330,7 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
     **{f"bytes {n}": replaced(f"out.h5.run/{n}", b"\xff\xfe\0") for n in NOTES},
     "list manifest": replaced(MANIFEST, b'{"schema": "h5sweep.quarantine/1", "files": [3]}'),
     "wrong sweep": replaced("out.h5.run/sweep.json", b'{"declared": 3, "dims": 1, "units": [2]}'),
+    "wrong relabels": replaced("out.h5.run/relabels.json", WRONG_RELABELS),
     "wrong merged": replaced(
         "out.h5.run/merged.json", b'{"plan": "x", "output": 3, "tasks": [[0, 99999999999999]]}'
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -301,12 +302,11 @@ def test_results_are_not_given_another_unit(
 
 
 def test_a_wrong_label_can_be_corrected(terminal: Terminal, sweep: Sweep) -> None:
-    """What the refusal says to write, written where it says, is accepted."""
+    """After the command that the refusal names, the study is accepted."""
     sweep(4)
     said = sweep(6, units=MEGA, check=2).stderr
-    (now, before, path) = re.findall(r"write '(.*)' for '(.*)' into (\S+)", said)[0]
-    note = terminal.folder / path
-    note.write_text(note.read_text().replace(before, now))
+    command = re.findall(r"label was wrong: h5sweep (.*)", said)[0]
+    terminal.run(*shlex.split(command))
     sweep(6, units=MEGA)
     assert units_of(terminal.folder / "out.h5") == "MW h"
 
@@ -449,3 +449,80 @@ def test_an_output_without_its_run_folder_can_be_gone_on_from(
     said = terminal.run("status", "out.h5", check=2).stderr
     advice = re.findall(r"h5sweep (run STUDY -o \S+)", said)[0].replace("STUDY", "study.py")
     assert "4 kept, 0 to do" in terminal.run(*advice.split()).stderr
+
+
+def tasks_in(path: Path) -> list[int]:
+    with h5py.File(path) as file:
+        found: list[int] = file["seed"][:].tolist()
+        return found
+
+
+def test_a_value_that_was_removed_is_not_counted(terminal: Terminal, sweep: Sweep) -> None:
+    """Its rows stay, and `run` and `status` say that there are such."""
+    sweep(10)
+    said = sweep(8).stderr
+    assert "8 kept, 0 to do" in said
+    assert "8 of 8 done, 0 failed; 2 results of tasks that are not declared" in said
+    shown = terminal.run("status", "out.h5").stdout
+    assert "8 of 8 done (100.0 %); 2 results of tasks that are not declared" in shown
+    assert shown.endswith("complete\n")
+    found = json.loads(terminal.run("status", "out.h5", "--json").stdout)
+    assert (found["tasks"], found["done"], found["results_undeclared"]) == (8, 8, 2)
+    assert [value["value"] for value in found["columns"]["seed"]] == list(range(8))
+    assert len(tasks_in(terminal.folder / "out.h5")) == 10
+
+
+def test_rows_that_are_not_declared_do_not_pass_for_missing_ones(
+    terminal: Terminal, study: Study
+) -> None:
+    """As many rows as tasks are declared, but of other tasks: two are missing."""
+    failing = """
+        @h5sweep.sweep(seed=range({}, {}))
+        def f(seed):
+            if seed == {}:
+                raise ValueError("not this one")
+            return {{"aep": seed / 2}}
+        """
+    study(failing.format(0, 4, -1))
+    terminal.run("run", "study.py", "-o", "out.h5", "-j", "1")
+    study(failing.format(1, 5, 4))
+    done = terminal.run("run", "study.py", "-o", "out.h5", "-j", "1", check=1)
+    assert "3 of 4 done, 1 failed; 1 result of tasks that are not declared" in done.stderr
+
+
+def test_declared_only_leaves_out_what_was_removed(terminal: Terminal, sweep: Sweep) -> None:
+    """Until a merge without it, also of runs; a value that is declared again comes back."""
+    output = terminal.folder / "out.h5"
+    sweep(10)
+    sweep(8)
+    said = terminal.run("merge", "out.h5", "--declared-only").stderr
+    assert "2 results of tasks that are not declared left out" in said
+    assert tasks_in(output) == list(range(8))
+    assert terminal.run("status", "out.h5").stdout.endswith("complete\n")
+    assert "sound" in terminal.run("check", "out.h5").stdout
+    assert "out.h5 is up to date" in sweep(8).stderr
+    assert not list(terminal.folder.glob("out.old*"))
+    sweep(9)
+    assert tasks_in(output) == list(range(9))
+    terminal.run("merge", "out.h5")
+    assert tasks_in(output) == list(range(10))
+
+
+def test_declared_only_keeps_the_only_copy_aside(terminal: Terminal, sweep: Sweep) -> None:
+    """A row whose record is gone is nowhere else than in the old output."""
+    sweep(4)
+    terminal.run("clean", "out.h5", "--yes")
+    sweep(3)
+    said = terminal.run("merge", "out.h5", "--declared-only").stderr
+    assert "the old output is kept as out.old-1.h5" in said
+    assert tasks_in(terminal.folder / "out.h5") == [0, 1, 2]
+    assert tasks_in(terminal.folder / "out.old-1.h5") == [0, 1, 2, 3]
+
+
+def test_declared_only_needs_a_declaration(terminal: Terminal) -> None:
+    with Recorder(terminal.folder / "out.h5") as recorder:
+        recorder.write({"seed": 1}, aep=0.5)
+    said = terminal.run("merge", "out.h5", "--declared-only", check=2).stderr
+    assert "no run has declared the tasks of out.h5" in said
+    said = terminal.run("merge", "out.h5.run", "-o", "b.h5", "--declared-only", check=2).stderr
+    assert "leave out -o" in said

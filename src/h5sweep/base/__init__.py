@@ -9,6 +9,7 @@
     selection          the tasks that a user means: `farm_id=3 seed=0..9`
     number_ranges      task numbers as [first, last] pairs
     missing_reason     why a task is missing, in words
+    relabels           names, units and axes that were changed after results were there
     key_pattern        keys as other programs write them in names: `farm{farm_id:d}_s{seed:d}`
     key_rule           where a task's key is found: a pattern, or names
     values             what a task may return, and how it is encoded

@@ -119,6 +119,13 @@ def task_cell(text: str) -> str:
     return json_cell(text) if is_other else csv_cell(text)
 
 
+def cell_value(text: str) -> object:
+    """What one cell stands for; in double quotes it is a text, whatever it looks like."""
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1]
+    return _typed([text], csv_cell)[0]
+
+
 def _typed(cells: list[str], made_by: Callable[[str], str]) -> list[object]:
     """The narrowest type that all cells of a CSV column have; `007` and `1_2` stay text.
 

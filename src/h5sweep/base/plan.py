@@ -162,19 +162,22 @@ class Plan:
         columns = tuple(_joined(mine, theirs, new_rows) for mine, theirs in pairs)
         return Plan(columns, earlier=(*self.earlier, (self.id, len(self)))), len(self) - kept
 
-    def counts(self, done: Iterable[int], most_values: int | None = None) -> Counts:
+    def counts(
+        self, done: Iterable[int], most_values: int | None = None, without: Iterable[int] = ()
+    ) -> Counts:
         """For each parameter, each value with its number of finished and of all tasks.
 
         `done` has a 1 for each finished task and a 0 for each other. Parameters of more than
-        `most_values` values are left out.
+        `most_values` values are left out, and so are the tasks in `without`, with 0.
         """
-        done = bytes(done)
+        done, without = bytes(done), list(without)
         found: Counts = {}
         for column in self.columns:
             if most_values is not None and len(column.values) > most_values:
                 continue
             of_done, of_all = Counter(compress(column.codes, done)), Counter(column.codes)
-            values = enumerate(column.values)
+            of_all.subtract(column.codes[task] for task in without)
+            values = [(code, value) for code, value in enumerate(column.values) if of_all[code]]
             found[column.name] = [(value, of_done[code], of_all[code]) for code, value in values]
         return found
 
@@ -195,8 +198,8 @@ class Plan:
             f"{types_text(wanted.types)}: choose another output with -o"
         )
 
-    def to_json(self) -> str:
-        """The plan as the text of its file."""
+    def to_json(self, about: Mapping[str, str] | None = None) -> str:
+        """The plan as the text of its file, whose first line says `about` as well."""
         lines = [json.dumps(column.as_json(), allow_nan=False) for column in self.columns]
         body = "".join(line + "\n" for line in lines)
         head = {
@@ -205,6 +208,7 @@ class Plan:
             "tasks": len(self),
             "earlier": self.earlier,
             "crc32": _crc32(body),
+            **(about or {}),
         }
         return json.dumps(head) + "\n" + body
 

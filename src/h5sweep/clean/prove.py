@@ -79,9 +79,10 @@ class Prover:
         """The same for a record file of the run folder, whose checksum is known."""
         try:
             if self._records is None:
-                reader = self._open.enter_context(OutputReader(self._folder.output))
-                plan = self._folder.load_plan() or Plan(())
-                self._records = RecordProof(reader, plan, self._folder.load_redo())
+                folder = self._folder
+                plan, relabels = folder.load_plan() or Plan(()), folder.load_relabels()
+                reader = self._open.enter_context(OutputReader(folder.output, relabels))
+                self._records = RecordProof(reader, plan, folder.load_redo(), relabels)
             return self._records.objection(path)
         except SweepError:
             raise

@@ -30,6 +30,7 @@ class Commands(click.Group):
             "missing",
             "redo",
             "merge",
+            "relabel",
             "check",
             "salvage",
             "clean",

@@ -59,6 +59,12 @@ if TYPE_CHECKING:
     "--compress", is_flag=True, help="Compress the output with gzip (with --key, or for a run)."
 )
 @click.option(
+    "--declared-only",
+    is_flag=True,
+    help="For a run: leave out tasks that the study no longer has; their results stay in the "
+    "run folder, or in the old output, which is kept.",
+)
+@click.option(
     "--remove-merged",
     is_flag=True,
     help="Remove each file whose results were all read back from the output.",
@@ -81,24 +87,30 @@ def merge_command(paths: tuple[str, ...], output: Path | None, **choices: Any) -
     """
     options.keep_process_small()
     if output is not None:
+        if choices.pop("declared_only"):
+            raise UsageError("--declared-only is for the output of a run: leave out -o")
         return _merge_files(paths, output, **choices)
-    ours = {"compress": choices.pop("compress"), "as_json": choices.pop("as_json")}
+    ours = {name: choices.pop(name) for name in ("compress", "as_json", "declared_only")}
     wrong = [name for name, value in choices.items() if value not in (False, None, "stop")]
     if len(paths) > 1 or wrong:
         raise UsageError("name the file to write, for example -o layouts.h5")
     return _merge_run(Path(paths[0]), **ours)
 
 
-def _merge_run(output: Path, *, compress: bool, as_json: bool) -> int:
+def _merge_run(output: Path, *, compress: bool, as_json: bool, declared_only: bool) -> int:
     from ..merge.from_records.build import merge_run
     from ..runfolder.lock import holding
-    from ..state.expected_tasks import existing_folder
+    from ..state.expected_tasks import existing_folder, require_declaration
 
     if output.is_dir() and not output.name.endswith(RUN_SUFFIX):
         raise UsageError(f"{output} is a folder: name the file to write, for example -o layouts.h5")
     folder = existing_folder(output)
     with showing_progress() as display, holding(folder.lock_path, tell=display.say):
-        report = merge_run(folder, compress=compress, progress=display.merging)
+        if declared_only:
+            require_declaration(folder)
+        report = merge_run(
+            folder, compress=compress, progress=display.merging, declared_only=declared_only
+        )
     if as_json:
         print_json(_run_json(report))
     say_notes(report)

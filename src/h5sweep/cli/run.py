@@ -147,10 +147,14 @@ def run_command(
 
 
 def _conclude_run(report: RunReport, *, merge: bool) -> int:
+    from ..runner.status import undeclared_text
+
     say_notes(report.merge)
     if report.tasks_failed and not report.is_complete:
         _say_failures(report.output)
-    tell(f"{report.tasks_done:,} of {report.tasks_total:,} done, {report.tasks_failed:,} failed")
+    more = undeclared_text(report.results_undeclared)
+    done = f"{report.tasks_done:,} of {report.tasks_total:,} done"
+    tell(f"{done}, {report.tasks_failed:,} failed{more}")
     if report.merge is not None:
         say_wrote(report.merge)
     elif merge and report.output.exists():

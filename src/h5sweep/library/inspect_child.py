@@ -231,8 +231,8 @@ def _compare_with_folder(path: Path) -> dict[str, Any]:
             in_output = set(reader.tasks.tolist())
     except SweepError as error:
         return {"plan": str(error)}
-    done = (task for task in range(len(plan)) if state.is_done(task))
-    return {"not_merged": sum(task not in in_output for task in done)}
+    done = {task for task in range(len(plan)) if state.is_done(task)} - state.done_undeclared
+    return {"not_merged": len(done - in_output)}
 
 
 _INSPECTORS: dict[str, Callable[..., dict[str, Any]]] = {

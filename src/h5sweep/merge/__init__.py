@@ -2,6 +2,7 @@
 
     merge_files      a merge of files, from the first look to the final name
     choose_parts     which inputs become columns and which become groups
+    relabel          other names, units and axes for what is there, then a merge
     policy           what to do about files that cannot be merged as they are
     damaged_inputs   damage that shows only to the HDF5 library, or when data are read
     salvage_refused  what is intact in refused files, as inputs

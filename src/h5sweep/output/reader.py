@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..base.attribute_json import attribute_json, has_place
+from ..base.relabels import MARK, Relabels
 from ..base.values import STR, Array
 from ..disk.h5py_loader import h5py, is_elsewhere
 from ..errors import DamagedError, WrongFolderError, naming, system_error
@@ -26,6 +27,7 @@ from .record_rows import BlockCells, spans
 
 FORMAT = "h5sweep.output/1"
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
+RELABEL = f"h5sweep_{MARK}"
 OWN_GROUPS = ("failures", "provenance")
 OWN_ATTRIBUTES = (
     "Conventions",
@@ -41,6 +43,7 @@ OWN_ATTRIBUTES = (
     "h5sweep_plan",
     "h5sweep_columns",
     "h5sweep_audit",
+    RELABEL,
     "tasks_done",
     "tasks_planned",
     "_NCProperties",  # netCDF's own
@@ -123,9 +126,9 @@ class StoredColumn:
 
 
 class OutputReader:
-    """An output opened for reading."""
+    """An output opened for reading; with the relabels of its run folder, by the names of today."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, relabels: Relabels | None = None) -> None:
         self.path = path
         try:
             self._file = h5py.File(path, "r", locking=False)
@@ -141,6 +144,8 @@ class OutputReader:
                 f"{path} was not written by h5sweep and will not be replaced: "
                 "choose another output with -o"
             )
+        known = {MARK: self.attributes.get(RELABEL)}
+        self.relabels = relabels.unknown_to(known) if relabels else Relabels()
 
     def __enter__(self) -> OutputReader:
         return self
@@ -194,8 +199,17 @@ class OutputReader:
 
     def keys(self) -> KeyTable:
         """The key columns of all rows."""
-        names = str(self.attributes["h5sweep_key"]).split()
-        return KeyTable({name: self._key_column(name) for name in names})
+        stored = {name: self._key_column(name) for name in self._key_names}
+        columns = self.relabels.key(stored)
+        added = {name: value for name, value in columns.items() if np.ndim(value) == 0}
+        for name, value in added.items():
+            dtype = object if isinstance(value, str) else None
+            columns[name] = np.full(len(self.tasks), value, dtype)
+        return KeyTable(columns)
+
+    @property
+    def _key_names(self) -> list[str]:
+        return str(self.attributes["h5sweep_key"]).split()
 
     def _key_column(self, name: str) -> Array:
         dataset = self._object(name)
@@ -207,7 +221,12 @@ class OutputReader:
 
     def columns(self) -> list[StoredColumn]:
         """The data columns, in the order in which rows are checksummed."""
-        return [self._column(name) for name in self._column_names]
+        columns = [self._column(name) for name in self._column_names]
+        if not self.relabels:
+            return columns
+        names = list({column.source_name: None for column in columns})
+        renamed = dict(zip(names, self.relabels.cell_names(names), strict=True))
+        return [replace(column, source_name=renamed[column.source_name]) for column in columns]
 
     def _column(self, name: str) -> StoredColumn:
         dataset = self._object(name)
@@ -235,12 +254,13 @@ class OutputReader:
         Those that every output has are not among them.
         """
         found: dict[str, dict[str, Any]] = {}
-        for name in str(self.attributes["h5sweep_key"]).split():
+        for name in self._key_names:
             found[name] = self._about(name, ())
-        for column in self.columns():
+        for column in map(self._column, self._column_names):
             kind = "" if column.dtype == STR else np.dtype(column.dtype).kind
             ours = TIME_ATTRIBUTES if kind and kind in "mM" else ()
             found.setdefault(column.source_name, self._about(column.name, ours))
+        found = self.relabels.attributes(found)
         return {name: about for name, about in found.items() if about}
 
     def _about(self, name: str, ours: Container[str]) -> dict[str, Any]:
@@ -277,8 +297,8 @@ class OutputReader:
             for dataset in columns
             for kind in ("count", "shape")
         }
-        keys = str(self.attributes["h5sweep_key"]).split()
-        ours = {"task", *BOOKKEEPING, *OWN_GROUPS, *keys, *helpers, *(c.name[1:] for c in columns)}
+        ours = {"task", *BOOKKEEPING, *OWN_GROUPS, *self._key_names, *helpers}
+        ours |= {column.name[1:] for column in columns}
         others = [name for name in self._file if name not in ours and not self._is_bare(name)]
         return others + [name for name in self.attributes if name not in OWN_ATTRIBUTES]
 

@@ -8,6 +8,7 @@ from array import array
 
 import numpy as np
 
+from ..base.relabels import Relabels
 from ..base.values import Array, least_bytes, schema_from_header
 
 RowStructure = tuple[tuple[str, str, int], ...]  # name, dtype and number of axes of each cell
@@ -28,17 +29,20 @@ class Forms:
         self._structure_of_form = array("i")
         self._place_of_form = array("q")
         self._bytes_of_form = array("q")  # at least, of the data
-        self._known: dict[bytes, int] = {}
+        self._known: dict[tuple[bytes, int], int] = {}
         self._lock = threading.Lock()
 
-    def number(self, head: bytes) -> int:
-        """The number of the schema in `head`, a record's header up to its key."""
-        with self._lock:
-            known = self._known.get(head)
-            return self._add(head) if known is None else known
+    def number(self, head: bytes, relabels: Relabels) -> int:
+        """The number of the schema in `head`, a record's header up to its key.
 
-    def _add(self, head: bytes) -> int:
-        schema = schema_from_header(json.loads(head + b"}"))
+        `relabels` are those that its file does not know; files that know one know all before it.
+        """
+        with self._lock:
+            known = self._known.get((head, len(relabels.entries)))
+            return self._add(head, relabels) if known is None else known
+
+    def _add(self, head: bytes, relabels: Relabels) -> int:
+        schema = schema_from_header(relabels.header(json.loads(head + b"}")))
         size_bytes = least_bytes(schema)
         structure = tuple((cell.name, cell.dtype, len(cell.shape)) for cell in schema)
         number = self._structure_numbers.setdefault(structure, len(self.structures))
@@ -54,7 +58,7 @@ class Forms:
         # Where every task has a shape of its own, remembering all would take more than the data.
         if len(self._known) >= _FORMS_REMEMBERED:
             self._known.clear()
-        form = self._known[head] = len(self._structure_of_form) - 1
+        form = self._known[head, len(relabels.entries)] = len(self._structure_of_form) - 1
         return form
 
     def require_fit(self, forms: Array, size_bytes: Array) -> None:

@@ -17,6 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
+from ..base.relabels import Relabels
 from ..base.values import STR, Array
 from ..errors import DamagedError, UnreadableError
 from ..runfolder.records import FRAME_BYTES, RecordFile
@@ -126,13 +127,13 @@ class ColumnCells:
 class RecordSource:
     """Reads rows from record files that were scanned, so that their records are sound."""
 
-    def __init__(self, paths: list[Path]) -> None:
+    def __init__(self, paths: list[Path], relabels: Relabels) -> None:
         self.forms = Forms()
-        self._paths = paths
+        self._paths, self._relabels = paths, relabels
         self._file = lru_cache(OPEN_FILES)(self._open)
 
     def _open(self, number: int) -> RecordFile:
-        return RecordFile(self._paths[number])
+        return RecordFile(self._paths[number], self._relabels)
 
     def locate(self, rows: Rows, selected: Array, file: int, offsets: Array) -> None:
         """Fill in `rows[selected]`, whose records have their frames at `offsets` of one file."""
@@ -148,7 +149,8 @@ class RecordSource:
             rows.duration_s[where] = frames["duration_s"]
             rows.crc32[where] = frames["data_crc32"]
             with self._blaming(file):
-                rows.form[where] = self._forms(buffer, places + FRAME_BYTES, header_bytes)
+                heads = buffer, places + FRAME_BYTES, header_bytes
+                rows.form[where] = self._forms(*heads, self._file(file).relabels)
                 self.forms.require_fit(rows.form[where], rows.size_bytes[where])
 
     def _read_heads(self, file: RecordFile, offsets: Array) -> tuple[Array, Array, Array]:
@@ -176,7 +178,7 @@ class RecordSource:
                 "the file away"
             ) from error
 
-    def _forms(self, buffer: Array, offsets: Array, sizes: Array) -> Array:
+    def _forms(self, buffer: Array, offsets: Array, sizes: Array, relabels: Relabels) -> Array:
         """The form of each header; those like the first few are compared all at once."""
         forms = np.full(len(offsets), -1, np.int32)
         left = np.arange(len(offsets))
@@ -184,13 +186,14 @@ class RecordSource:
             if not len(left):
                 break
             head = _head(buffer, offsets[left[0]], sizes[left[0]])
-            number = self.forms.number(head)
+            number = self.forms.number(head, relabels)
             forms[left[0]] = number
             like = _starts_with(buffer, offsets[left], sizes[left], head + KEY_FOLLOWS)
             forms[left[like]] = number
             left = left[forms[left] < 0]
         for index in left.tolist():
-            forms[index] = self.forms.number(_head(buffer, offsets[index], sizes[index]))
+            head = _head(buffer, offsets[index], sizes[index])
+            forms[index] = self.forms.number(head, relabels)
         return forms
 
     def have_cells(self, forms: Array, cells: list[tuple[str, str]]) -> Array:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..base.attribute_json import Attributes
 from ..base.listed_plan import plan_list
 from ..base.plan import Plan
+from ..base.relabels import Relabels
 from ..base.values import Array
 from ..errors import DamagedError, SweepError, UsageError, WrongFolderError
 from .reader import OutputReader
@@ -21,12 +22,12 @@ Held = tuple[
 ]
 
 
-def read_rows(output: Path, plan: Plan) -> Held:
+def read_rows(output: Path, plan: Plan, relabels: Relabels) -> Held:
     """What `HeldTasks` says of the output.
 
     A row counts if its checksum holds and if its key is that of its number.
     """
-    with OutputReader(output) as reader:
+    with OutputReader(output, relabels) as reader:
         try:
             extended = _plan_with_output(plan, reader)
             tasks, is_sound = tasks_of_output(reader, extended), _has_own_keys(reader, plan)
@@ -48,7 +49,8 @@ def read_rows(output: Path, plan: Plan) -> Held:
 def _dims(reader: OutputReader) -> dict[str, list[str]]:
     """The names of axes that the sweep has declared, by result."""
     try:
-        return dict(json.loads(bytes(reader.whole("provenance/dims"))))
+        stored = dict(json.loads(bytes(reader.whole("provenance/dims"))))
+        return reader.relabels.dims(stored)
     except KeyError:
         return {}
 

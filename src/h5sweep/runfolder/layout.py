@@ -4,6 +4,7 @@
     plan.jsonl      every task's key, by number; only ever grows
     sweep.json      the sweep: who declared which tasks, dims, units, where its code lies
     merged.json     which tasks the output held after the last merge
+    relabels.json   which names, units and axes were changed since results were there
     code/           the versions of the code that results are from, 1.json and on
     redo.json       which tasks are to be run again, or were, if somebody has asked for that
     records/        one record file per process that ever worked here
@@ -28,6 +29,7 @@ from typing import Any
 
 from ..base.number_ranges import are_ranges
 from ..base.plan import Plan
+from ..base.relabels import MARK, Relabels
 from ..disk import durable
 from ..disk.find_files import LOGS_NAME, PLAN_NAME, RECORDS_NAME, RECORDS_SUFFIX, RUN_SUFFIX
 from ..disk.inside_folder import parse_json, read_file
@@ -52,6 +54,7 @@ plan.jsonl    each task's key, by number            records/   results, one file
 sweep.json    what was run, by whom, with what      logs/      what the tasks printed
 merged.json   which tasks the output holds          code/      the code that made the results
 redo.json     which tasks are to be run again
+relabels.json which names and units were changed since
 """
 
 
@@ -119,6 +122,10 @@ class RunFolder:
         return self.path / "redo.json"
 
     @property
+    def relabels_path(self) -> Path:
+        return self.path / "relabels.json"
+
+    @property
     def records_path(self) -> Path:
         return self.path / RECORDS_NAME
 
@@ -147,7 +154,7 @@ class RunFolder:
             with suppress(FileNotFoundError):
                 self.code_path.rmdir()
             notes = (self.plan_path, self.sweep_path, self.merged_path, self.redo_path)
-            for path in (*notes, self._readme_path):
+            for path in (*notes, self.relabels_path, self._readme_path):
                 path.unlink(missing_ok=True)
             self.path.rmdir()
 
@@ -209,16 +216,20 @@ class RunFolder:
         """The plan, or None if none was made yet."""
         try:
             content = read_file(self.plan_path)
-            return None if content is None else Plan.from_json(content.decode())
+            if content is None:
+                return None
+            plan, head = Plan.from_json(content.decode()), parse_json(content.partition(b"\n")[0])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DamagedError(
                 f"{self.plan_path} is damaged ({error}); the records are not affected. "
                 "Move the plan away and run the same command again: the records hold the keys too"
             ) from error
+        # Behind the plan, so that none is missed that the plan knows.
+        return self.load_relabels().unknown_to(head).plan(plan)
 
     def save_plan(self, plan: Plan) -> None:
         """Replace the plan, durably. The caller holds the lock and only ever appends tasks."""
-        durable.replace_text(self.plan_path, plan.to_json())
+        durable.replace_text(self.plan_path, plan.to_json(self.load_relabels().about()))
 
     def load_sweep(self) -> dict[str, Any]:
         """What is known about the sweep; empty before its first run."""
@@ -226,7 +237,8 @@ class RunFolder:
         for name in ("declared", "dims", "units", "attributes"):
             if not isinstance(about.get(name) or {}, dict):
                 raise DamagedError(f"{self.sweep_path} is damaged (its {name}): move it away")
-        return about
+        known = {MARK: about.pop(MARK, None)}
+        return self.load_relabels().unknown_to(known).sweep_facts(about)
 
     def load_declared(self) -> Declared | None:
         """Which tasks there should be; None if no run has said so."""
@@ -238,7 +250,12 @@ class RunFolder:
             raise DamagedError(why) from error
 
     def save_sweep(self, about: dict[str, Any]) -> None:
+        about = {**about, **self.load_relabels().about()}
         durable.replace_text(self.sweep_path, json.dumps(about, indent=1) + "\n")
+
+    def load_relabels(self) -> Relabels:
+        """Which names, units and axes were changed; none if nobody has."""
+        return _load_relabels(self.relabels_path)
 
     def load_merged(self) -> dict[str, Any]:
         """What the last merge noted about the output it wrote; empty if there was none.
@@ -254,6 +271,10 @@ class RunFolder:
     def save_merged(self, about: dict[str, Any]) -> None:
         durable.replace_text(self.merged_path, json.dumps(about) + "\n")
 
+    def about_records(self) -> dict[str, Any]:
+        """What a new record file says of its results: which requests and relabels they know."""
+        return {**self.load_redo().about(), **self.load_relabels().about()}
+
     def load_redo(self) -> Requests:
         """Which tasks were asked to be run again; none if nobody has asked."""
         again = "move it away, and name the tasks that are to be run again once more"
@@ -265,6 +286,19 @@ class RunFolder:
     def save_redo(self, requests: Requests) -> None:
         """Replace the requests, durably. The caller holds the lock."""
         durable.replace_text(self.redo_path, json.dumps(requests.as_json()) + "\n")
+
+
+def _load_relabels(path: Path) -> Relabels:
+    again = "put it back from a backup; the audit trail says what was changed"
+    try:
+        return Relabels.from_json(_load_json(path, again))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(f"{path} is damaged ({error}): {again}") from error
+
+
+def save_relabels(folder: RunFolder, relabels: Relabels) -> None:
+    """Replace them, durably: from here on all that is there has the new labels."""
+    durable.replace_text(folder.relabels_path, json.dumps(relabels.as_json(), indent=1) + "\n")
 
 
 def resolved(path: Path) -> Path:

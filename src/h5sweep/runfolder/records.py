@@ -23,6 +23,7 @@ from typing import Any
 from zlib import crc32
 
 from ..base.process_id import ProcessId, this_process
+from ..base.relabels import MARK, Relabels
 from ..disk import durable
 from ..disk.inside_folder import parse_json
 from ..errors import DamagedError, UnreadableError
@@ -177,8 +178,15 @@ def pack_record(
 class RecordFile(FileWindow):
     """A record file open for reading; it may be growing, damaged, unreadable in places, or garbage.
 
-    `scan` takes what cannot be read for damage and goes on; all else raises UnreadableError.
+    `scan` takes what cannot be read for damage and goes on; all else raises UnreadableError. With
+    the relabels of its run folder, headers have the names of today.
     """
+
+    def __init__(self, path: Path, relabels: Relabels | None = None) -> None:
+        super().__init__(path)
+        self.relabels = Relabels()
+        if relabels:
+            self.relabels = relabels.unknown_to(self.about())
 
     def scan(
         self, found: Scan, *, start: int = 0, stop: int | None = None
@@ -240,7 +248,8 @@ class RecordFile(FileWindow):
                 f"{self.path} holds a record, at byte {offset:,}, that h5sweep did not write "
                 f"({error}): move the file away"
             ) from error
-        return header
+        is_named = self.relabels and frame[KIND] >= RecordKind.DONE
+        return self.relabels.header(header) if is_named else header
 
     def frame(self, offset: int) -> tuple[Any, ...]:
         """The frame of a record that `scan` yielded, once more."""
@@ -343,6 +352,7 @@ def _check_header(kind: int, header: dict[str, Any]) -> None:
         ProcessId.from_json(header["process"])
         _require(isinstance(header.get("plan", ""), str), "plan")
         _require(type(header.get("redo", 0)) is int, "redo")
+        _require(isinstance(header.get(MARK, ""), str), MARK)
     elif kind == RecordKind.STARTED:
         _require(all(type(task) is int and task >= 0 for task in header["tasks"]), "tasks")
     else:

@@ -107,7 +107,7 @@ class Recorder:
 
     def _open_file(self) -> RecordWriter:
         path = self._folder.new_record_path("recorder")
-        about = {"role": "recorder", **self._folder.load_redo().about()}
+        about = {"role": "recorder", **self._folder.about_records()}
         self._records = RecordWriter(path, about=about)
         threading.Thread(target=self._sync_often, args=(self._stop,), daemon=True).start()
         return self._records

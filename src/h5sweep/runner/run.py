@@ -58,6 +58,7 @@ class RunReport:
     tasks_missing: int  # also those that are still to be run again
     merge: MergeReport | None
     tasks_not_selected: int = 0  # missing too, but the run was told to leave them alone
+    results_undeclared: int = 0  # of tasks that the sweep has no longer
 
     @property
     def is_complete(self) -> bool:
@@ -257,7 +258,7 @@ class _Outcomes:
     def _record(self, failed: Failed) -> None:
         if self._records is None:
             path = self._folder.new_record_path("run")
-            about = {"role": "run", "plan": self._plan.id, **self._folder.load_redo().about()}
+            about = {"role": "run", "plan": self._plan.id, **self._folder.about_records()}
             self._records = RecordWriter(path, about=about)
         self._records.append(
             failed.kind,
@@ -388,7 +389,7 @@ def _report(
 ) -> RunReport:
     """What there is now, counted where it lies: what workers have said may be damaged since."""
     if merged is not None and _has_all(merged, before):
-        tasks_done, tasks_failed, tasks_missing, not_selected = merged.tasks_merged, 0, 0, 0
+        tasks_done, tasks_failed, tasks_missing, not_selected = before.tasks_total, 0, 0, 0
     else:
         is_as_before = not wanted and merged is None
         after = before if is_as_before else read_state(folder, before.plan, scan=scan_stretches)
@@ -404,10 +405,12 @@ def _report(
         tasks_missing=tasks_missing,
         merge=merged,
         tasks_not_selected=not_selected,
+        results_undeclared=len(before.done_undeclared),
     )
 
 
 def _has_all(merged: MergeReport, before: FolderState) -> bool:
     """Whether the output has a row of every task; not if recorders have added tasks meanwhile."""
-    is_whole = merged.tasks_merged == before.tasks_total and not before.again
+    rows = before.tasks_total + len(before.done_undeclared)
+    is_whole = merged.tasks_merged == rows and not before.again
     return is_whole and merged.tasks_planned == len(before.plan)

@@ -72,6 +72,7 @@ class Status:
     unreadable_files: int
     beyond_plan: int
     not_merged: int  # these, and others that the output lacks
+    undeclared: int  # results of tasks that should not be there
     left_out: int
     left_out_text: str
     refusal_texts: tuple[str, ...]
@@ -161,6 +162,7 @@ def status_of(
         unreadable_files=len(state.unreadable),
         beyond_plan=beyond_plan,
         not_merged=state.results_not_merged + beyond_plan,
+        undeclared=len(state.done_undeclared),
         left_out=left_out,
         left_out_text=left_out_text(state) if left_out else "",
         refusal_texts=tuple(refusal_texts(state)),
@@ -262,7 +264,13 @@ def _head_line(status: Status) -> str:
     if not status.is_declared:
         return f"{status.output}: {status.done:,} done; no run has declared how many there are"
     share = 100 * status.done / max(status.tasks, 1)
-    return f"{status.output}: {status.done:,} of {status.tasks:,} done ({share:.1f} %)"
+    done = f"{status.done:,} of {status.tasks:,} done ({share:.1f} %)"
+    return f"{status.output}: {done}{undeclared_text(status.undeclared)}"
+
+
+def undeclared_text(results: int) -> str:
+    """What to say behind a count, if there are results of tasks that are not counted."""
+    return f"; {count_text(results, 'result')} of tasks that are not declared" if results else ""
 
 
 def _column_lines(status: Status, most: int, width: int | None) -> Iterator[str]:
@@ -355,6 +363,7 @@ def status_json(status: Status) -> str:
         "results_beyond_plan": status.beyond_plan,
         "results_not_merged": status.not_merged,
         "results_left_out": status.left_out,
+        "results_undeclared": status.undeclared,
         "per_hour": status.per_hour,
         "columns": {
             name: [

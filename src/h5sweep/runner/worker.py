@@ -134,7 +134,7 @@ class Worker:
             raise DamagedError(f"{folder.plan_path} is gone: run the same command again")
         self._function = function
         self._plan = plan
-        about = {"role": "worker", "plan": plan.id, "code": code, **folder.load_redo().about()}
+        about = {"role": "worker", "plan": plan.id, "code": code, **folder.about_records()}
         self._records = RecordWriter(record_path, about=about)
         self._slot = slot
         self._log = log

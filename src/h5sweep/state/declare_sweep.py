@@ -11,11 +11,11 @@ from typing import Any
 from ..base import provenance
 from ..base.attribute_json import attribute_text, decoding_texts
 from ..base.near_floats import NearValues, near_values, with_values_of
-from ..base.plan import Plan
-from ..base.units import count_text
+from ..base.plan import Plan, key_text
+from ..base.units import command_text, count_text
 from ..code.store import keep_version
 from ..code.version import CodeVersion
-from ..errors import WrongFolderError
+from ..errors import UsageError, WrongFolderError
 from ..runfolder.audit import now_text
 from ..runfolder.layout import Declared, RunFolder
 from ..runfolder.uniform_records import scan_stretches
@@ -37,8 +37,8 @@ def require_own_folder(folder: RunFolder, declaration: Declaration) -> None:
     if name is not None and name != declaration.name:
         raise WrongFolderError(
             f"{folder.path} belongs to the sweep {name!r}, not to {declaration.name!r}: choose "
-            f"another output with -o, or, if you renamed the function, write the new name "
-            f"into {folder.sweep_path}"
+            "another output with -o. If you renamed the function: "
+            f"{command_text('relabel', folder.output, '--sweep', declaration.name)}"
         )
 
 
@@ -55,16 +55,16 @@ def declare_sweep(
     """
     stored = folder.load_plan()
     wanted, replaced = with_values_of(stored or Plan(()), declaration.plan)
-    plan = wanted if stored is None else stored.extended(wanted)[0]
+    plan = wanted if stored is None else _extended(folder, stored, wanted)
     held = held_tasks(folder, plan)
     declared = declared_by(declaration.name, held.plan, wanted)
     state = read_state(folder, held.plan, scan=scan_stretches, declared=declared, held=held)
     sweep = folder.load_sweep()
     attributes = _kept_attributes(sweep, merged_attributes(sweep, held), declaration)
-    if state.tasks_done and on_change is not OnChange.REDO:
-        units = {**_found_units(attributes), **(sweep.get("units") or {})}
+    if state.results and on_change is not OnChange.REDO:
+        units = {**found_units(attributes), **(sweep.get("units") or {})}
         dims = {**held.dims, **(sweep.get("dims") or {})}
-        _require_same_labels(folder, units, dims, declaration, state.tasks_done)
+        _require_same_labels(folder, units, dims, declaration, state.results)
     change = CodeChange.find(folder, declaration, version, state)
     change.require_choice(on_change)
     for text in _changes(sweep, attributes, stored, plan, declared):
@@ -93,6 +93,30 @@ def _needed_to_replay(declaration: Declaration) -> SweepFacts:
         "imported": declaration.is_imported,
         "forms": declaration.forms,
     }
+
+
+def _extended(folder: RunFolder, stored: Plan, wanted: Plan) -> Plan:
+    """The plan on disk and, behind it, what else is declared; UsageError with what to do."""
+    try:
+        return stored.extended(wanted)[0]
+    except UsageError as error:
+        raise UsageError(f"{error}{_way_to_rename(folder, stored, wanted)}") from error
+
+
+def _way_to_rename(folder: RunFolder, stored: Plan, wanted: Plan) -> str:
+    """How results get the parameters that a study has, if it has new ones or one changed name."""
+    gone = [column for column in stored.columns if column.name not in wanted.names]
+    new = [column for column in wanted.columns if column.name not in stored.names]
+    if len(gone) == len(new) == 1 and gone[0].type == new[0].type:
+        old_name, name = gone[0].name, new[0].name
+        command = command_text("relabel", folder.output, "--rename", f"{old_name}={name}")
+        return f". If {old_name} is called {name} now: {command}"
+    if gone or not new:
+        return ""
+    words = [word for column in new for word in ("--add", f"{column.name}={column.values[0]}")]
+    values = key_text({column.name: column.values[0] for column in new})
+    command = command_text("relabel", folder.output, *words)
+    return f". If the results there were made with {values}, or another value: {command}"
 
 
 def _kept_attributes(
@@ -126,11 +150,12 @@ def _require_same_labels(
                     f"{what}: {name} is {now!r} in the study but {before!r} in the "
                     f"{count_text(results, 'result')} of {folder.output}, and a column has one "
                     f"label. Keep {before!r}, return the new values under another name, or "
-                    f"choose another output with -o{_way_to_relabel(folder, before, now)}"
+                    "choose another output with -o. If only the label was wrong: "
+                    f"{_way_to_relabel(folder, what, name, declared[name])}"
                 )
 
 
-def _found_units(attributes: dict[str, dict[str, Any]]) -> dict[str, str]:
+def found_units(attributes: dict[str, dict[str, Any]]) -> dict[str, str]:
     """The units that the output, or files that were merged, give; none where these differ."""
     found = {name: about["units"] for name, about in attributes.items() if about.get("units")}
     return {name: attribute_text(value) for name, value in found.items()}
@@ -140,10 +165,9 @@ def _label(value: str | list[str]) -> str:
     return value if isinstance(value, str) else ", ".join(value)
 
 
-def _way_to_relabel(folder: RunFolder, before: str, now: str) -> str:
-    if not folder.sweep_path.exists():
-        return ""
-    return f". If only the label was wrong, write {now!r} for {before!r} into {folder.sweep_path}"
+def _way_to_relabel(folder: RunFolder, what: str, name: str, now: str | list[str]) -> str:
+    label = now if isinstance(now, str) else ",".join(now)
+    return command_text("relabel", folder.output, f"--{what}", f"{name}={label}")
 
 
 def _changes(

@@ -62,6 +62,15 @@ def require_declared(state: FolderState, folder: RunFolder) -> None:
     )
 
 
+def require_declaration(folder: RunFolder) -> None:
+    """Raise UsageError if no run has said which tasks there should be."""
+    if folder.load_declared() is None:
+        raise UsageError(
+            f"no run has declared the tasks of {folder.output}: run the study first, or leave out "
+            "--declared-only"
+        )
+
+
 def declared_by(who: str, plan: Plan, wanted: Plan) -> Declared:
     """The declaration that of all tasks of `plan` those of `wanted` should be there."""
     without = [] if len(plan) == len(wanted) else plan.numbers_beyond(wanted)
@@ -80,7 +89,7 @@ def _extended(plan: Plan, expected: Plan, by: str, folder: RunFolder) -> Plan:
 
 def _check_same_types(state: FolderState, expected: Plan, by: str) -> None:
     """Raise UsageError if results were recorded, but none under keys as they are expected."""
-    if state.tasks_done or not state.left_out or state.beyond_plan:
+    if state.results or not state.left_out or state.beyond_plan:
         return
     key = state.left_out[0][0]
     ours, theirs = ", ".join(key), ", ".join(expected.names)

@@ -32,9 +32,10 @@ def adopt_output(folder: RunFolder, plan: Plan, held: HeldTasks | None = None) -
     if held.described is None:
         return plan
     folder.create()
-    attributes = merged_attributes(folder.load_sweep(), held)
-    if attributes != (folder.load_sweep().get("attributes") or {}):
-        folder.save_sweep({**folder.load_sweep(), "attributes": attributes})
+    sweep = folder.load_sweep()
+    labels = {"dims": held.dims, **sweep, "attributes": merged_attributes(sweep, held)}
+    if any(labels[name] != (sweep.get(name) or {}) for name in ("dims", "attributes")):
+        folder.save_sweep(labels)
     adopt_texts(folder, held.code_texts)
     if len(held.plan) > len(plan):
         folder.save_plan(held.plan)
@@ -59,22 +60,31 @@ def note_merged(folder: RunFolder, plan: Plan, ranges: list[list[int]], **detail
     folder.save_merged({**about, **details})
 
 
-def merge_details(folder: RunFolder) -> dict[str, object]:
+def merge_details(folder: RunFolder, *, declared_only: bool = False) -> dict[str, object]:
     """What an output depends on besides the plan: if none of it changed, nor would the output."""
     sweep = folder.load_sweep()
+    only = {"declared_only": True, "declared": sweep.get("declared")} if declared_only else {}
     return {
         "record_bytes": sum(path.stat().st_size for path in folder.record_paths()),
         "dims": sweep.get("dims"),
         "units": sweep.get("units"),
         "attributes": sweep.get("attributes"),
+        **folder.load_relabels().about(),
+        **only,
     }
 
 
 def is_up_to_date(folder: RunFolder, plan: Plan) -> bool:
     """Whether a merge would write the output that is there already."""
     merged = folder.load_merged()
-    current = {"plan": plan.id, "output": output_identity(folder.output), **merge_details(folder)}
+    details = merge_details(folder, declared_only=is_declared_only(folder))
+    current = {"plan": plan.id, "output": output_identity(folder.output), **details}
     return current["output"] is not None and current.items() <= merged.items()
+
+
+def is_declared_only(folder: RunFolder) -> bool:
+    """Whether the last merge left out what is not declared."""
+    return folder.load_merged().get("declared_only") is True
 
 
 def read_numbered_state(folder: RunFolder) -> FolderState:

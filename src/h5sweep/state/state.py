@@ -22,6 +22,7 @@ from ..base.missing_reason import MissingReason
 from ..base.number_ranges import numbers_in
 from ..base.plan import Counts, Key, Plan, key_text
 from ..base.process_id import ProcessId
+from ..base.relabels import Relabels
 from ..base.units import count_text
 from ..runfolder.fitting_keys import fitted_key, misfit_text, types_of_keys
 from ..runfolder.layout import Declared, RunFolder
@@ -79,6 +80,7 @@ class FolderState:
     files: array[int]
     offsets: array[int]
     finished_at: array[float]
+    relabels: Relabels = field(default_factory=Relabels)
     failures: dict[int, RecordPlace] = field(default_factory=dict)
     running: dict[int, tuple[ProcessId, float]] = field(default_factory=dict)
     interrupted: dict[int, ProcessId] = field(default_factory=dict)
@@ -91,6 +93,7 @@ class FolderState:
     undeclared: set[int] = field(default_factory=set)  # unfinished, and not asked for
     again: set[int] = field(default_factory=set)  # to be run again; a result they have is kept
     redone: set[int] = field(default_factory=set)  # run again, and not merged since
+    done_undeclared: set[int] = field(default_factory=set)  # finished, and not asked for
     duplicates: int = 0
     unreadable: list[Path] = field(default_factory=list)
     codes: dict[int, str] = field(default_factory=dict)  # the id of the code, by file, if known
@@ -107,11 +110,17 @@ class FolderState:
 
     @property
     def tasks_total(self) -> int:
-        """All tasks but those without a result that the declaration does not ask for."""
-        return len(self.plan) - len(self.undeclared)
+        """All tasks that the declaration asks for; without one, all that are known."""
+        return len(self.plan) - len(self.undeclared) - len(self.done_undeclared)
 
     @property
     def tasks_done(self) -> int:
+        """How many of these have a result."""
+        return self.results - len(self.done_undeclared)
+
+    @property
+    def results(self) -> int:
+        """How many tasks have a result, whether they are asked for or not."""
         return self.kinds.count(RecordKind.DONE) + self.kinds.count(IN_OUTPUT)
 
     @property
@@ -126,13 +135,12 @@ class FolderState:
 
     @property
     def results_not_merged(self) -> int:
-        """How many of all results the output lacks, as it is now."""
-        held = self.held.count
-        if self.redone:
-            held -= sum(
-                task in self.redone for task in numbers_in(self.held.ranges, len(self.kinds))
-            )
-        return self.tasks_done - held
+        """How many of the results that are asked for the output lacks, as it is now."""
+        others = self.done_undeclared | self.redone
+        if not others:
+            return self.results - self.held.count
+        held = numbers_in(self.held.ranges, len(self.kinds))
+        return self.tasks_done - sum(task not in others for task in held)
 
     def is_done(self, task: int) -> bool:
         return self.kinds[task] in (RecordKind.DONE, IN_OUTPUT)
@@ -202,7 +210,10 @@ class FolderState:
 
         Columns of more than `most_values` values are left out.
         """
-        return self.plan.counts(self.kinds.translate(_DONE_FLAGS), most_values)
+        done = self.kinds.translate(_DONE_FLAGS)
+        for task in self.done_undeclared:
+            done[task] = 0
+        return self.plan.counts(done, most_values, self.undeclared | self.done_undeclared)
 
 
 def left_out_text(state: FolderState) -> str:
@@ -235,8 +246,8 @@ def read_state(
 ) -> FolderState:
     """Read the output and every record file; `scan` may be a faster way through large ones.
 
-    Unfinished tasks that are not declared are left out of account; `declared` is what the last run
-    said, unless it is given. `held` is what `held_tasks` has found, if somebody has asked.
+    Tasks that are not declared are left out of account; `declared` is what the last run said,
+    unless it is given. `held` is what `held_tasks` has found, if somebody has asked.
     """
     held = held or held_tasks(folder, plan)
     size = len(held.plan)
@@ -248,6 +259,7 @@ def read_state(
         files=array("i", bytes(4 * size)),
         offsets=array("q", bytes(8 * size)),
         finished_at=array("d", bytes(8 * size)),
+        relabels=folder.load_relabels(),
     )
     with suppress(OSError):
         state.heartbeat = folder.lock_path.lstat().st_mtime
@@ -276,7 +288,7 @@ def _take_file(state: FolderState, file_number: int, scan: Scanner, order: RedoO
     path = state.paths[file_number]
     found = Scan()
     try:
-        file = RecordFile(path)
+        file = RecordFile(path, state.relabels)
     except FileNotFoundError:
         return
     with file:
@@ -330,14 +342,16 @@ def _separate_misfits(state: FolderState) -> None:
 
 
 def _forget_undeclared(state: FolderState, declared: Declared | None) -> None:
-    """Leave out unfinished tasks that the sweep, as it was last declared, does not have."""
+    """Tell apart the tasks that the sweep, as it was last declared, does not have."""
     if declared is None or not state.plan.tasks_shared_with(declared.plan):
         return
     state.is_declared = True
     for task in numbers_in(declared.without, below=len(state.plan)):
         state.again.discard(task)
         state.failures.pop(task, None)
-        if not state.is_done(task):
+        if state.is_done(task):
+            state.done_undeclared.add(task)
+        else:
             state.undeclared.add(task)
             state.kinds[task] = 0
 

@@ -81,7 +81,7 @@ class Declaration:
         _check_labels(self.name, dims=dims, units=units, constants=constants)
         self.constants = dict(constants)
         self._inputs = [str(path) for path in inputs]
-        self.dims = {name: _checked_axes(name, axes) for name, axes in dims.items()}
+        self.dims = {name: checked_axes(name, axes) for name, axes in dims.items()}
         self.units = {name: _checked_unit(name, unit) for name, unit in units.items()}
         wanted = _reading.plans_wanted
         self._plan = plan_declared(function, tasks, parameters, self.constants) if wanted else None
@@ -206,7 +206,7 @@ def _check_labels(sweep: str, **labels: object) -> None:
             )
 
 
-def _checked_axes(name: str, axes: Iterable[str]) -> list[str]:
+def checked_axes(name: str, axes: Iterable[str]) -> list[str]:
     found = [axes] if isinstance(axes, str) else list(axes)
     for axis in found:
         if not isinstance(axis, str) or not axis.isidentifier() or axis in RESERVED_NAMES:

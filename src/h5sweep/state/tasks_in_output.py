@@ -45,7 +45,7 @@ def held_tasks(folder: RunFolder, plan: Plan) -> HeldTasks:
         return HeldTasks(plan, merged["tasks"])
     from ..output.row_tasks import read_rows
 
-    return HeldTasks(*read_rows(folder.output, plan))
+    return HeldTasks(*read_rows(folder.output, plan, folder.load_relabels()))
 
 
 def output_identity(output: Path) -> list[int] | None:

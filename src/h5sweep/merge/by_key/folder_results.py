@@ -49,7 +49,7 @@ class FolderResults:
         self._output: OutputReader | None = None
         self._rows: dict[int, int] = {}
         if IN_OUTPUT in state.kinds:
-            self._output = OutputReader(folder.output)
+            self._output = OutputReader(folder.output, state.relabels)
             tasks = tasks_of_output(self._output, state.plan).tolist()
             self._rows = {task: row for row, task in enumerate(tasks)}
 
@@ -62,7 +62,7 @@ class FolderResults:
             self._output.close()
 
     def _open(self, number: int) -> RecordFile:
-        return RecordFile(self.state.paths[number])
+        return RecordFile(self.state.paths[number], self.state.relabels)
 
     def find(self, task: int) -> RecordedResult | None:
         """What there is of a task."""

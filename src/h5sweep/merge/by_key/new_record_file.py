@@ -34,7 +34,7 @@ class NewRecordFile:
         self.path: Path | None = None
         self.plan_id = os.urandom(8).hex()  # of the plan that its tasks are numbered by
         self._folder, self._stack = folder, stack
-        self._redo = folder.load_redo().about()  # what is merged now counts as new
+        self._about = folder.about_records()  # what is merged now counts as new
         self._mark = os.urandom(4)
         self._file: IO[bytes] | None = None
         self._end = 0
@@ -99,8 +99,8 @@ class NewRecordFile:
         return file
 
     def _head(self, plan_id: str) -> bytes:
-        about = {"format": FORMAT, "process": this_process().as_json(), "role": ROLE, **self._redo}
-        header = json_bytes({**about, "plan": plan_id})
+        about = {"format": FORMAT, "process": this_process().as_json(), "role": ROLE}
+        header = json_bytes({**about, **self._about, "plan": plan_id})
         return pack_record(self._mark, RecordKind.FILE, NO_TASK, header, b"", time.time(), 0.0)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from ...base.attribute_json import Attributes, united_with_units
 from ...base.key_rule import KeyRow, KeyRule
 from ...base.plan import Plan, key_text
+from ...base.relabels import Relabels
 from ...base.values import STR, Array, least_bytes, schema_bytes, schema_from_header
 from ...errors import DamagedError, SweepError
 from ...output.reader import OutputReader, OutputSource
@@ -95,11 +96,11 @@ class RecordTasks:
 
     def __init__(self, path: Path, rule: KeyRule) -> None:
         self._path, self.about = path, About()
-        plan = _plan_beside(path)
+        plan, self._relabels = _plan_beside(path), _relabels_beside(path)
         describe(self.about, _attributes_beside(path))
         last: dict[KeyRow, int] = {}
         found = Scan()
-        with RecordFile(path) as file:
+        with RecordFile(path, self._relabels) as file:
             replaced = _replaced_in(file, plan)
             for offset, frame in file.scan(found):
                 if frame[3] != RecordKind.DONE:
@@ -119,7 +120,7 @@ class RecordTasks:
         return f"the record at {self._offsets[number]:,}"
 
     def results(self, *, backwards: bool = False) -> Iterator[Result]:
-        with RecordFile(self._path) as file:
+        with RecordFile(self._path, self._relabels) as file:
             for number, offset in enumerate(self._offsets):
                 yield Result(number, *read_result(file, offset))
 
@@ -145,7 +146,7 @@ def read_result(file: RecordFile, offset: int) -> tuple[bytes, bytes, float, flo
 
 def first_key_names(path: Path) -> tuple[str, ...] | None:
     """The names in the key of the first result of a record file; None if it has none."""
-    with RecordFile(path) as file:
+    with RecordFile(path, _relabels_beside(path)) as file:
         for offset, frame in file.scan(Scan()):
             if frame[3] == RecordKind.DONE:
                 return tuple(file.header(offset, frame)["key"])
@@ -170,6 +171,14 @@ def _replaced_in(file: RecordFile, plan: Plan | None) -> set[int]:
         return set()
     number = (file.about() or {}).get("redo", 0)
     return requests.outdated(plan, number, closed_only=True)
+
+
+def _relabels_beside(path: Path) -> Relabels:
+    """The names that were changed in that run folder."""
+    try:
+        return RunFolder.of(path.absolute().parent.parent).load_relabels()
+    except (SweepError, OSError):
+        return Relabels()
 
 
 def _attributes_beside(path: Path) -> Attributes:

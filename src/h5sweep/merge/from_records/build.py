@@ -27,7 +27,12 @@ from ...output.verify import RowChecksums, rows_hold
 from ...output.writer import LIBRARY_ROWS, OutputWriter
 from ...runfolder.audit import AuditEntry, append_entry
 from ...runfolder.layout import RunFolder
-from ...state.extend_plan import merge_details, note_merged, read_numbered_state
+from ...state.extend_plan import (
+    is_declared_only,
+    merge_details,
+    note_merged,
+    read_numbered_state,
+)
 from .output_plan import MergeReport, OutputPlan
 from .rows import THREADS, assemble, assemble_shapes
 
@@ -38,15 +43,18 @@ def merge_run(
     compress: bool = False,
     progress: Progress | None = None,
     note_entry: Callable[[Path, AuditEntry], None] | None = None,
+    declared_only: bool | None = None,
 ) -> MergeReport:
     """Write every finished task into the output, verified and durable.
 
-    Rows of an existing output whose records are gone are kept. Killed at any moment, the old output
+    `declared_only` leaves out tasks that are not declared; None does what the last merge did. Rows
+    of an existing output whose records are gone are kept. Killed at any moment, the old output
     or the new one is there, whole, and the same call again finishes the job. Raises DamagedError,
     and leaves the old output as it is, if the new one does not read back as it was written. The
     audit trail beside the output has a line about it afterwards; `note_entry` writes that.
     """
-    merge = partial(_merge, folder, compress, progress, note_entry or append_entry)
+    only = is_declared_only(folder) if declared_only is None else declared_only
+    merge = partial(_merge, folder, compress, progress, note_entry or append_entry, only)
     with suppress(ChangedRecordError, UnreadableError):
         return merge()
     # Which records these are shows when all are read once more; the others are merged.
@@ -58,13 +66,16 @@ def _merge(
     compress: bool,
     progress: Progress | None,
     note_entry: Callable[[Path, AuditEntry], None],
+    declared_only: bool,
 ) -> MergeReport:
     begun = time.monotonic()
-    details = merge_details(folder)
+    details = merge_details(folder, declared_only=declared_only)
     state = read_numbered_state(folder)
-    old = OutputReader(folder.output) if folder.output.exists() else None
+    old = OutputReader(folder.output, state.relabels) if folder.output.exists() else None
     try:
-        merge = _Merge(folder, state, old, compress=compress, progress=progress)
+        merge = _Merge(
+            folder, state, old, compress=compress, progress=progress, declared_only=declared_only
+        )
         merge.require_space()
         with durable.replacing(folder.output, is_synced=True) as temporary:
             merge.write(temporary)

@@ -17,7 +17,7 @@ from ...base.attribute_json import united_with_units
 from ...base.plan import RESERVED_NAMES, key_text
 from ...base.progress_callback import Progress
 from ...base.provenance import user_name
-from ...base.units import count_text
+from ...base.units import command_text, count_text
 from ...base.values import Array
 from ...code.store import adopt_texts, load_versions, numbers_by_id, version_texts
 from ...disk import durable
@@ -28,7 +28,7 @@ from ...output.record_rows import OLD_OUTPUT
 from ...output.writer import key_column
 from ...runfolder.audit import AuditEntry, audit_path, record_input
 from ...runfolder.layout import RunFolder
-from ...state.state import FolderState, left_out_text, refusal_texts
+from ...state.state import IN_OUTPUT, FolderState, left_out_text, refusal_texts
 from .rows import Sources
 
 _LARGEST_ROW_BYTES = 16 << 20  # beyond, a copy of some rows takes more memory than it is worth
@@ -60,16 +60,19 @@ class OutputPlan:
         *,
         compress: bool,
         progress: Progress | None,
+        declared_only: bool,
     ) -> None:
         self.folder, self.state, self.plan, self.old = folder, state, state.plan, old
         self.compress, self._progress = compress, progress
         self._sweep = folder.load_sweep()
+        left_out = _leave_out_undeclared(state) if declared_only else (0, 0)
+        self._left_out, self._left_out_of_old = left_out
         self._sources = Sources(state, old)
         self.rows = self._sources.rows
         self._failures = _failure_table(state)
         self.codes = self._find_codes()
         self._provenance = {**_provenance_texts(self._sweep), **self._code_texts()}
-        self._notes = _notes_on_records(state)
+        self._notes = [*_notes_on_records(state), *self._notes_on_undeclared()]
         self._found, units = self._sweep.get("attributes") or {}, self._sweep.get("units") or {}
         self._given, self._units = united_with_units(self._found, units), units
         self._decide()
@@ -88,6 +91,14 @@ class OutputPlan:
         files = range(len(self.state.paths))
         of_files = np.array([known.get(codes.get(file, ""), 0) for file in files], np.uint16)
         return self._sources.codes(of_files, of_old_rows)
+
+    def _notes_on_undeclared(self) -> Iterator[str]:
+        if self._left_out:
+            yield f"{count_text(self._left_out, 'result')} of tasks that are not declared left out"
+        if rows := len(self.state.done_undeclared):
+            command = command_text("merge", self.folder.output, "--declared-only")
+            what = f"{count_text(rows, 'row')} of tasks that are not declared"
+            yield f"{what}: {command} leaves them out"
 
     def _code_texts(self) -> dict[str, bytes]:
         """What /provenance says of each version of the code."""
@@ -149,6 +160,9 @@ class OutputPlan:
                 f"checksum or key, first that of {key}: not kept"
                 f"{lacking if len(lost) else ''}"
             )
+        if self._left_out_of_old:
+            rows = count_text(self._left_out_of_old, "row")
+            reasons.append(f"{rows} of tasks that are not declared had no record any more")
         if strangers:
             reasons.append(f"{', '.join(strangers)} in the old output did not come from the sweep")
         return reasons
@@ -194,7 +208,8 @@ class OutputPlan:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         name = sweep.get("name") or self.folder.output.stem
         done = len(self.rows)
-        of_all = f" of {self.state.tasks_total:,}" if self.state.is_declared else ""
+        total = self.state.tasks_total + len(self.state.done_undeclared)
+        of_all = f" of {total:,}" if self.state.is_declared else ""
         program = f"h5sweep {__version__}"
         history = f"{now}: {program} merged {done:,}{of_all} tasks"
         return {
@@ -211,9 +226,20 @@ class OutputPlan:
             "h5sweep_plan": self.plan.id,
             "h5sweep_columns": " ".join(column.name for column in self.columns),
             "h5sweep_audit": audit_path(self.folder.output).name,
+            **{f"h5sweep_{mark}": known for mark, known in self.state.relabels.about().items()},
             "tasks_done": done,
             "tasks_planned": len(self.plan),
         }
+
+
+def _leave_out_undeclared(state: FolderState) -> tuple[int, int]:
+    """Forget results that are not asked for: how many these were, and those in no record."""
+    left_out = state.done_undeclared
+    in_no_record = sum(state.kinds[task] == IN_OUTPUT for task in left_out)
+    for task in left_out:
+        state.kinds[task] = 0
+    state.undeclared, state.done_undeclared = state.undeclared | left_out, set()
+    return len(left_out), in_no_record
 
 
 def _source_text(sweep: Mapping[str, Any], program: str) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...base.compare import are_same
 from ...base.plan import Plan, key_text
+from ...base.relabels import Relabels
 from ...base.values import Array
 from ...errors import UnreadableError
 from ...output.reader import OutputReader, OutputSource
@@ -36,9 +37,11 @@ class _RecordedTasks:
 class RecordProof:
     """Proves record files against one output, which is open for reading."""
 
-    def __init__(self, reader: OutputReader, plan: Plan, requests: Requests) -> None:
+    def __init__(
+        self, reader: OutputReader, plan: Plan, requests: Requests, relabels: Relabels
+    ) -> None:
         self._plan = plan
-        self._requests = requests
+        self._requests, self._relabels = requests, relabels
         self._source = OutputSource(reader)
         tasks = tasks_of_output(reader, plan)
         self._order = np.argsort(tasks, kind="stable")
@@ -51,7 +54,7 @@ class RecordProof:
         task failed, or was being run, is what `status` and `missing` read there.
         """
         scan = Scan()
-        with RecordFile(path) as file:
+        with RecordFile(path, self._relabels) as file:
             if file.size_bytes and file.about() is None:
                 return "it has no readable record"
             found = self._read(file, scan)
@@ -117,7 +120,7 @@ class RecordProof:
         output_rows = self._rows_of(tasks)
         order = np.argsort(output_rows, kind="stable")  # long stretches of it are read at once
         tasks, offsets, output_rows = tasks[order], offsets[order], output_rows[order]
-        records = RecordSource([path])
+        records = RecordSource([path], self._relabels)
         rows = Rows.empty(tasks)
         records.locate(rows, np.arange(len(tasks)), 0, offsets)
         different: list[int] = []

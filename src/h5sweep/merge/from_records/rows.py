@@ -27,7 +27,7 @@ class Sources:
     """All finished tasks of a run folder, in ascending order, and where their results are."""
 
     def __init__(self, state: FolderState, old: OutputReader | None) -> None:
-        self._records = RecordSource(state.paths)
+        self._records = RecordSource(state.paths, state.relabels)
         self._old = OutputSource(old) if old is not None else None
         kinds = np.frombuffer(state.kinds, np.uint8)
         is_kept = kinds == IN_OUTPUT
