@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import numpy as np
 import pytest
 
@@ -57,6 +59,16 @@ def test_a_dict_selects_the_same() -> None:
     words = keys(["farm_id=1..2", "farm_type=a"])
     assert keys({"farm_id": range(1, 3), "farm_type": "a"}) == words
     assert keys({"farm_id": np.arange(1, 3), "farm_type": ["a"]}) == words
+
+
+def test_objects_are_selected_as_they_are_declared() -> None:
+    """A date by itself or by its text; a tuple that is a value is one value."""
+    days = [datetime.date(2026, 1, day) for day in (1, 2)]
+    plan = plan_product({"day": days, "pair": [(1, 2), (3, 4)]})
+    found = keys({"day": days[1], "pair": (3, 4)}, plan)
+    assert found == [("2026-01-02", "[3, 4]")]
+    assert keys(["day=2026-01-02", "pair=[3, 4]"], plan) == found
+    assert keys({"farm_id": (1, 2)}) == keys({"farm_id": [1, 2]})
 
 
 def test_nothing_selected_is_everything() -> None:

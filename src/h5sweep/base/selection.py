@@ -6,6 +6,7 @@ Every parameter that is named must have one of its values; others may have any.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import compress
 
 from ..errors import UsageError
@@ -69,6 +70,10 @@ def _example(plan: Plan) -> str:
 
 
 def _values_given(column: PlanColumn, given: object) -> frozenset[Value]:
+    if isinstance(given, tuple):
+        with suppress(UsageError):  # that it cannot be a value: then it has several
+            if (text := checked_value(column.name, given)) in column.values:
+                return frozenset([text])
     several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     wanted = [checked_value(column.name, value) for value in several]
     for value in wanted:
