@@ -77,24 +77,10 @@ class Declared:
 
 
 @dataclass(frozen=True)
-class RunFolder:
-    """The run folder of one output; every path in it comes from here."""
+class _RunPaths:
+    """Every path of a run folder comes from here."""
 
     output: Path
-
-    @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> RunFolder:
-        """The run folder meant by `path`: an output, whether it exists or not, or the folder."""
-        path = Path(path)
-        if path.name.endswith(RUN_SUFFIX) and path.is_dir():
-            return cls(path.with_name(path.name.removesuffix(RUN_SUFFIX)))
-        if path.is_symlink():
-            # The output is replaced by rename: that must not cut a link to another disk.
-            path = resolved(path)
-        if path.is_dir():
-            raise UsageError(f"{path} is a folder: name an output, such as {path / 'layouts.h5'}")
-        _require_file(path)
-        return cls(path)
 
     @property
     def path(self) -> Path:
@@ -138,51 +124,8 @@ class RunFolder:
         return self.path / "code"
 
     @property
-    def _readme_path(self) -> Path:
+    def readme_path(self) -> Path:
         return self.path / _README_NAME
-
-    def exists(self) -> bool:
-        return self.path.is_dir()
-
-    def remove_unused(self) -> None:
-        """Remove the folder if no process has recorded anything in it; the lock must be held."""
-        with suppress(OSError):  # such as that a recorder has, just now
-            self.logs_path.rmdir()
-            self.records_path.rmdir()
-            for path in self.code_paths().values():
-                path.unlink()
-            with suppress(FileNotFoundError):
-                self.code_path.rmdir()
-            notes = (self.plan_path, self.sweep_path, self.merged_path, self.redo_path)
-            for path in (*notes, self.relabels_path, self._readme_path):
-                path.unlink(missing_ok=True)
-            self.path.rmdir()
-
-    def create(self) -> None:
-        """Make the folder and what belongs in it, durably; harmless if it is there."""
-        self.require_place()
-        for path in (self.path, self.records_path, self.logs_path):
-            durable.make_folder(path)
-        # Many processes may come here at once, and this file is for people only: the first writes.
-        # A refused one may be removing it all.
-        with (
-            suppress(FileExistsError, FileNotFoundError),
-            naming(self._readme_path),
-            self._readme_path.open("x") as readme,
-        ):
-            readme.write(README.format(output=self.output.name, name=shlex.quote(self.output.name)))
-
-    def require_place(self) -> None:
-        """Raise UsageError if the output cannot be there: its name may be misspelt."""
-        if self.output.suffix == ".py":
-            raise UsageError(f"{self.output} is a study: name an output, such as layouts.h5")
-        _require_file(self.output)
-        place = self.output.parent
-        if not place.is_dir():
-            raise UsageError(
-                f"there is no folder {place} for {self.output.name}: correct the name, "
-                f"or make it first: mkdir -p {shlex.quote(str(place))}"
-            )
 
     def new_record_path(self, role: str) -> Path:
         """A name no record file has had, for `role`: worker, run, recorder."""
@@ -211,6 +154,67 @@ class RunFolder:
             return {}
         paths = [path for path in self.code_path.iterdir() if _CODE_NAME.fullmatch(path.name)]
         return dict(sorted((int(path.stem), path) for path in paths))
+
+
+class RunFolder(_RunPaths):
+    """The run folder of one output, and what its files say."""
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """The run folder meant by `path`: an output, whether it exists or not, or the folder."""
+        path = Path(path)
+        if path.name.endswith(RUN_SUFFIX) and path.is_dir():
+            return cls(path.with_name(path.name.removesuffix(RUN_SUFFIX)))
+        if path.is_symlink():
+            # The output is replaced by rename: that must not cut a link to another disk.
+            path = resolved(path)
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder: name an output, such as {path / 'layouts.h5'}")
+        _require_file(path)
+        return cls(path)
+
+    def exists(self) -> bool:
+        return self.path.is_dir()
+
+    def remove_unused(self) -> None:
+        """Remove the folder if no process has recorded anything in it; the lock must be held."""
+        with suppress(OSError):  # such as that a recorder has, just now
+            self.logs_path.rmdir()
+            self.records_path.rmdir()
+            for path in self.code_paths().values():
+                path.unlink()
+            with suppress(FileNotFoundError):
+                self.code_path.rmdir()
+            notes = (self.plan_path, self.sweep_path, self.merged_path, self.redo_path)
+            for path in (*notes, self.relabels_path, self.readme_path):
+                path.unlink(missing_ok=True)
+            self.path.rmdir()
+
+    def create(self) -> None:
+        """Make the folder and what belongs in it, durably; harmless if it is there."""
+        self.require_place()
+        for path in (self.path, self.records_path, self.logs_path):
+            durable.make_folder(path)
+        # Many processes may come here at once, and this file is for people only: the first writes.
+        # A refused one may be removing it all.
+        with (
+            suppress(FileExistsError, FileNotFoundError),
+            naming(self.readme_path),
+            self.readme_path.open("x") as readme,
+        ):
+            readme.write(README.format(output=self.output.name, name=shlex.quote(self.output.name)))
+
+    def require_place(self) -> None:
+        """Raise UsageError if the output cannot be there: its name may be misspelt."""
+        if self.output.suffix == ".py":
+            raise UsageError(f"{self.output} is a study: name an output, such as layouts.h5")
+        _require_file(self.output)
+        place = self.output.parent
+        if not place.is_dir():
+            raise UsageError(
+                f"there is no folder {place} for {self.output.name}: correct the name, "
+                f"or make it first: mkdir -p {shlex.quote(str(place))}"
+            )
 
     def load_plan(self) -> Plan | None:
         """The plan, or None if none was made yet."""
