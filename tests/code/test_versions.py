@@ -405,3 +405,36 @@ def test_going_back_counts_rows_by_their_code(terminal: Terminal) -> None:
     terminal.run("clean", "out.h5", "--purge", name)
     write_helper(terminal.folder, 1)
     assert "helper.py has changed; 2 results of before" in terminal.run(*RUN).stderr
+
+
+UNITS = """
+    @h5sweep.sweep(seed=range(4), units={{"x": "{unit}"}})
+    def f(seed):
+        if seed == 3 and os.path.exists("broken"):
+            raise ValueError("no")
+        return {{"x": seed * {factor}.0}}
+"""
+
+
+def test_rows_in_other_units_are_run_again_and_never_mixed(
+    terminal: Terminal, study: Study
+) -> None:
+    """While one is not, the output keeps the old rows under their own label."""
+
+    def unit() -> str:
+        with h5py.File(terminal.folder / "out.h5") as file:
+            return file["x"].attrs["units"].decode()
+
+    study(UNITS.format(unit="km", factor=1))
+    terminal.run(*RUN)
+    study(UNITS.format(unit="m", factor=1000))
+    said = terminal.run(*RUN, check=2).stderr
+    assert "x is 'm' in the study but 'km' in the 4 results" in said and "--changed redo" in said
+    (terminal.folder / "broken").touch()
+    said = terminal.run(*RUN, "--changed", "redo", check=2).stderr
+    assert "x is 'm' in the study, and 'km' in 1 row of code 1" in said
+    assert (values(terminal.folder), unit()) == ([0, 1, 2, 3], "km")
+    assert "'km' in 1 row of code 1" in terminal.run("merge", "out.h5", check=2).stderr
+    (terminal.folder / "broken").unlink()
+    terminal.run(*RUN)
+    assert (values(terminal.folder), unit()) == ([0, 1000, 2000, 3000], "m")

@@ -93,6 +93,17 @@ SETTING = """
 """
 
 
+IN_UNITS = """
+    import h5sweep, os
+
+    @h5sweep.sweep(seed=[1, 2], units=dict(aep="{}"))
+    def optimise(seed):
+        if seed == 2 and os.path.exists("broken"):
+            raise ValueError("no")
+        return dict(aep=float(seed))
+"""
+
+
 class Step(NamedTuple):
     """A message, and what comes of the command in it."""
 
@@ -207,6 +218,16 @@ def settings_left_out(terminal: Terminal) -> str:
     words = [sys.executable, "my study.py"]
     done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True)
     return done.stderr
+
+
+def half_redone(terminal: Terminal) -> str:
+    terminal.write("my study.py", IN_UNITS.format("km"))
+    terminal.run("run", "my study.py", "-o", OUT)
+    terminal.write("my study.py", IN_UNITS.format("m"))
+    (terminal.folder / "broken").touch()
+    text = said(terminal, "run", "my study.py", "-o", OUT, "--changed", "redo", check=2)
+    (terminal.folder / "broken").unlink()
+    return text
 
 
 def merged_by_key(terminal: Terminal) -> str:
@@ -400,6 +421,7 @@ def not_repeated(terminal: Terminal) -> str:
 
 
 STEPS = [
+    Step("merge/from_records/one_label: run -o --changed redo", half_redone, "", 0, "2 of 2 done"),
     Step("runner/hand_over: run", settings_left_out, "", 0, "2 of 2 done"),
     Step("runner/replay: merge", replayed_early, " writes it", 0, "wrote my out.h5"),
     Step("runner/replay: check", verified_broken, "", 3, "damaged"),

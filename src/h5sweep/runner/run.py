@@ -27,7 +27,8 @@ from ..runfolder.uniform_records import scan_stretches
 from ..state.code_change import OnChange
 from ..state.declare_sweep import declare_sweep, require_own_folder
 from ..state.extend_plan import is_up_to_date
-from ..state.state import FolderState, read_state, refusal_texts
+from ..state.state import FolderState, read_state
+from ..state.state_notes import refusal_texts
 from ..state.study import Declaration
 from .choose_tasks import TaskChoice
 from .early_stop import EarlyStop

@@ -16,7 +16,8 @@ from ..runfolder.layout import RunFolder
 from ..runfolder.lock import held_since, lock_owner
 from ..runfolder.records import FINISHED_AT
 from ..state.expected_tasks import existing_folder, read_expected_state
-from ..state.state import FolderState, left_out_text, refusal_texts
+from ..state.state import FolderState
+from ..state.state_notes import left_out_text, refusal_texts
 from .time_left import Pace, RunningTask
 
 STATUS_SCHEMA = "h5sweep.status/1"

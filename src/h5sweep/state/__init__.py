@@ -8,6 +8,7 @@
     record_place     where a record lies, and what one says of a failure
     redo_order       which result counts of tasks that were asked to be run again
     redo_tasks       ask for tasks to be run again; withdraw that
+    state_notes      sentences about a state
     missing_report   the missing tasks as text, JSON or CSV
     expected_tasks   tasks that are named with --expect; the run folder of what a user names
     extend_plan      numbers for tasks that the plan lacks; what the output holds

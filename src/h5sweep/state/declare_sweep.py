@@ -149,8 +149,9 @@ def _require_same_labels(
                 raise WrongFolderError(
                     f"{what}: {name} is {now!r} in the study but {before!r} in the "
                     f"{count_text(results, 'result')} of {folder.output}, and a column has one "
-                    f"label. Keep {before!r}, return the new values under another name, or "
-                    "choose another output with -o. If only the label was wrong: "
+                    f"label. Keep {before!r}, return the new values under another name, choose "
+                    "another output with -o, or run them all again with --changed redo "
+                    '(changed="redo"). If only the label was wrong: '
                     f"{_way_to_relabel(folder, what, name, declared[name])}"
                 )
 

@@ -13,7 +13,8 @@ from ..base.safe_text import csv_lines, json_text, printable
 from ..base.units import count_text
 from ..disk.find_files import PathLike
 from .expected_tasks import existing_folder, read_expected_state, require_declared
-from .state import Missing, left_out_text, refusal_texts
+from .state import Missing
+from .state_notes import left_out_text, refusal_texts
 
 SCHEMA = "h5sweep.missing/1"
 

@@ -20,11 +20,10 @@ from typing import Any, Protocol
 
 from ..base.missing_reason import MissingReason
 from ..base.number_ranges import numbers_in
-from ..base.plan import Counts, Key, Plan, key_text
+from ..base.plan import Counts, Key, Plan
 from ..base.process_id import ProcessId
 from ..base.relabels import Relabels
-from ..base.units import count_text
-from ..runfolder.fitting_keys import fitted_key, misfit_text, types_of_keys
+from ..runfolder.fitting_keys import fitted_key, types_of_keys
 from ..runfolder.layout import Declared, RunFolder
 from ..runfolder.records import (
     DURATION_S,
@@ -214,26 +213,6 @@ class FolderState:
         for task in self.done_undeclared:
             done[task] = 0
         return self.plan.counts(done, most_values, self.undeclared | self.done_undeclared)
-
-
-def left_out_text(state: FolderState) -> str:
-    """That there are results which no merge takes, and what is wrong with the first."""
-    key, place = state.left_out[0]
-    return (
-        f"{count_text(len(state.left_out), 'result')} left out, first {key_text(key)} in "
-        f"{state.paths[place.file]}: {misfit_text(key, state.types)}. Record it again with a key "
-        "like the others, merge, and move that file away"
-    )
-
-
-def refusal_texts(state: FolderState) -> list[str]:
-    """Which record files the system does not give wholly, where first, and what to do."""
-    first = {d.path: d for d in reversed(state.damages) if d.refusal}
-    return [
-        f"{damage.path.name} cannot be read at byte {damage.offset:,} ({damage.refusal}): its disk "
-        "may be failing; copy the run folder to another disk"
-        for damage in reversed(first.values())
-    ]
 
 
 def read_state(

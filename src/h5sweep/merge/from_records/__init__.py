@@ -2,6 +2,7 @@
 
     build          a merge of a run: scan, write, read back, rename
     output_plan    which rows and columns there will be; the attributes of the whole output
+    one_label      whether all rows of a column have one unit and one order of axes
     rows           the rows, block by block
     prove_records  whether an output has the results of a record file, for `clean`
 

@@ -28,7 +28,9 @@ from ...output.record_rows import OLD_OUTPUT
 from ...output.writer import key_column
 from ...runfolder.audit import AuditEntry, audit_path, record_input
 from ...runfolder.layout import RunFolder
-from ...state.state import IN_OUTPUT, FolderState, left_out_text, refusal_texts
+from ...state.state import IN_OUTPUT, FolderState
+from ...state.state_notes import left_out_text, refusal_texts
+from .one_label import require_one_label
 from .rows import Sources
 
 _LARGEST_ROW_BYTES = 16 << 20  # beyond, a copy of some rows takes more memory than it is worth
@@ -75,6 +77,7 @@ class OutputPlan:
         self._notes = [*_notes_on_records(state), *self._notes_on_undeclared()]
         self._found, units = self._sweep.get("attributes") or {}, self._sweep.get("units") or {}
         self._given, self._units = united_with_units(self._found, units), units
+        require_one_label(folder, self._sweep, self._versions, self.codes)
         self._decide()
         self._attributes = self._describe()
 
