@@ -96,15 +96,21 @@ def measure(name: str, tasks: int, folder: Path) -> dict[str, Any]:
     return {"seconds": seconds, **({"phases": phases} if phases else {})}
 
 
-def prepare_ours(tasks: int, folder: Path, *, merge: bool) -> Callable[[], int]:
+def prepare_ours(
+    tasks: int, folder: Path, *, merge: bool = False, by_value: bool = False
+) -> Callable[[], int]:
+    """As `h5sweep run` runs the study, or as a script does, which sends the function by value."""
     os.environ["H5SWEEP_BENCH_TASKS"] = str(tasks)
-    import noop_sweep
-
     import h5sweep.runner.run  # noqa: F401  # a library of the parent, like those of the others
+    from h5sweep.state.study import load_study
+
+    if by_value:
+        from noop_sweep import nothing
+    else:
+        nothing = load_study(HERE / "noop_sweep.py")
 
     def run() -> int:
-        report = noop_sweep.nothing.run(folder / "out.h5", workers=WORKERS, merge=merge)
-        return report.tasks_done
+        return nothing.run(folder / "out.h5", workers=WORKERS, merge=merge).tasks_done
 
     return run
 
@@ -171,6 +177,7 @@ def _pool(chunk: int, *, start: str = "fork", keep: bool = False) -> Callable[..
 
 CONTENDERS = [
     Contender("h5sweep", partial(prepare_ours, merge=False), keeps=True),
+    Contender("h5sweep, from Python", partial(prepare_ours, by_value=True), keeps=True),
     Contender("h5sweep + merge", partial(prepare_ours, merge=True), keeps=True),
     Contender("Pool, chunksize 1", _pool(1)),
     *(Contender(f"Pool, chunksize {chunk}", _pool(chunk)) for chunk in CHUNK_SIZES),

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -438,3 +440,31 @@ def test_rows_in_other_units_are_run_again_and_never_mixed(
     (terminal.folder / "broken").unlink()
     terminal.run(*RUN)
     assert (values(terminal.folder), unit()) == ([0, 1000, 2000, 3000], "m")
+
+
+def test_the_environment_of_a_run_is_that_of_its_start(terminal: Terminal) -> None:
+    """A program that changes its own environment while it sweeps changes no later worker's."""
+    text = """
+        import os, threading, time
+        import h5sweep
+
+        @h5sweep.sweep(seed=range(4))
+        def f(seed):
+            open("begun", "w").close()
+            while not os.path.exists("changed"):
+                time.sleep(0.01)
+            return {"x": int(os.environ["K"])}
+
+        def change():
+            while not os.path.exists("begun"):
+                time.sleep(0.01)
+            os.environ["K"] = "2"
+            open("changed", "w").close()
+
+        os.environ["K"] = "1"
+        threading.Thread(target=change).start()
+        f.run("out.h5", workers=1, tasks_per_worker=1)
+    """
+    path = terminal.write("script.py", text)
+    subprocess.run([sys.executable, path], cwd=terminal.folder, check=True, timeout=60)
+    assert values(terminal.folder) == [1, 1, 1, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -68,5 +69,9 @@ _ABSENT = object()
 def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     for name in sorted(old.keys() | new.keys()):
         before, now = old.get(name, _ABSENT), new.get(name, _ABSENT)
-        if before is _ABSENT or now is _ABSENT or before != now:
+        if before is _ABSENT or now is _ABSENT or _text(before) != _text(now):
             yield name, before, now
+
+
+def _text(described: Any) -> str:
+    return json.dumps(described, sort_keys=True)  # in which 1 is not true, nor 1.0

@@ -10,9 +10,7 @@ import hashlib
 import json
 import math
 import sys
-from datetime import date, time, timedelta
 from enum import Enum
-from pathlib import PurePath
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -24,8 +22,8 @@ _MOST_DEPTH = 12
 
 def describe_value(value: object) -> Any:
     """A value as strict JSON."""
-    described = _describe(value, 0)
-    text = json.dumps(described)
+    described = _Description().of(value)
+    text = json.dumps(described, sort_keys=True)
     if len(text) <= _MOST_TEXT:
         return described
     return {"type": type(value).__name__, "sha256": _sha256(text.encode())}
@@ -40,45 +38,77 @@ def value_text(described: object) -> str:
     return json.dumps(described)
 
 
-def _describe(value: object, depth: int) -> Any:
-    if value is None or type(value) in (bool, int, str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if depth > _MOST_DEPTH:
-        return {"type": _type_name(value)}
-    if isinstance(value, list | tuple):
-        return [_describe(item, depth + 1) for item in value]
-    if isinstance(value, dict):
-        return {_key(k): _describe(v, depth + 1) for k, v in value.items()}
-    if isinstance(value, set | frozenset):
-        return sorted((_describe(v, depth + 1) for v in value), key=json.dumps)
-    return _describe_object(value, depth)
+class _Description:
+    """Describes one value and all that is in it; what comes again, as in a circle, once."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, int] = {}
+
+    def of(self, value: object, depth: int = 0) -> Any:
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else str(value)
+        if depth > _MOST_DEPTH:
+            return {"type": _type_name(value)}
+        if isinstance(value, tuple):
+            return [self.of(item, depth + 1) for item in value]
+        if isinstance(value, set | frozenset):
+            return sorted((self.of(item, depth + 1) for item in value), key=json.dumps)
+        place = self._places.setdefault(id(value), len(self._places))
+        if place < len(self._places) - 1 and not callable(value):
+            return {"type": _type_name(value), "place": place}
+        if isinstance(value, list):
+            return [self.of(item, depth + 1) for item in value]
+        if isinstance(value, dict):
+            return {self._key(k): self.of(v, depth + 1) for k, v in value.items()}
+        return self._object(value, depth)
+
+    def _key(self, key: object) -> str:
+        return key if isinstance(key, str) else json.dumps(self.of(key, _MOST_DEPTH))
+
+    def _object(self, value: object, depth: int) -> Any:
+        kind = _type_name(value)
+        if isinstance(value, bytes | bytearray | memoryview):
+            return {"type": f"bytes ({len(value)})", "sha256": _sha256(bytes(value))}
+        if isinstance(value, Enum):
+            return {"type": kind, "value": value.name}
+        if isinstance(value, ModuleType):
+            return {"type": "module", "value": value.__name__}
+        if callable(value) and hasattr(value, "__qualname__"):
+            return {"type": "function", "value": f"{value.__module__}.{value.__qualname__}"}
+        if kind.startswith("numpy."):
+            return self._array(value, depth)
+        if kind.startswith(("pandas.", "xarray.")):
+            return {"type": kind, **self.of(_columns(value), depth)}
+        if (text := _plain_text(value)) is not None:
+            return {"type": kind, "value": text}
+        return {"type": kind, **self.of(_attributes(value), depth)}
+
+    def _array(self, value: Any, depth: int) -> Any:
+        """An array of NumPy's, by type, shape and checksum; a single number as itself."""
+        import numpy as np
+
+        if not isinstance(value, np.ndarray | np.generic):
+            return {"type": _type_name(value)}
+        if isinstance(value, np.generic) and not value.dtype.hasobject:
+            if isinstance(plain := value.item(), bool | int | float | str):
+                return self.of(plain, depth)
+            return {"type": str(value.dtype), "value": str(value)}
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            return self.of(array.tolist(), depth + 1)
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        return {"type": f"{array.dtype} {array.shape}", "sha256": _sha256(content)}
 
 
-def _key(key: object) -> str:
-    return key if isinstance(key, str) else json.dumps(_describe(key, _MOST_DEPTH))
-
-
-def _describe_object(value: object, depth: int) -> Any:
-    kind = _type_name(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return {"type": f"bytes ({len(value)})", "sha256": _sha256(bytes(value))}
-    if isinstance(value, Enum):
-        return {"type": kind, "value": value.name}
+def _plain_text(value: object) -> str | None:
+    """What an object of Python's own, or a number or text of another class, says that it is."""
     if isinstance(value, int | str):
-        return {"type": kind, "value": value.__str__()}
-    if isinstance(value, PurePath | date | time | timedelta | range | complex):
-        return {"type": kind, "value": str(value)}
-    if isinstance(value, ModuleType):
-        return {"type": "module", "value": value.__name__}
-    if callable(value) and hasattr(value, "__qualname__"):
-        return {"type": "function", "value": f"{value.__module__}.{value.__qualname__}"}
-    if kind.startswith("numpy."):
-        return _describe_array(value, depth)
-    if kind.startswith(("pandas.", "xarray.")):
-        return _describe_table(value, depth)
-    return {"type": kind, **_describe(_attributes(value), depth)}
+        return value.__str__()
+    is_pythons = type(value).__module__.partition(".")[0] in sys.stdlib_module_names
+    text = repr(value) if is_pythons and not hasattr(value, "__dict__") else "<"
+    return None if text.startswith("<") else text
 
 
 def _attributes(value: object) -> dict[str, object]:
@@ -86,37 +116,20 @@ def _attributes(value: object) -> dict[str, object]:
     module = sys.modules.get(type(value).__module__)
     is_own = module is None or module.__name__ == "__main__" or is_own_module(module)
     is_open = is_own or isinstance(value, SimpleNamespace)
-    return dict(getattr(value, "__dict__", {})) if is_open else {}
+    if not is_open:
+        return {}
+    slots = {name: getattr(value, name, None) for name in getattr(type(value), "__slots__", ())}
+    return {**slots, **getattr(value, "__dict__", {})}
 
 
-def _describe_array(value: Any, depth: int) -> Any:
-    """An array of NumPy's, by type, shape and checksum; a single number as itself."""
-    import numpy as np
-
-    if not isinstance(value, np.ndarray | np.generic):
-        return {"type": _type_name(value)}
-    if isinstance(value, np.generic) and not value.dtype.hasobject:
-        if isinstance(plain := value.item(), bool | int | float | str):
-            return _describe(plain, depth)
-        return {"type": str(value.dtype), "value": str(value)}
-    array = np.asarray(value)
-    if array.dtype.hasobject:
-        return _describe(array.tolist(), depth + 1)
-    about = f"{array.dtype} {array.shape}"
-    return {"type": about, "sha256": _sha256(np.ascontiguousarray(array).view(np.uint8).data)}
-
-
-def _describe_table(value: Any, depth: int) -> Any:
-    """A table or dataset of pandas or xarray, column by column."""
-    columns: dict[Any, Any]
+def _columns(value: Any) -> dict[Any, Any]:
+    """The columns of a table or dataset of pandas or xarray, and its index."""
     if hasattr(value, "variables"):
-        columns = {name: [one.dims, one.to_numpy()] for name, one in value.variables.items()}
-    elif hasattr(value, "columns"):
-        columns = {name: value[name].to_numpy() for name in value.columns}
-    else:
-        columns = {"values": getattr(value, "to_numpy", str)()}
+        return {name: [one.dims, one.to_numpy()] for name, one in value.variables.items()}
     index = value.index.to_numpy() if hasattr(value, "index") else None
-    return {"type": _type_name(value), **_describe({"index": index, **columns}, depth)}
+    if hasattr(value, "columns"):
+        return {"index": index, **{name: value[name].to_numpy() for name in value.columns}}
+    return {"index": index, "values": getattr(value, "to_numpy", value.__str__)()}
 
 
 def _type_name(value: object) -> str:

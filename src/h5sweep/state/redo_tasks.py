@@ -42,6 +42,8 @@ class RedoReport:
         tasks, are = count_text(self.tasks, "task"), "is" if self.tasks == 1 else "are"
         if self.is_cancelled:
             return f"{tasks} {are} no longer to be run again; every result stays as it is"
+        if not self.with_result:
+            return f"{tasks} {are} to be run again"
         have = "1 has a result" if self.with_result == 1 else f"{self.with_result:,} have a result"
         return f"{tasks} {are} to be run again; {have} now, kept until the new one is there"
 
