@@ -223,6 +223,13 @@ def test_the_same_again_is_done_already(terminal: Terminal, run: Run) -> None:
     assert (terminal.folder / "out.h5").stat() == written
 
 
+def test_a_compressed_output_stays_compressed(terminal: Terminal, run: Run) -> None:
+    run(BEFORE, "--compress")
+    relabel(terminal, "--rename", "aep=gross")
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert file["layout"].compression == "gzip"
+
+
 def test_results_that_are_not_merged_have_the_new_labels(terminal: Terminal, run: Run) -> None:
     """There is no output afterwards either, if there was none."""
     run(BEFORE, "--no-merge")

@@ -78,10 +78,12 @@ def change_labels(
         relabel = _undo(folder, state) if wanted is None else _wanted(state.relabels, wanted)
         is_new = relabel not in state.relabels.entries
         if is_new:
-            _commit(folder, state, relabel)
+            relabel = _commit(folder, state, relabel)
         merged = None
         if folder.output.exists() and not is_up_to_date(folder, state.plan):
-            merged = merge_run(folder, progress=progress)
+            with OutputReader(folder.output) as old:
+                compress = old.is_compressed
+            merged = merge_run(folder, compress=compress, progress=progress)
         return RelabelReport(relabel, is_new, merged)
 
 
@@ -116,7 +118,7 @@ def _new_id() -> str:
     return os.urandom(8).hex()
 
 
-def _commit(folder: RunFolder, state: FolderState, relabel: Relabel) -> None:
+def _commit(folder: RunFolder, state: FolderState, relabel: Relabel) -> Relabel:
     """Check the relabel and note it, durably; the audit trail has it before it counts."""
     old = OutputReader(folder.output, state.relabels) if folder.output.exists() else None
     try:
@@ -127,11 +129,13 @@ def _commit(folder: RunFolder, state: FolderState, relabel: Relabel) -> None:
             old.close()
     _require_possible(folder, state, relabel, results)
     marks |= {_mark_of(path) for path in state.paths}
-    others = sorted(mark for mark in marks if mark and not state.relabels.knows(mark))
+    named = {mark for mark in marks if isinstance(mark, str)}
+    others = sorted(mark for mark in named if not state.relabels.knows(mark))
     relabel = replace(_with_labels_before(folder, relabel), also=tuple(others))
     what = "relabel taken back" if relabel.undoes else "relabel"
     append_event(folder.output, f"{what}: {'; '.join(relabel.texts())}")
     save_relabels(folder, Relabels((*state.relabels.entries, relabel)))
+    return relabel
 
 
 def _mark_of(path: Path) -> Any:

@@ -248,6 +248,10 @@ class OutputReader:
             about.get("_FillValue") if dataset.dtype.kind in "iu" else None,
         )
 
+    @property
+    def is_compressed(self) -> bool:
+        return any(self._object(name).compression for name in self._column_names)
+
     def described(self) -> dict[str, dict[str, Any]]:
         """What the attributes of parameters and results say of them, by their names, in JSON.
 
