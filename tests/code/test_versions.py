@@ -468,3 +468,31 @@ def test_the_environment_of_a_run_is_that_of_its_start(terminal: Terminal) -> No
     path = terminal.write("script.py", text)
     subprocess.run([sys.executable, path], cwd=terminal.folder, check=True, timeout=60)
     assert values(terminal.folder) == [1, 1, 1, 1]
+
+
+def test_an_edit_within_a_second_is_seen(terminal: Terminal, study: Study) -> None:
+    """Bytecode beside a module may be of before an edit that left its size and second alone."""
+    study(STUDY.format(seeds=1))
+    env = {"PYTHONDONTWRITEBYTECODE": ""}
+    write_helper(terminal.folder, 1)
+    path = terminal.folder / "helper.py"
+    status = path.stat()
+    code = "import helper; print(helper.factor())"
+    words = [sys.executable, "-c", code]
+    subprocess.run(words, cwd=terminal.folder, env={**os.environ, **env}, check=True)
+    write_helper(terminal.folder, 2)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"  # Python itself is mistaken
+    study(STUDY.format(seeds=3))
+    terminal.run(*RUN, **env)
+    assert values(terminal.folder) == [0, 2, 4]
+
+
+def test_a_source_in_another_encoding_works(terminal: Terminal, study: Study) -> None:
+    text = "# -*- coding: latin-1 -*-\nNAME = '\xd8sterild'\ndef factor():\n    return len(NAME)\n"
+    (terminal.folder / "helper.py").write_bytes(text.encode("latin-1"))
+    study(STUDY.format(seeds=2))
+    terminal.run(*RUN)
+    assert values(terminal.folder) == [0, 8]
+    assert version(terminal.folder, 1)["globals"]["helper.NAME"] == "\xd8sterild"

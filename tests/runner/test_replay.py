@@ -211,7 +211,7 @@ def test_a_package_of_another_version_is_named(terminal: Terminal, study: Study)
     path = str(folder)
     terminal.run(*RUN, PYTHONPATH=path)
     terminal.run("replay", "out.h5", "seed=1", PYTHONPATH=path)
-    package.write_text('__version__ = "1.1"\nPOWER = 6\n')
+    package.write_text('__version__ = "1.1"\nPOWER = 6  # of another size, for the bytecode\n')
     said = terminal.run("replay", "out.h5", "seed=1", check=1, PYTHONPATH=path).stdout
     assert 'since then: turbine was "1.0" and is "1.1"' in said
     said = terminal.run("verify", "out.h5", "--seed", 1, check=1, PYTHONPATH=path).stdout

@@ -10,10 +10,11 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.machinery import PathFinder
+from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
 
@@ -36,8 +37,13 @@ class OwnModule:
 
     @property
     def text(self) -> str:
-        """Its source; empty if it is compiled."""
-        return self.content.decode("utf-8", "replace") if self.path.endswith(".py") else ""
+        """Its source, whatever its encoding; empty if it is compiled."""
+        if not self.path.endswith(".py"):
+            return ""
+        try:
+            return decode_source(self.content)
+        except (SyntaxError, UnicodeDecodeError):  # Python says so when it is imported
+            return self.content.decode("utf-8", "replace")
 
     @cached_property
     def facts(self) -> SourceFacts:
@@ -46,10 +52,21 @@ class OwnModule:
         return SourceFacts(digest=digest_of(self.content))
 
 
-def find_own_modules(start: Path, name: str = "") -> list[OwnModule]:
-    """The file `start`, and all own modules that it imports, directly or not."""
+def find_own_modules(
+    start: Path, name: str = "", known: Iterable[OwnModule] = ()
+) -> list[OwnModule]:
+    """The file `start`, and all own modules that it imports, directly or not.
+
+    Files that are `known` are not read again.
+    """
+    by_path = {module.path: module for module in known}
+
+    def read(name: str, path: Path) -> OwnModule:
+        path = path.absolute()
+        return by_path.get(str(path)) or OwnModule(name, str(path), path.read_bytes())
+
     found: dict[str, OwnModule] = {}
-    left = [_read(name, start)]
+    left = [read(name, start)]
     while left:
         module = left.pop()
         if module.path in found:
@@ -58,7 +75,7 @@ def find_own_modules(start: Path, name: str = "") -> list[OwnModule]:
         for wanted in _imported_names(module):
             path = own_path_of(wanted)
             if path is not None and str(path) not in found:
-                left.append(_read(wanted, path))
+                left.append(read(wanted, path))
     return list(found.values())
 
 
@@ -86,7 +103,10 @@ def own_path_of(name: str) -> Path | None:
         return Path(str(module.__file__)) if is_own_module(module) else None
     if name.partition(".")[0] in sys.stdlib_module_names:
         return None
-    spec = PathFinder.find_spec(name, _folders_with(name))
+    try:
+        spec = PathFinder.find_spec(name, _folders_with(name))
+    except KeyError:  # a folder without __init__.py, in a package that is not loaded
+        return None
     if spec is None or not spec.has_location or not is_own_path(str(spec.origin)):
         return None
     return Path(str(spec.origin))
@@ -105,10 +125,6 @@ def _folders_with(name: str) -> list[str]:
         return [str(path.parent)] if path.name == "__init__.py" else []
     tail = parent.rpartition(".")[2]  # perhaps a folder without __init__.py
     return [str(Path(folder) / tail) for folder in _folders_with(parent)]
-
-
-def _read(name: str, path: Path) -> OwnModule:
-    return OwnModule(name, str(path.absolute()), path.read_bytes())
 
 
 def _imported_names(module: OwnModule) -> Iterator[str]:

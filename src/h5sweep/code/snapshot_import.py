@@ -27,6 +27,13 @@ class SnapshotLoader(SourceFileLoader):
     def get_data(self, path: str) -> bytes:
         return self._text.encode() if path == self.path else super().get_data(path)
 
+    def source_to_code(  # type: ignore[override]  # which is static there
+        self, data: Any, path: Any, *, _optimize: int = -1
+    ) -> Any:
+        # A text, because the bytes may say that they are in another encoding.
+        text = self._text if path == self.path else data
+        return super().source_to_code(text, path, _optimize=_optimize)
+
     def path_stats(self, path: str) -> Any:
         raise OSError("not to be compared with bytecode")
 
@@ -49,7 +56,9 @@ _finder = _SnapshotFinder()
 
 
 def import_from(sources: Iterable[Source]) -> None:
-    """From now on, import these modules from their sources as they are given here."""
+    """From now on, import these modules, and no others, from sources as they are given here."""
+    _finder.by_path.clear()
+    _finder.by_name.clear()
     for source in sources:
         if source.text and source.path.endswith(".py"):
             _finder.by_path[source.path] = source

@@ -94,13 +94,17 @@ def read_version(
     function: Callee,
     *,
     name: str = "",
+    known: Iterable[OwnModule] = (),
     constants: Mapping[str, object],
     inputs: Mapping[str, Path],
     units: Mapping[str, str],
     dims: Mapping[str, list[str]],
 ) -> CodeVersion:
-    """The version of the code as it is now; `name` is what the function's module is imported by."""
-    modules = _own_modules(function, name)
+    """The version of the code; `name` is what the function's module is imported by.
+
+    `known` are modules that were read before, from which the study was imported.
+    """
+    modules = _own_modules(function, name, known)
     sources = _sources(function, modules)
     said = [module.facts for module in modules]
     facts = {
@@ -135,11 +139,16 @@ def diff_text(before: CodeVersion, now: CodeVersion) -> str:
     return "\n".join(lines)
 
 
-def _own_modules(function: Callee, name: str) -> list[OwnModule]:
+def sources_of(modules: Iterable[OwnModule], folder: Path) -> list[Source]:
+    """Files as sources, named from the study's folder."""
+    return [Source(_name(m.path, folder), m.name, m.path, m.text, m.facts.digest) for m in modules]
+
+
+def _own_modules(function: Callee, name: str, known: Iterable[OwnModule]) -> list[OwnModule]:
     """The file of the function and what it imports; for a cell, what the names in it lead to."""
     path = file_of(function)
     if path is not None:
-        return find_own_modules(path, name)
+        return find_own_modules(path, name, known)
     found: dict[str, OwnModule] = {}
     for module in list(getattr(code_of(function), "__globals__", {}).values()):
         module_name = getattr(module, "__name__", "") if inspect.ismodule(module) else ""
@@ -152,7 +161,7 @@ def _own_modules(function: Callee, name: str) -> list[OwnModule]:
 def _sources(function: Callee, modules: list[OwnModule]) -> list[Source]:
     path = file_of(function)
     folder = path.parent if path is not None else Path.cwd()
-    found = [Source(_name(m.path, folder), m.name, m.path, m.text, m.facts.digest) for m in modules]
+    found = sources_of(modules, folder)
     return found if path is not None else [*found, *_cell_sources(function)]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.abc import Loader, SourceLoader
@@ -22,8 +22,9 @@ from ..base.declared_plan import plan_declared
 from ..base.key_objects import form_in_study, maker
 from ..base.plan import RESERVED_NAMES, Plan
 from ..base.study_function import code_of, file_of, sweep_name
-from ..code.snapshot_import import source_at, spec_of
-from ..code.version import CodeVersion, read_version
+from ..code.own_modules import OwnModule, find_own_modules
+from ..code.snapshot_import import import_from, source_at, spec_of
+from ..code.version import CodeVersion, read_version, sources_of
 from ..disk.durable import storage_error
 from ..errors import StorageError, StudyError, UsageError, naming
 
@@ -64,6 +65,7 @@ class Declaration:
     function: Function
     is_sweep = True
     is_imported = False  # by `h5sweep run`, so that workers import it too
+    known_modules: Sequence[OwnModule] = ()  # from which it was imported
 
     def __init__(
         self,
@@ -129,6 +131,7 @@ class Declaration:
         return read_version(
             self.function,
             name=self._module_name or "",
+            known=self.known_modules,
             constants=self.constants,
             inputs={name: folder / name for name in self._inputs},
             units=self.units,
@@ -152,9 +155,10 @@ def load_study(path: Path, name: str | None = None) -> Declaration:
     """Read the study file `path` and return its sweep; `name` chooses among several."""
     if not path.is_file():
         raise StudyError(f"there is no study file {path}: name the Python file with the sweep")
-    module = _read(lambda: _import_file(path), path)
+    modules: list[OwnModule] = []
+    module = _read(lambda: _import_frozen(path, modules), path)
     declaration = _choose(module, path, name)
-    declaration.is_imported = True
+    declaration.is_imported, declaration.known_modules = True, modules
     return declaration
 
 
@@ -240,10 +244,30 @@ def _read(load: Callable[[], ModuleType], path: Path) -> ModuleType:
         _reading.active = False
 
 
-def _import_file(path: Path) -> ModuleType:
+def _import_frozen(path: Path, modules: list[OwnModule]) -> ModuleType:
+    """Read a study with its modules and import what was read, also if they are edited meanwhile.
+
+    Nor is bytecode of theirs used, which may be of before an edit within the same second.
+    """
     path = path.resolve()
+    _search_beside(path)
+    try:
+        with naming(path):
+            modules += find_own_modules(path)
+    except OSError as error:  # which is no mistake in the study
+        raise storage_error(None, error) from error
+    import_from(sources_of(modules, path.parent))
+    return _import_file(path)
+
+
+def _search_beside(path: Path) -> None:
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
+
+
+def _import_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    _search_beside(path)
     name = path.stem if path.stem not in sys.modules else f"_study_{path.stem}"
     source = source_at(path)
     spec = spec_of(name, source) if source else importlib.util.spec_from_file_location(name, path)
