@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -298,7 +299,7 @@ def test_what_a_script_sets_in_a_package_is_told(tmp_path: Path) -> None:
     """
     (tmp_path / "script.py").write_text("import h5sweep\n" + textwrap.dedent(text))
     said = python(tmp_path, "script.py").stderr
-    assert "script.py calls np.seterr(...) when it starts, and its workers do not" in said
+    assert "script.py does np.seterr(...) when it starts, and its workers do not" in said
     Terminal(tmp_path).run("run", "script.py", "-o", "other.h5")
     with h5py.File(tmp_path / "out.h5") as file, h5py.File(tmp_path / "other.h5") as other:
         assert file["mode"][0] == b"warn"
@@ -387,3 +388,94 @@ def test_what_programs_have_at_their_top_can_be_sent(tmp_path: Path) -> None:
         f.run("out.h5", workers=1)
     """
     assert script(tmp_path, text) == [105, 109, 113]
+
+
+def test_a_module_that_was_edited_after_it_was_loaded_runs_as_it_was(tmp_path: Path) -> None:
+    """As a direct call would; its rows are not called those of the new text."""
+    (tmp_path / "model.py").write_text("def g(x):\n    return x\n")
+    text = """
+        import model
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": model.g(seed)}
+        open("model.py", "w").write("def g(x):\\n    return -x\\n")
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [0, 1, 2]
+    said = python(tmp_path, "script.py").stderr
+    assert "model.py has changed; 3 results of before" in said
+    with h5py.File(tmp_path / "out.h5") as file:
+        sources = json.loads(file["provenance/code/1"][()])["sources"]
+    assert [source["text"] for source in sources if source["name"] == "model.py"] == [""]
+
+
+TURBINES = """
+class Turbine:
+    registry = {}
+    rating = 0.0
+    def __init_subclass__(cls):
+        cls.registry[cls.__name__] = cls
+
+class V164(Turbine):
+    rating = 8.0
+
+ALL = [V164()]
+SCALE = 1
+
+class Model:
+    k = 1
+    def run(self, seed):
+        known = V164.registry["V164"]().rating == 8.0 and isinstance(ALL[0], Turbine)
+        return seed * SCALE * self.k if known else -1
+
+model = Model()
+FUNCTIONS = {"a": lambda seed: seed * SCALE}
+"""
+
+
+def test_classes_of_a_module_are_those_of_the_module(tmp_path: Path) -> None:
+    """They register themselves once, and what an object of theirs uses is as it is here."""
+    (tmp_path / "turbines.py").write_text(TURBINES)
+    text = """
+        import turbines
+        from turbines import model, FUNCTIONS
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": model.run(seed) + FUNCTIONS["a"](seed)}
+        turbines.SCALE, turbines.Model.k = 10, 2
+        print([f(seed)["x"] for seed in range(3)])
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [0, 30, 60]
+
+
+def test_what_objects_and_containers_lead_to_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "turbines.py").write_text(TURBINES)
+    text = """
+        import sys, turbines
+        from turbines import model
+        @h5sweep.sweep(seed=range(int(sys.argv[2])), constants={"way": turbines.FUNCTIONS})
+        def f(seed, way):
+            return {"x": model.run(seed) + way["a"](seed)}
+        turbines.SCALE = int(sys.argv[1])
+        f.run("out.h5", workers=1, changed=None if sys.argv[1] == "1" else "keep")
+    """
+    assert script(tmp_path, text, "1", "2") == [0, 2]
+    done = python(tmp_path, "script.py", "7", "3")
+    assert "turbines.SCALE was 1 and is 7; 2 results of before" in done.stderr
+
+
+def test_modules_that_import_each_other_end(tmp_path: Path) -> None:
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("from . import sub\nK = 3\n")
+    (package / "sub.py").write_text("import pkg\ndef f(x):\n    return x * pkg.K\n")
+    text = """
+        import pkg
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": pkg.sub.f(seed)}
+        pkg.K = 5
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [0, 5, 10]

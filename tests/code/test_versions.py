@@ -496,3 +496,78 @@ def test_a_source_in_another_encoding_works(terminal: Terminal, study: Study) ->
     terminal.run(*RUN)
     assert values(terminal.folder) == [0, 8]
     assert version(terminal.folder, 1)["globals"]["helper.NAME"] == "\xd8sterild"
+
+
+@pytest.mark.parametrize(
+    "imported",
+    ["importlib.import_module('helper')", "__import__('helper')"],
+)
+def test_modules_without_an_import_statement_are_followed(
+    terminal: Terminal, study: Study, imported: str
+) -> None:
+    text = """
+        import importlib
+        helper = {imported}
+        @h5sweep.sweep(seed=range({seeds}))
+        def f(seed):
+            return {{"x": helper.factor() * seed}}
+    """
+    write_helper(terminal.folder, 1)
+    study(text.format(seeds=2, imported=imported))
+    terminal.run(*RUN)
+    write_helper(terminal.folder, 2)
+    study(text.format(seeds=3, imported=imported))
+    assert "helper.py has changed" in terminal.run(*RUN).stderr
+    assert codes(terminal.folder) == [1, 1, 2]
+
+
+def test_another_function_of_the_same_name_is_told(terminal: Terminal, study: Study) -> None:
+    study("""
+        if os.environ.get("FAST"):
+            def step(x):
+                return x * 2
+        else:
+            def step(x):
+                return x * 3
+        @h5sweep.sweep(seed=range(4 if os.environ.get("FAST") else 2))
+        def f(seed):
+            return {"x": step(seed)}
+    """)
+    terminal.run(*RUN)
+    said = terminal.run(*RUN, FAST="1").stderr
+    assert "step is another function of the same name; 2 results of before" in said
+    assert (values(terminal.folder), codes(terminal.folder)) == ([0, 3, 4, 6], [1, 1, 2, 2])
+
+
+def test_an_input_that_changes_during_a_run_is_told(terminal: Terminal, study: Study) -> None:
+    (terminal.folder / "site.csv").write_text("1")
+    study("""
+        @h5sweep.sweep(seed=range(2), inputs=["site.csv"])
+        def f(seed):
+            open("site.csv", "w").write("2")
+            return {"x": seed}
+    """)
+    assert "the input site.csv was changed or removed during this run" in terminal.run(*RUN).stderr
+
+
+def test_a_study_that_moves_with_its_modules_is_the_same(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    """Also if its modules are not in its folder."""
+    import h5sweep
+
+    def run_in(folder: Path, seeds: int) -> str:
+        (folder / "lib").mkdir(parents=True)
+        write_helper(folder / "lib", 3)
+        (folder / "study.py").write_text(
+            "import h5sweep, helper\n"
+            f"@h5sweep.sweep(seed=range({seeds}))\n"
+            "def f(seed):\n    return {'x': seed * helper.factor()}\n"
+        )
+        words = ("run", folder / "study.py", "-o", tmp_path / "out.h5")
+        return terminal.run(*words, PYTHONPATH=str(folder / "lib")).stderr
+
+    run_in(tmp_path / "one", 2)
+    assert "changed" not in run_in(tmp_path / "two", 3)
+    assert codes(tmp_path) == [1, 1, 1]
+    assert h5sweep.read_status(tmp_path / "out.h5").is_complete

@@ -230,6 +230,13 @@ def half_redone(terminal: Terminal) -> str:
     return text
 
 
+def removed_half(terminal: Terminal) -> str:
+    terminal.write("my study.py", IN_UNITS.format("km"))
+    terminal.run("run", "my study.py", "-o", OUT)
+    terminal.write("my study.py", IN_UNITS.format("m").replace("[1, 2]", "[1]"))
+    return said(terminal, "run", "my study.py", "-o", OUT, "--changed", "redo", check=2)
+
+
 def merged_by_key(terminal: Terminal) -> str:
     folder = worker_files(terminal)
     terminal.write("my study.py", STUDY.format(tasks=7))
@@ -421,7 +428,8 @@ def not_repeated(terminal: Terminal) -> str:
 
 
 STEPS = [
-    Step("merge/from_records/one_label: run -o --changed redo", half_redone, "", 0, "2 of 2 done"),
+    Step("merge/from_records/one_label: run -o --changed redo", half_redone, ". Rows", 0, "2 of 2"),
+    Step("merge/from_records/one_label: merge --declared-only", removed_half, "", 0, "(1 task"),
     Step("runner/hand_over: run", settings_left_out, "", 0, "2 of 2 done"),
     Step("runner/replay: merge", replayed_early, " writes it", 0, "wrote my out.h5"),
     Step("runner/replay: check", verified_broken, "", 3, "damaged"),

@@ -198,7 +198,7 @@ def test_another_host_is_named(terminal: Terminal, study: Study) -> None:
 
 
 def test_a_package_of_another_version_is_named(terminal: Terminal, study: Study) -> None:
-    folder = terminal.folder / "my-packages"
+    folder = terminal.folder / "site-packages"
     folder.mkdir()
     package = folder / "turbine.py"
     package.write_text('__version__ = "1.0"\nPOWER = 5\n')

@@ -1,6 +1,7 @@
 """The user's code: which it is, whether it has changed, and how a worker gets it.
 
     own_modules      the modules of a study that are the user's own, with their sources
+    loaded_code      whether a loaded module is still what its file says
     source_facts     what a source says without being run: imports, variables, a digest
     reachable        the functions and values that a function depends on
     describe_value   values as they are compared and recorded: plain, or by checksum

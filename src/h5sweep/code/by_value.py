@@ -1,20 +1,24 @@
 """A function as it is in this process, for a worker: with its globals, and those of own modules.
 
-cloudpickle does most of it. Own modules are imported in the worker, for what they do when they are,
-and then given what functions name in them as it is here, because their globals may have been
-changed since. All functions of a module share its globals there, as they do here. What is installed
-is imported; a script is not run again.
+cloudpickle does most of it. Own modules are imported in the worker, and then given what functions
+name in them as it is here, because their globals, and attributes of their classes, may have been
+changed since. Functions and classes that are still what the module has stay that; all functions of
+a module share its globals there, as they do here. Of a module that cannot be imported as it is here
+(it was edited, or is in no place where it would be looked for) these are sent too. What is
+installed is imported; a script is not run again.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
+import importlib.util
 import io
 import pickle
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
+from enum import Enum
+from importlib.machinery import PathFinder
 from itertools import compress
 from types import ModuleType
 from typing import Any
@@ -43,7 +47,7 @@ def dump_function(
     """
     modules = loaded_own_modules()
     mentioned = _mentioned_names(function, version, modules)
-    with _sending_by_value(modules.values()):
+    with _sending_by_value(_not_importable(modules, version)):
         try:
             named = _named_modules(version, modules, mentioned)
             return _dumped((callee, named), modules, mentioned, take_buffer)
@@ -79,7 +83,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it says nothing of
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, _Globals):
             return _globals_of, _identity(self._modules[obj["name"]])
-        if isinstance(obj, ModuleType) and self._modules.get(obj.__name__) is obj:
+        if isinstance(obj, ModuleType) and self._modules.get(_name_of(obj)) is obj:
             return _module_of, _identity(obj), self._state(obj), None, None, _fill
         if getattr(type(obj), "is_sweep", False):
             return _as_is, (obj.function,)  # nobody needs its plan there
@@ -94,7 +98,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it says nothing of
         """
         found = sorted(vars(module).items())
         is_sent = [n in self._mentioned or type(v) in _PLAIN for n, v in found]
-        return {n: v for n, v in compress(found, is_sent) if not n.startswith("__")}
+        state = {n: v for n, v in compress(found, is_sent) if not n.startswith("__")}
+        classes = [v for v in vars(module).values() if isinstance(v, type)]
+        own = [c for c in classes if c.__module__ == module.__name__ and not issubclass(c, Enum)]
+        return {"globals": state, "classes": [(c, _class_state(c, self._mentioned)) for c in own]}
 
 
 class _Globals(dict[str, str]):
@@ -141,8 +148,25 @@ def _globals_of(*identity: Any) -> dict[str, Any]:
     return vars(_module_of(*identity))
 
 
-def _fill(module: ModuleType, state: dict[str, object]) -> None:
-    vars(module).update(state)
+def _fill(module: ModuleType, state: dict[str, Any]) -> None:
+    vars(module).update(state["globals"])
+    for kind, attributes in state["classes"]:
+        for name, value in attributes.items():
+            setattr(kind, name, value)
+
+
+def _class_state(kind: type, mentioned: set[str]) -> dict[str, object]:
+    """The values of a class that functions name; its methods are those of the class."""
+    found = vars(kind).items()
+    return {n: v for n, v in found if n in mentioned and not n.startswith("__") and _is_data(v)}
+
+
+def _is_data(value: object) -> bool:
+    return not callable(value) and not hasattr(type(value), "__get__")
+
+
+def _name_of(module: ModuleType) -> str:
+    return str(getattr(module, "__name__", ""))
 
 
 def _cached(function: Any, parameters: dict[str, Any]) -> object:
@@ -162,6 +186,25 @@ def _dumped(
     file = io.BytesIO()
     _Pickler(file, modules, mentioned, take_buffer).dump(value)
     return file.getvalue()
+
+
+def _not_importable(modules: dict[str, ModuleType], version: CodeVersion) -> list[ModuleType]:
+    """Own modules that a worker would not find as they are here."""
+    known = {source.module for source in version.sources if source.text}
+    edited = set(version.edited)
+    return [
+        module
+        for name, module in modules.items()
+        if module.__file__ in edited or (name not in known and not _is_found(name, module))
+    ]
+
+
+def _is_found(name: str, module: ModuleType) -> bool:
+    """Whether this is what an import of the name would look for."""
+    parent = sys.modules.get(name.rpartition(".")[0])
+    places = list(getattr(parent, "__path__", ())) if "." in name else None
+    spec = PathFinder.find_spec(name, places)
+    return spec is not None and spec.origin == module.__file__
 
 
 def _named_modules(

@@ -31,7 +31,10 @@ def fact_texts(about: str, before: CodeVersion, now: CodeVersion) -> Iterator[st
     """`the constant scale was 1 and is 7`, for each that differs."""
     title = _TITLES[about]
     for name, old, new in _differing(before.facts[about], now.facts[about]):
-        if old is _ABSENT:
+        if _is_function(old) and _is_function(new) and old["value"] == new["value"]:
+            if before.digest == now.digest:  # else the source says it
+                yield f"{title}{name} is another function of the same name"
+        elif old is _ABSENT:
             yield f"{title}{name} is new: {value_text(new)}"
         elif new is _ABSENT:
             yield f"{title}{name} is gone; it was {value_text(old)}"
@@ -61,6 +64,10 @@ def _input_texts(before: CodeVersion, now: CodeVersion) -> Iterator[str]:
     for name, was, is_now in _differing(before.facts["inputs"], now.facts["inputs"]):
         what = "is new" if was is _ABSENT else "is gone" if is_now is _ABSENT else "has changed"
         yield f"the input {name} {what}"
+
+
+def _is_function(described: Any) -> bool:
+    return isinstance(described, dict) and described.get("type") == "function"
 
 
 _ABSENT = object()

@@ -81,7 +81,7 @@ def find_own_modules(
 
 def loaded_own_modules() -> dict[str, ModuleType]:
     """All own modules of this process that have a name to import them by."""
-    loaded = list(sys.modules.items())
+    loaded = [pair for pair in list(sys.modules.items()) if isinstance(pair[1], ModuleType)]
     return {name: m for name, m in loaded if name != "__main__" and is_own_module(m)}
 
 
@@ -93,7 +93,8 @@ def is_own_module(module: ModuleType) -> bool:
 def is_own_path(path: str) -> bool:
     """Whether a file or folder is the user's own."""
     path = os.path.abspath(path) + os.sep  # noqa: PTH100  # asked for every module of a process
-    return not path.startswith(_installed_folders()) and "-packages" + os.sep not in path
+    is_installed = any(f"{os.sep}{name}-packages{os.sep}" in path for name in ("site", "dist"))
+    return not is_installed and not path.startswith(_installed_folders())
 
 
 def own_path_of(name: str) -> Path | None:
@@ -101,8 +102,6 @@ def own_path_of(name: str) -> Path | None:
     module = sys.modules.get(name)
     if module is not None and getattr(module, "__file__", None):
         return Path(str(module.__file__)) if is_own_module(module) else None
-    if name.partition(".")[0] in sys.stdlib_module_names:
-        return None
     try:
         spec = PathFinder.find_spec(name, _folders_with(name))
     except KeyError:  # a folder without __init__.py, in a package that is not loaded

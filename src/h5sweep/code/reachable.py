@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from enum import Enum
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from .own_modules import is_own_module
 
 
-def own_values(function: object) -> dict[str, object]:
+def own_values(function: object, constants: Iterable[object] = ()) -> dict[str, object]:
     """Every value that the function can reach, by a name such as `model.SCALE`."""
     walk = _Walk()
-    walk.visit("", function)
+    for value in (function, *constants):
+        walk.visit("", value)
     if callable(function) and plain_function(function) is None:
         walk.values["self"] = function  # an object that is called
     return walk.values
@@ -37,6 +39,8 @@ def code_names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from code_names(constant)
+        elif isinstance(constant, str) and constant.isidentifier():
+            yield constant  # perhaps for getattr
 
 
 def plain_function(function: object) -> FunctionType | None:
@@ -69,6 +73,7 @@ class _Walk:
         self.values: dict[str, object] = {}
         self.functions: list[FunctionType] = []
         self._seen: set[int] = set()
+        self._modules: set[tuple[str, str]] = set()  # in which a module is named, and by what
 
     def visit(self, label: str, value: Any) -> None:
         """Take a value, or go on from it if it is a function, a class or a module of the user's."""
@@ -90,10 +95,29 @@ class _Walk:
                 self._visit_wrapper(value)
             self._visit_function(function)
         else:
-            if callable(value):
-                self._visit_class(type(value))
+            self._visit_inside(value)
             if label:
-                self.values[label] = value
+                self._note(label, value)
+
+    def _note(self, label: str, value: object) -> None:
+        """Take a value; two of one label, as of two closures of one function, are kept apart."""
+        while label in self.values and self.values[label] is not value:
+            label += "'"
+        self.values[label] = value
+
+    def _visit_inside(self, value: Any) -> None:
+        """Go on to functions and objects of the user's that a value holds."""
+        inside: list[object] = []
+        if isinstance(value, dict):
+            inside = list(value.values())
+        elif isinstance(value, list | tuple | set | frozenset):
+            inside = list(value)
+        elif _is_own_class(type(value)):
+            self._visit_class(type(value))
+            inside = list(getattr(value, "__dict__", {}).values())
+        for item in inside:
+            if not isinstance(item, bool | int | float | str | bytes | None):
+                self.visit("", item)
 
     def _visit_wrapper(self, value: Any) -> None:
         if isinstance(value, FunctionType):
@@ -121,25 +145,34 @@ class _Walk:
 
     def _visit_global(self, module: str, name: str, value: object, names: set[str]) -> None:
         if isinstance(value, ModuleType) and is_own_module(value):
+            if (module, name) in self._modules:
+                return
+            self._modules.add((module, name))
             for attribute in sorted(names & vars(value).keys()):
                 self._visit_global(value.__name__, attribute, vars(value)[attribute], names)
         else:
             if callable(value):
-                self.values[f"{module}.{name}"] = value  # it may be another one next time
+                self._note(f"{module}.{name}", value)  # it may be another one next time
             self.visit(f"{module}.{name}", value)
 
     def _visit_class(self, kind: type) -> None:
-        module = sys.modules.get(kind.__module__)
-        if module is not None and kind.__module__ != "__main__" and not is_own_module(module):
+        if not _is_own_class(kind) or issubclass(kind, Enum):
             return
         for name, value in list(vars(kind).items()):
             value = getattr(value, "__func__", getattr(value, "fget", value))
             if callable(value):
                 self.visit("", value)
-            elif not name.startswith("_"):
+            elif not name.startswith("__") and not hasattr(type(value), "__get__"):
                 self.visit(f"{kind.__module__}.{kind.__qualname__}.{name}", value)
         for base in kind.__bases__:
             self.visit("", base)
+
+
+def _is_own_class(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__)
+    if isinstance(module, ModuleType) and kind.__module__ != "__main__":
+        return is_own_module(module)
+    return kind.__module__ not in sys.stdlib_module_names
 
 
 def _is_own(function: FunctionType) -> bool:

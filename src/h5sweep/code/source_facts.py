@@ -42,12 +42,13 @@ def read_source(text: str) -> SourceFacts:
     except (SyntaxError, ValueError, RecursionError):
         facts.digest = digest_of(text.encode("utf-8", "replace"))
         return facts
+    sweeps = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and _swept(node)}
     for node in ast.walk(tree):
         _take(facts, node)
-    if "environ" in facts.attributes or "getenv" in facts.attributes:
+    if facts.attributes & {"environ", "getenv"}:
         _take_variables(facts, tree)
-    facts.settings = _settings(tree)
-    tree.body = [statement for statement in tree.body if not _is_of_the_script(statement)]
+    facts.settings = _settings(tree, sweeps)
+    tree.body = [one for one in tree.body if not _is_of_the_script(one, sweeps)]
     facts.digest = digest_of(ast.dump(tree).encode("utf-8", "replace"))
     return facts
 
@@ -119,17 +120,21 @@ def _text(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
+def _swept(function: ast.FunctionDef) -> bool:
+    return any(map(_is_sweep, function.decorator_list))
+
+
 def _is_sweep(decorator: ast.expr) -> bool:
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     return getattr(called, "attr", getattr(called, "id", "")) == "sweep"
 
 
-def _settings(tree: ast.Module) -> list[tuple[str, str]]:
+def _settings(tree: ast.Module, sweeps: set[str]) -> list[tuple[str, str]]:
     """What calls a function of a package, alone at the top, as `jax.config.update(...)` does."""
     packages: dict[str, str] = {}
     found = []
     for statement in tree.body:
-        if _is_of_the_script(statement):
+        if _is_of_the_script(statement, sweeps):
             break
         if isinstance(statement, ast.Import | ast.ImportFrom):
             source = getattr(statement, "module", None)
@@ -139,13 +144,20 @@ def _settings(tree: ast.Module) -> list[tuple[str, str]]:
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             call = ast.unparse(statement.value.func)
             if package := packages.get(call.partition(".")[0]):
-                found.append((package, call))
+                found.append((package, f"{call}(...)"))
+        elif isinstance(statement, ast.Assign):
+            for target in map(ast.unparse, statement.targets):
+                root, dot, _ = target.partition(".")
+                if dot and root in packages:
+                    found.append((packages[root], f"{target} = ..."))
     return found
 
 
-def _is_of_the_script(statement: ast.stmt) -> bool:
-    """Whether it is a main guard, or a call of some `run`, as `report = optimise.run(...)`."""
+def _is_of_the_script(statement: ast.stmt, sweeps: set[str]) -> bool:
+    """Whether it is a main guard, or runs a sweep of the file, as `report = optimise.run(...)`."""
     if isinstance(statement, ast.If):
         return any(getattr(n, "id", "") == "__name__" for n in ast.walk(statement.test))
     called = getattr(getattr(statement, "value", None), "func", None)
-    return isinstance(called, ast.Attribute) and called.attr == "run"
+    if not isinstance(called, ast.Attribute) or called.attr != "run":
+        return False
+    return getattr(called.value, "id", "") in sweeps

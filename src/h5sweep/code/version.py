@@ -15,20 +15,23 @@ import json
 import os
 import platform
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..base.study_function import Callee, code_of, file_of
 from ..errors import UsageError, naming
-from .describe_value import describe_value
-from .own_modules import OwnModule, find_own_modules, own_path_of
-from .reachable import own_functions, own_values
+from .describe_value import describe_constant, describe_value
+from .loaded_code import code_digest, is_as_loaded, loaded_digest
+from .own_modules import OwnModule, find_own_modules, loaded_own_modules, own_path_of
+from .reachable import code_names, own_functions, own_values
 from .source_facts import SourceFacts, digest_of, is_secret, read_source
 
 FORMAT = "h5sweep.code/1"
+_SET_BY_SCRIPTS = {"decimal", "locale", "random"}  # modules of Python's own
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,10 @@ class Source:
     path: str
     text: str
     digest: str
+
+    @property
+    def is_file(self) -> bool:
+        return self.path.endswith(".py") or bool(self.module)
 
     def as_json(self) -> dict[str, str]:
         return dict(vars(self))
@@ -53,6 +60,7 @@ class CodeVersion:
     facts: Mapping[str, Any]
     about: Mapping[str, Any] = field(default_factory=dict)  # who, when, where: not compared
     settings: tuple[str, ...] = ()  # calls of packages in a script, which workers do not run
+    edited: tuple[str, ...] = ()  # files that are not what was loaded from them, and is run
 
     @property
     def digest(self) -> str:
@@ -106,25 +114,29 @@ def read_version(
     """
     modules = _own_modules(function, name, known)
     sources = _sources(function, modules)
-    said = [module.facts for module in modules]
+    said = [m.facts for m in modules] + [read_source(s.text) for s in sources if not s.is_file]
+    own_prefix = f"{_module_name(function)}."  # which depends on how the study is started
     facts = {
-        "packages": find_packages(said),
+        "packages": find_packages(said, _used_packages(function)),
         "environment": find_environment(said),
-        "globals": describe_globals(function),
-        "constants": {name: describe_value(value) for name, value in constants.items()},
+        "globals": describe_globals(function, constants.values()),
+        "constants": {n: describe_constant(value, own_prefix) for n, value in constants.items()},
         "inputs": {name: input_checksum(path) for name, path in inputs.items()},
         "units": dict(units),
         "dims": dict(dims),
     }
-    return CodeVersion(tuple(sources), facts, settings=_settings(function, modules))
+    edited = () if known else tuple(m.path for m in modules if not is_as_loaded(m))
+    sources = [_as_loaded(s, modules) if s.path in edited else s for s in sources]
+    settings = _settings(function, modules)
+    return CodeVersion(tuple(sources), facts, settings=settings, edited=edited)
 
 
-def describe_globals(function: Callee) -> dict[str, Any]:
+def describe_globals(function: Callee, constants: Iterable[object] = ()) -> dict[str, Any]:
     """The values that the function can reach, those of its own module by their bare names."""
-    own_prefix = f"{_module_name(function)}."  # which depends on how the study is started
+    own_prefix = f"{_module_name(function)}."
     return {
-        label.removeprefix(own_prefix): _without(own_prefix, describe_value(value))
-        for label, value in own_values(function).items()
+        label.removeprefix(own_prefix): describe_value(value, own_prefix)
+        for label, value in own_values(function, constants).items()
     }
 
 
@@ -140,15 +152,16 @@ def diff_text(before: CodeVersion, now: CodeVersion) -> str:
 
 
 def sources_of(modules: Iterable[OwnModule], folder: Path) -> list[Source]:
-    """Files as sources, named from the study's folder."""
-    return [Source(_name(m.path, folder), m.name, m.path, m.text, m.facts.digest) for m in modules]
+    """Files as sources, named as they are imported, or from the study's folder."""
+    return [Source(_name(m, folder), m.name, m.path, m.text, m.facts.digest) for m in modules]
 
 
 def _own_modules(function: Callee, name: str, known: Iterable[OwnModule]) -> list[OwnModule]:
     """The file of the function and what it imports; for a cell, what the names in it lead to."""
     path = file_of(function)
     if path is not None:
-        return find_own_modules(path, name, known)
+        imported = find_own_modules(path, name, known)
+        return [*imported, *_loaded_elsewise(function, imported, is_study=bool(known))]
     found: dict[str, OwnModule] = {}
     for module in list(getattr(code_of(function), "__globals__", {}).values()):
         module_name = getattr(module, "__name__", "") if inspect.ismodule(module) else ""
@@ -167,64 +180,81 @@ def _sources(function: Callee, modules: list[OwnModule]) -> list[Source]:
 
 def _cell_sources(function: Callee) -> list[Source]:
     """The source of a function that is in no file, and of those beside it that it can reach."""
-    found = []
+    found: list[Source] = []
     for one in own_functions(function):
         if file_of(one) is None:
-            text = ""
+            text, name = "", one.__qualname__
             with suppress(OSError, TypeError):
-                text = inspect.getsource(one)
-            digest = read_source(inspect.cleandoc(text)).digest if text else _code_digest(one)
-            found.append(Source(one.__qualname__, "", one.__code__.co_filename, text, digest))
+                text = textwrap.dedent(inspect.getsource(one))
+            digest = read_source(text).digest if text else code_digest(one.__code__)
+            name += "'" * sum(source.name.rstrip("'") == name for source in found)
+            found.append(Source(name, "", one.__code__.co_filename, text, digest))
     return found
 
 
-def _code_digest(function: Any) -> str:
-    """Of a function without a source: what Python runs, and with which constants."""
-    code = function.__code__
-    parts = [code.co_code, repr((code.co_names, code.co_varnames)).encode()]
-    for constant in code.co_consts:
-        is_code = inspect.iscode(constant)
-        parts.append(constant.co_code if is_code else repr(constant).encode())
-    return digest_of(b"\n".join(parts))
+def _loaded_elsewise(
+    function: Callee, imported: list[OwnModule], *, is_study: bool
+) -> list[OwnModule]:
+    """Own modules that no import statement names, such as those of importlib.
+
+    All of a process that was started for the study, else those with functions that are reached.
+    """
+    paths = {module.path for module in imported}
+    reached = {one.__code__.co_filename for one in own_functions(function)}
+    found: dict[str, OwnModule] = {}
+    for name, module in loaded_own_modules().items():
+        if is_study or module.__file__ in reached:
+            others = find_own_modules(Path(str(module.__file__)), name)
+            found |= {one.path: one for one in others if one.path not in paths}
+    return list(found.values())
 
 
-def _name(path: str, folder: Path) -> str:
-    return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path
+def _name(module: OwnModule, folder: Path) -> str:
+    """Its path from the study's folder, or else from where packages are looked for."""
+    path = Path(module.path)
+    if path.is_relative_to(folder) or not module.name:
+        return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+    return module.name.replace(".", "/") + ("/__init__.py" if module.is_package else path.suffix)
 
 
 def _module_name(function: Callee) -> str:
     return str(getattr(code_of(function), "__module__", ""))
 
 
-def _without(prefix: str, described: Any) -> Any:
-    """The same, with functions and types of the own module by their bare names."""
-    if isinstance(described, list):
-        return [_without(prefix, item) for item in described]
-    if not isinstance(described, dict):
-        return described
-    found = {name: _without(prefix, value) for name, value in described.items()}
-    named = "value" if found.get("type") == "function" else "type"
-    if isinstance(found.get(named), str):
-        found[named] = found[named].removeprefix(prefix)
-    return found
+def _as_loaded(source: Source, modules: list[OwnModule]) -> Source:
+    """A source whose text is not known any more: what was loaded was another one."""
+    module = next(module for module in modules if module.path == source.path)
+    return replace(source, text="", digest=loaded_digest(module))
 
 
 def _settings(function: Callee, modules: list[OwnModule]) -> tuple[str, ...]:
     """What the script with the function calls of installed packages when it starts."""
     if _module_name(function) != "__main__" or file_of(function) is None:
         return ()
-    called = modules[0].facts.settings
-    inside = sys.stdlib_module_names | {"h5sweep"}
-    return tuple(call for name, call in called if name not in inside and not own_path_of(name))
+    done = modules[0].facts.settings
+    others = sys.stdlib_module_names - _SET_BY_SCRIPTS | {"h5sweep"}
+    return tuple(what for name, what in done if name not in others and not own_path_of(name))
 
 
-def find_packages(said: Iterable[SourceFacts]) -> dict[str, str]:
-    """The versions of Python and of installed packages that sources import."""
-    imported = {one.base.partition(".")[0] for facts in said for one in facts.imports}
+def _used_packages(function: Callee) -> set[str]:
+    """Where the globals are from that functions of a cell, or of a prompt, name."""
+    found = set()
+    for one in own_functions(function) if file_of(function) is None else ():
+        values = [one.__globals__.get(name) for name in code_names(one.__code__)]
+        names = [
+            v.__name__ if inspect.ismodule(v) else getattr(v, "__module__", "") for v in values
+        ]
+        found |= {str(name).partition(".")[0] for name in names if name}
+    return found - {"__main__", "builtins"}
+
+
+def find_packages(said: Iterable[SourceFacts], used: Iterable[str] = ()) -> dict[str, str]:
+    """The versions of Python and of installed packages that sources import, or use."""
+    imported = {one.base.partition(".")[0] for facts in said for one in facts.imports} | {*used}
     found = {"python": platform.python_version()}
     for name in sorted(imported - sys.stdlib_module_names - {"h5sweep"}):
         module = sys.modules.get(name)
-        if module is None or own_path_of(name) is not None:
+        if not name or own_path_of(name) is not None:
             continue
         if version := getattr(module, "__version__", None) or _distribution_version(name):
             found[name] = str(version)

@@ -22,8 +22,8 @@ from ..base.units import command_text, near_path
 from ..code.payload import read_payload, write_payload
 from ..code.restore import facts_of_worker, restore_constants, restore_globals, study_source
 from ..code.snapshot_import import import_from
-from ..code.version import CodeVersion, Source
-from ..errors import StudyError, SweepError
+from ..code.version import CodeVersion, Source, input_checksum
+from ..errors import StudyError, SweepError, UsageError
 from ..state.study import Declaration, Function, StudyReference, load_sweep, user_traceback
 
 
@@ -88,15 +88,39 @@ def _payload(description: dict[str, Any], content: bytes, buffers: list[Any]) ->
         os.close(descriptor)
 
 
-def left_out_text(declaration: Declaration, version: CodeVersion) -> str:
+def sending_texts(declaration: Declaration, version: CodeVersion) -> Iterator[str]:
+    """What to say of a function that is sent as it is here."""
+    for path in version.edited:
+        yield (
+            f"{Path(path).name} was edited after it was loaded here: what was loaded is run, and "
+            "its text is not kept. To run the new one, restart Python"
+        )
+    if text := _settings_text(declaration, version):
+        yield text
+
+
+def changed_input_texts(declaration: Declaration, version: CodeVersion) -> Iterator[str]:
+    """That inputs are not what they were when the run began: nobody knows which rows saw which."""
+    for name, path in declaration.inputs().items():
+        with suppress(UsageError):
+            if input_checksum(path) == version.facts["inputs"][name]:
+                continue
+        yield (
+            f"the input {name} was changed or removed during this run, and nobody knows which rows "
+            "are of which. The next run notes the new one; with --changed redo it runs them again"
+        )
+
+
+def _settings_text(declaration: Declaration, version: CodeVersion) -> str:
     """That a script sets something in packages, which its workers do not; empty if it does not."""
     if declaration.is_imported or not version.settings or declaration.path is None:
         return ""
-    calls = ", ".join(f"{call}(...)" for call in dict.fromkeys(version.settings))
+    settings = ", ".join(dict.fromkeys(version.settings))
     command = command_text("run", near_path(declaration.path))
     return (
-        f"{declaration.path.name} calls {calls} when it starts, and its workers do not. If results "
-        f"depend on that, call it in {declaration.name}, or let workers import the file: {command}"
+        f"{declaration.path.name} does {settings} when it starts, and its workers do not. If "
+        f"results depend on that, do it in {declaration.name}, or let workers import the file: "
+        f"{command}"
     )
 
 

@@ -34,7 +34,7 @@ from .choose_tasks import TaskChoice
 from .early_stop import EarlyStop
 from .events import Ended, Failed, Note, Stopped
 from .failures import failures_text
-from .hand_over import handed_over, left_out_text
+from .hand_over import changed_input_texts, handed_over, sending_texts
 from .pool import Pool
 from .progress import Display
 from .settings import PoolSettings
@@ -100,7 +100,7 @@ def run_sweep(
         _knowing_how_children_end(),
         Pool(_launch_order(folder, function, settings), settings) as pool,
     ):
-        if text := left_out_text(declaration, version):
+        for text in sending_texts(declaration, version):
             display.say(text)
         if not folder.plan_path.exists() and not folder.output.exists():
             pool.warm_up(len(declaration.plan))
@@ -112,6 +112,8 @@ def run_sweep(
             display.say(text)
         stop = None if keep_going else EarlyStop(len(chosen.tasks))
         _run_tasks(pool, chosen.tasks, folder, state, display, grace_s, stop)
+        for text in changed_input_texts(declaration, version):
+            display.say(text)
         merged = None
         if merge and (compress or not is_up_to_date(folder, state.plan)):
             merged = _merge(folder, compress, display)

@@ -10,8 +10,9 @@ from typing import Any
 
 from ..base import provenance
 from ..base.attribute_json import attribute_text, decoding_texts
+from ..base.listed_plan import cell_value
 from ..base.near_floats import NearValues, near_values, with_values_of
-from ..base.plan import Plan, key_text
+from ..base.plan import Plan, PlanColumn, key_text
 from ..base.units import command_text, count_text
 from ..code.store import keep_version
 from ..code.version import CodeVersion
@@ -113,10 +114,16 @@ def _way_to_rename(folder: RunFolder, stored: Plan, wanted: Plan) -> str:
         return f". If {old_name} is called {name} now: {command}"
     if gone or not new:
         return ""
-    words = [word for column in new for word in ("--add", f"{column.name}={column.values[0]}")]
+    words = [word for column in new for word in ("--add", f"{column.name}={_added(column)}")]
     values = key_text({column.name: column.values[0] for column in new})
     command = command_text("relabel", folder.output, *words)
     return f". If the results there were made with {values}, or another value: {command}"
+
+
+def _added(column: PlanColumn) -> str:
+    """A value as `relabel --add` reads it: a text that looks like a number is in quotes."""
+    value = str(column.values[0])
+    return f'"{value}"' if column.type == "str" and type(cell_value(value)) is not str else value
 
 
 def _kept_attributes(
@@ -217,6 +224,7 @@ def _save_sweep(
         {
             "name": declaration.name,
             "study": None if study is None else str(study),
+            "imported": declaration.is_imported,
             "declared": declared.as_json(),
             "dims": declaration.dims,
             "units": declaration.units,

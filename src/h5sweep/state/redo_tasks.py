@@ -170,7 +170,7 @@ def _first_key(plan: Plan, chosen: Iterable[int]) -> str:
 def _next_step(folder: RunFolder) -> str:
     """The command that runs them, or what to do if no run has been here."""
     sweep = folder.load_sweep()
-    if isinstance(study := sweep.get("study"), str):
+    if isinstance(study := sweep.get("study"), str) and sweep.get("imported", True):
         return f"next: {command_text('run', near_path(Path(study)), '-o', folder.output)}"
     if name := sweep.get("name"):
         return f"next: {name}.run({str(folder.output)!r})"

@@ -125,15 +125,19 @@ class Declaration:
         own = code_of(self.function).__module__
         return {name: form_in_study(form, own) for name, form in self.plan.forms.items()}
 
+    def inputs(self) -> dict[str, Path]:
+        """The files that it says it reads, by the names that it gives them."""
+        folder = Path.cwd() if self.path is None else self.path.parent
+        return {name: folder / name for name in self._inputs}
+
     def version(self) -> CodeVersion:
         """The code, constants and inputs that its tasks are computed by, as they are now."""
-        folder = Path.cwd() if self.path is None else self.path.parent
         return read_version(
             self.function,
             name=self._module_name or "",
             known=self.known_modules,
             constants=self.constants,
-            inputs={name: folder / name for name in self._inputs},
+            inputs=self.inputs(),
             units=self.units,
             dims=self.dims,
         )

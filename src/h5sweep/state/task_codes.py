@@ -13,8 +13,11 @@ from .state import IN_OUTPUT, FolderState
 
 def known_versions(folder: RunFolder, state: FolderState) -> dict[int, CodeVersion]:
     """Those of the folder, and those of an output that it has not taken over yet."""
-    in_output = {n: parse_version(text) for n, text in state.held.code_texts.items()}
-    return {**in_output, **load_versions(folder)}
+    known = load_versions(folder)
+    for number, version in ((n, parse_version(t)) for n, t in state.held.code_texts.items()):
+        if version.id not in numbers_by_id(known):
+            known[number if number not in known else max(known) + 1] = version
+    return known
 
 
 def task_codes(folder: RunFolder, state: FolderState) -> array[int]:

@@ -28,22 +28,28 @@ def require_one_label(
     counts = dict(zip(*np.unique(codes, return_counts=True), strict=True))
     known = [(number, what) for number in counts if number in versions for what in LABELS]
     for number, what in known:
-        for name, label in _labels_now(relabels, what, versions[number].facts[what]).items():
+        for name, label in _labels_now(relabels, what, versions[number]).items():
             now = (sweep.get(what) or {}).get(name, label)
             if now != label:
                 raise ChangedStudyError(
                     f"{what}: {name} is {now!r} in the study, and {label!r} in "
                     f"{count_text(int(counts[number]), 'row')} of code {number}, which were not "
-                    f"run again yet: {_command(folder, sweep)}"
+                    f"run again yet: {_command(folder, sweep)}. Rows of tasks that the study no "
+                    f"longer has can be left out: {_without_undeclared(folder)}"
                 )
 
 
-def _labels_now(relabels: Relabels, what: str, labels: Mapping[str, Any]) -> dict[str, Any]:
+def _labels_now(relabels: Relabels, what: str, version: CodeVersion) -> dict[str, Any]:
     """Labels as they were declared once, with what was relabelled since."""
-    found = dict(labels)
+    found = dict(version.facts[what])
     for entry in relabels.entries:
-        found = entry.labels(found, getattr(entry, what))
+        if entry.time >= str(version.about.get("time", "")):
+            found = entry.labels(found, getattr(entry, what))
     return found
+
+
+def _without_undeclared(folder: RunFolder) -> str:
+    return command_text("merge", folder.output, "--declared-only")
 
 
 def _command(folder: RunFolder, sweep: Mapping[str, Any]) -> str:
