@@ -571,3 +571,24 @@ def test_a_study_that_moves_with_its_modules_is_the_same(
     assert "changed" not in run_in(tmp_path / "two", 3)
     assert codes(tmp_path) == [1, 1, 1]
     assert h5sweep.read_status(tmp_path / "out.h5").is_complete
+
+
+@pytest.mark.parametrize("what", ["a file", "nothing"])
+def test_what_is_read_at_import_and_changes_during_a_run_is_told(
+    terminal: Terminal, study: Study, what: str
+) -> None:
+    """A process id, which differs from worker to worker, is not."""
+    (terminal.folder / "table.txt").write_text("1")
+    study(f"""
+        TABLE, PROCESS = int(open("table.txt").read()), os.getpid()
+        @h5sweep.sweep(seed=range(4))
+        def f(seed):
+            assert PROCESS
+            open("table.txt", "w").write("{9 if what == "a file" else 1}")
+            return {{"x": TABLE}}
+    """)
+    said = terminal.run(*RUN[:-1], 1, "--tasks-per-worker", 1).stderr
+    assert ("TABLE is not what it was when the run began" in said) == (what == "a file")
+    assert values(terminal.folder) == ([1, 9, 9, 9] if what == "a file" else [1, 1, 1, 1])
+    said = terminal.run("run", "study.py", "-o", "out.h5", "--changed", "stop", check=None).stderr
+    assert ("TABLE was 1 and is 9" in said) == (what == "a file")

@@ -527,3 +527,19 @@ def test_what_has_no_rows_says_so(terminal: Terminal, study: Study) -> None:
         said = terminal.run(*words, check=2).stderr
         assert "other.h5 is not the output of a run" in said
         assert "h5sweep check other.h5" in said
+
+
+def test_rows_that_were_relabelled_are_replayed(terminal: Terminal, study: Study) -> None:
+    """By the names that the function knows, of its parameters and of its results."""
+    study("""
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": seed * 1.5}
+    """)
+    terminal.run(*RUN)
+    words = ("--rename", "seed=start", "--rename", "x=energy", "--add", "height=110")
+    terminal.run("relabel", "out.h5", *words)
+    said = terminal.run("replay", "out.h5", "start=2", "height=110").stdout
+    assert "start=2, height=110: equal" in said or "height=110, start=2: equal" in said
+    assert "energy  equal" in said
+    assert terminal.json("verify", "out.h5", check=0)["counts"]["equal"] == 3

@@ -158,6 +158,11 @@ class Relabels:
     def __bool__(self) -> bool:
         return bool(self.entries)
 
+    def taken_back_to(self, time: str) -> Relabels:
+        """What makes labels of now those of a time."""
+        later = [entry for entry in self.entries if entry.time >= time]
+        return Relabels(tuple(entry.inverse("", "") for entry in reversed(later)))
+
     def about(self) -> dict[str, str]:
         """What a file says that is written now."""
         return {MARK: self.entries[-1].id} if self.entries else {}

@@ -11,9 +11,9 @@ import os
 import pickle
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ..base.units import command_text, near_path
 from ..code.payload import read_payload, write_payload
 from ..code.restore import facts_of_worker, restore_constants, restore_globals, study_source
 from ..code.snapshot_import import import_from
-from ..code.version import CodeVersion, Source, input_checksum
+from ..code.version import CodeVersion, Source, describe_globals, input_checksum
 from ..errors import StudyError, SweepError, UsageError
 from ..state.study import Declaration, Function, StudyReference, load_sweep, user_traceback
 
@@ -38,6 +38,7 @@ def handed_over(declaration: Declaration, version: CodeVersion) -> Iterator[int]
         "name": declaration.name,
         "code": version.id,
         "reference": None if reference is None else asdict(reference),
+        "globals": {} if reference is None else version.facts["globals"],
         "search_path": sys.path,
         "sources": [source.as_json() for source in version.sources],
     }
@@ -132,10 +133,46 @@ def _import_folders(version: CodeVersion) -> Iterator[str]:
             yield from map(str, list(Path(source.path).parents)[levels : levels + 1])
 
 
-def receive_function(descriptor: int) -> tuple[Function, str]:
-    """The function in a worker, with its constants, and the id of its code."""
+@dataclass(frozen=True)
+class Received:
+    """The function in a worker, with its constants, and of which version of the code it is."""
+
+    function: Function
+    code: str
+    differing: tuple[str, ...]  # globals that are not what they were when the run began
+
+
+class GlobalsWatch:
+    """Whether what a study reads at import, such as a file, changes while a run goes on.
+
+    What differs in the first worker already, such as a time or a process id, means nothing.
+    """
+
+    def __init__(self) -> None:
+        self._usual: set[str] | None = None
+
+    def text(self, differing: Iterable[str]) -> str:
+        """What to say of a worker with these differences; empty if they are as usual."""
+        if self._usual is None:
+            self._usual = set(differing)
+        if not (new := sorted(set(differing) - self._usual)):
+            return ""
+        return (
+            f"{', '.join(new)} is not what it was when the run began: what the study reads at "
+            "import has changed, and later rows are of the new value. The next run notes it; with "
+            "--changed redo it runs all of them again"
+        )
+
+
+def receive_function(descriptor: int) -> Received:
+    """What `handed_over` has packed."""
     description, content, buffers = read_payload(descriptor)
-    return _function_of(description, content, buffers), description["code"]
+    function = _function_of(description, content, buffers)
+    differing: tuple[str, ...] = ()
+    if known := description.get("globals"):
+        now = describe_globals(function)
+        differing = tuple(name for name, value in known.items() if now.get(name, value) != value)
+    return Received(function, description["code"], differing)
 
 
 def _function_of(description: dict[str, Any], content: bytes, buffers: list[Any]) -> Function:

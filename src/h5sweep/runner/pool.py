@@ -22,6 +22,7 @@ from ..errors import StorageError, StudyError, UsageError
 from ..runfolder.records import RecordKind
 from .channel import NOT_YET
 from .events import Event, Note, Stopped, Tick
+from .hand_over import GlobalsWatch
 from .queue import LARGEST_BATCH, TaskQueue
 from .settings import PoolSettings
 from .worker_handle import Current, LaunchOrder, Outcome, WorkerHandle, cause_of_death
@@ -47,7 +48,7 @@ class Pool:
         self._settings = settings
         self._tasks = TaskQueue((), settings)
         self._said: set[str] = set()
-        self._has_started = False
+        self._has_started, self._globals = False, GlobalsWatch()
         self._start_error = ""
         self._stopping = False
         self._trouble: StorageError | None = None
@@ -175,6 +176,7 @@ class Pool:
     def _take_message(self, worker: WorkerHandle, message: dict[str, Any]) -> Iterator[Event]:
         if "ready" in message:
             worker.record_path, self._has_started = Path(message["ready"]), True
+            yield from self._note_once("globals", self._globals.text(message["differing"]))
         elif "broken" in message and not worker.is_ready and self._has_started:
             # It could be imported before: what it needs for that may come back.
             self._start_error = message["broken"]["message"]

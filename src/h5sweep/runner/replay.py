@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import count, groupby
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 from ..base.compare import Agreement, compare_again
 from ..base.plan import Key, Plan, key_text
 from ..base.progress_callback import Progress
+from ..base.relabels import Relabels
 from ..base.selection import Only, Selection, read_selection, select_tasks, values_text
 from ..base.units import command_text, count_text
 from ..base.values import Array
@@ -49,6 +50,21 @@ class _Job:
     row: dict[str, Array] | None  # None if there is no result
     duration_s: float | None
     is_as_written: bool = True  # its row
+    relabels: Relabels = field(default_factory=Relabels)  # since then
+
+    @property
+    def key_then(self) -> Key:
+        return self._back.key(self.key)
+
+    def values_now(self, values: dict[str, Array]) -> dict[str, Array]:
+        """What the function has returned, by the names that columns have now."""
+        names = {old: new for new, old in self._back.names.items()}
+        return {names.get(name, name): value for name, value in values.items()}
+
+    @property
+    def _back(self) -> Relabels:
+        time = "" if self.version is None else str(self.version.about.get("time", ""))
+        return self.relabels.taken_back_to(time)
 
 
 def replay_task(output: PathLike, only: Only, *, timeout_s: float | None = None) -> Replay:
@@ -103,8 +119,8 @@ def verify_output(
 class _Rows:
     """The rows of an output as jobs."""
 
-    def __init__(self, reader: OutputReader) -> None:
-        self.reader = reader
+    def __init__(self, reader: OutputReader, relabels: Relabels) -> None:
+        self.reader, self._relabels = reader, relabels
         self._keys, self._codes = reader.keys(), reader.codes()
         self._durations_s = reader.whole("duration_s")
         self._versions = dict(_sound_versions(reader.code_texts()))
@@ -118,7 +134,8 @@ class _Rows:
         code = int(self._codes[row])
         seconds = float(self._durations_s[row])
         values, is_as_written = self._rows.read(row), self._rows.is_as_written(row)
-        return _Job(key, code, self._versions.get(code), values, seconds, is_as_written)
+        known = code, self._versions.get(code)
+        return _Job(key, *known, values, seconds, is_as_written, self._relabels)
 
 
 def _sound_versions(texts: Mapping[int, str]) -> Iterator[tuple[int, CodeVersion]]:
@@ -131,7 +148,7 @@ def _sound_versions(texts: Mapping[int, str]) -> Iterator[tuple[int, CodeVersion
 def _reading(path: Path) -> Iterator[_Rows]:
     try:
         with _not_ours(path), OutputReader(path) as reader:
-            yield _Rows(reader)
+            yield _Rows(reader, RunFolder(path).load_relabels())
     except SweepError:
         raise
     except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
@@ -207,7 +224,8 @@ def _job_of_failure(folder: RunFolder, state: FolderState, task: int) -> _Job:
     identity = state.codes.get(state.failures[task].file, last)
     number = numbers_by_id(versions).get(str(identity), 0)
     seconds = state.all_failures[task].duration_s
-    return _Job(state.plan.key(task), number, versions.get(number), None, seconds)
+    known = number, versions.get(number)
+    return _Job(state.plan.key(task), *known, None, seconds, relabels=state.relabels)
 
 
 def _replay_all(
@@ -230,7 +248,7 @@ def _replay_all(
             version = _known_version(of_version[0])
             again = run_again(
                 version,
-                [job.key for job in of_version],
+                [job.key_then for job in of_version],
                 workers=min(workers, len(group)),
                 timeout_s=timeout_s,
                 on_end=on_end,
@@ -272,7 +290,7 @@ def _compare(job: _Job, attempt: Attempt, changes: tuple[str, ...], printed: str
     elif job.row is None:
         result = ReplayResult.ENDED
     else:
-        columns = tuple(_compare_columns(job.row, attempt.values))
+        columns = tuple(_compare_columns(job.row, job.values_now(attempt.values)))
         result = _worst(columns)
     return Replay(
         job.key,

@@ -28,9 +28,9 @@ from ..errors import DamagedError, StorageError, SweepError, UnsupportedValueErr
 from ..library.limit_child import die_with_parent
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import RecordKind, RecordWriter, json_bytes
-from ..state.study import Function, user_place, user_traceback
+from ..state.study import user_place, user_traceback
 from .channel import Channel
-from .hand_over import receive_function
+from .hand_over import Received, receive_function
 from .task_log import TaskLog
 from .worker_position import WorkerPosition
 
@@ -70,13 +70,13 @@ def main() -> None:
     record_path = folder.new_record_path("worker")
     try:
         log = TaskLog(folder.log_path(record_path))
-        function, code = receive_function(order.function)
+        received = receive_function(order.function)
         os.close(order.function)
     except BaseException as error:  # reported to the coordinator, which ends the run
         channel.send(broken_message(error))
         return
     try:
-        _serve(channel, order, (function, code), record_path, log)
+        _serve(channel, order, received, record_path, log)
     except SweepError as error:  # of the disk or the plan: no other worker could go on
         channel.send(broken_message(error))
     except BaseException:  # what a task has left behind: another worker goes on without that
@@ -86,18 +86,18 @@ def main() -> None:
 def _serve(
     channel: Channel,
     order: WorkerOrder,
-    received: tuple[Function, str],
+    received: Received,
     record_path: Path,
     log: TaskLog,
 ) -> None:
-    channel.send({"ready": str(record_path)})
+    channel.send({"ready": str(record_path), "differing": received.differing})
     # The plan is read with the first batch: we may have been started before it was there.
     first_batch = channel.receive()
     if first_batch is not None:
         folder = RunFolder(Path(order.output))
         slot = WorkerPosition.open(order.slot)
         try:
-            worker = Worker(*received, folder, record_path, slot, log)
+            worker = Worker(received, folder, record_path, slot, log)
         except OSError as error:
             if (refused := system_error(error)) is None:
                 raise
@@ -121,20 +121,19 @@ class Worker:
 
     def __init__(
         self,
-        function: Function,
-        code: str,
+        received: Received,
         folder: RunFolder,
         record_path: Path,
         slot: WorkerPosition,
         log: TaskLog,
     ) -> None:
-        """`code` is the id of the version that the function is of."""
         plan = folder.load_plan()
         if plan is None:
             raise DamagedError(f"{folder.plan_path} is gone: run the same command again")
-        self._function = function
+        self._function = received.function
         self._plan = plan
-        about = {"role": "worker", "plan": plan.id, "code": code, **folder.about_records()}
+        about = {"role": "worker", "plan": plan.id, "code": received.code}
+        about |= folder.about_records()
         self._records = RecordWriter(record_path, about=about)
         self._slot = slot
         self._log = log
