@@ -203,8 +203,8 @@ def _loaded_elsewise(
     reached = {one.__code__.co_filename for one in own_functions(function)}
     found: dict[str, OwnModule] = {}
     for name, module in loaded_own_modules().items():
-        if is_study or module.__file__ in reached:
-            others = find_own_modules(Path(str(module.__file__)), name)
+        if module.__file__ not in paths and (is_study or module.__file__ in reached):
+            others = find_own_modules(Path(str(module.__file__)), name, imported)
             found |= {one.path: one for one in others if one.path not in paths}
     return list(found.values())
 
