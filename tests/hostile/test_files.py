@@ -6,10 +6,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import h5py
@@ -19,7 +22,6 @@ import pytest
 from cases import some_of
 from h5sweep.hdf5.messages import DEFLATE
 from h5sweep.hdf5.read_data import fate_of_chunk
-from running import until
 from terminal import H5SWEEP, Terminal
 
 KEY = "farm{farm:d}"
@@ -205,21 +207,31 @@ def test_a_claim_costs_nothing(
         assert all(name in said for name in names)
 
 
+# A process counts what its parent had when it was started; this one has little.
+MEASURE = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[2:]).returncode
+with open(sys.argv[1], "w") as file:
+    file.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(code)
+"""
+
+
 def measured(folder: Path, *words: str) -> tuple[int, str, int]:
     """The exit code, what was printed, and the most memory that a process of it had at once."""
+    most = folder.with_name(f"{folder.name}-kb")
+    command = [sys.executable, "-c", MEASURE, str(most), *H5SWEEP, *words]
     with (folder / "said").open("w+") as said:
-        process = subprocess.Popen([*H5SWEEP, *words], cwd=folder, stdout=said, stderr=said)
-
-        def ended() -> tuple[int, int] | None:
-            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-            return (os.waitstatus_to_exitcode(status), usage.ru_maxrss) if pid else None
-
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=said, stderr=said, start_new_session=True
+        )
         try:
-            process.returncode, most_kb = until(ended, within_s=PATIENCE_S, what=" ".join(words))
+            code = process.wait(PATIENCE_S)
         finally:
-            process.kill()  # nothing, if it has ended
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # nothing, if all has ended
         said.seek(0)
-        return process.returncode, said.read(), most_kb
+        return code, said.read(), int(most.read_text())
 
 
 def test_room_that_was_never_written_is_no_claim(tmp_path: Path, terminal: Terminal) -> None:

@@ -99,7 +99,7 @@ def test_what_missing_prints_can_be_redone(study: Terminal) -> None:
     study.run(*RUN, check=1, BAD_FARM="2")
     study.write("todo.csv", study.run("missing", "out.h5", "--csv", check=1).stdout)
     said = study.run("redo", "out.h5", "seed=3", "--csv", "todo.csv").stderr
-    assert said.startswith("1 task is to be run again; 0 have a result now")
+    assert said.startswith("1 task is to be run again\n")
     run = study.run(*RUN, "--failed", "keep", check=1)
     assert "8 kept, 1 to do" in run.stderr
     assert "3 tasks that failed before left alone" in run.stderr
