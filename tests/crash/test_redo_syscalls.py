@@ -15,7 +15,7 @@ import h5py
 import pytest
 
 from h5sweep.output.verify import verify_rows
-from kill_points import Choice, CrashPoint, points_in, some_or_all, try_all
+from kill_points import Choice, CrashPoint, points_in, some_or_many, try_all
 from needs import needs_strace
 
 CALLS = (
@@ -49,7 +49,7 @@ COMMANDS = {
 
 @needs_strace
 @pytest.mark.parametrize("name", COMMANDS)
-@some_or_all
+@some_or_many
 def test_killed_before_any_call_no_result_is_lost(
     name: str, tmp_path: Path, chosen: Choice
 ) -> None:

@@ -45,6 +45,19 @@ def a_few(points: Sequence[CrashPoint]) -> list[CrashPoint]:
     return [points[len(points) * sixth // 6] for sixth in (1, 3, 5)]
 
 
+def every_tenth(points: Sequence[CrashPoint]) -> list[CrashPoint]:
+    return list(points[::10])
+
+
+# Of commands that take a second each time: all of their hundreds of points take half an hour.
+some_or_many = pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param(a_few, id="a few"),
+        pytest.param(every_tenth, id="every tenth", marks=pytest.mark.exhaustive),
+        pytest.param(list, id="every one", marks=pytest.mark.slow),
+    ],
+)
 some_or_all = pytest.mark.parametrize(
     "chosen",
     [
