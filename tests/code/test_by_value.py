@@ -15,11 +15,6 @@ import pytest
 from terminal import Terminal
 
 Study = Callable[[str], Path]
-SHOW = """
-    import h5py
-    with h5py.File("out.h5") as file:
-        print(file["x"][:].tolist())
-"""
 
 
 def python(folder: Path, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -33,7 +28,7 @@ def python(folder: Path, *words: str, stdin: str | None = None) -> subprocess.Co
     )
 
 
-def script(folder: Path, text: str, *words: str, show: bool = True) -> list[int]:
+def script(folder: Path, text: str, *words: str) -> list[int]:
     """Run a script that sweeps into out.h5; return the column x."""
     path = folder / "script.py"
     path.write_text("import h5sweep\n" + textwrap.dedent(text))
@@ -479,3 +474,24 @@ def test_modules_that_import_each_other_end(tmp_path: Path) -> None:
         f.run("out.h5", workers=1)
     """
     assert script(tmp_path, text) == [0, 5, 10]
+
+
+def test_every_function_is_asked_what_it_names_in_a_module(tmp_path: Path) -> None:
+    """Two functions that name the same module, and different things in it."""
+    (tmp_path / "model.py").write_text("K = 1\nTABLE = [1]\n")
+    text = """
+        import sys
+        import model
+        def first(seed):
+            return seed * model.K
+        def second(seed):
+            return seed * model.TABLE[0]
+        @h5sweep.sweep(seed=range(int(sys.argv[2])))
+        def f(seed):
+            return {"x": first(seed) + second(seed)}
+        model.TABLE = [int(sys.argv[1])]
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text, "5", "2") == [0, 6]
+    said = python(tmp_path, "script.py", "7", "3").stderr
+    assert "model.TABLE was [5] and is [7]; 2 results of before" in said

@@ -73,7 +73,6 @@ class _Walk:
         self.values: dict[str, object] = {}
         self.functions: list[FunctionType] = []
         self._seen: set[int] = set()
-        self._modules: set[tuple[str, str]] = set()  # in which a module is named, and by what
 
     def visit(self, label: str, value: Any) -> None:
         """Take a value, or go on from it if it is a function, a class or a module of the user's."""
@@ -132,9 +131,7 @@ class _Walk:
         if not _is_own(function):
             return
         self.functions.append(function)
-        names = set(code_names(function.__code__))
-        for name in sorted(names & function.__globals__.keys()):
-            self._visit_global(module, name, function.__globals__[name], names)
+        self._visit_named(module, function.__globals__, set(code_names(function.__code__)), set())
         place = f"{module}.{function.__qualname__}"
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         self._visit_all(place, {name: _content(cell) for name, cell in cells})
@@ -143,14 +140,20 @@ class _Walk:
         self._visit_all(place, dict(zip(arguments[-len(defaults) :], defaults, strict=False)))
         self._visit_all(place, dict(function.__kwdefaults__ or {}))
 
-    def _visit_global(self, module: str, name: str, value: object, names: set[str]) -> None:
-        if isinstance(value, ModuleType) and is_own_module(value):
-            if (module, name) in self._modules:
-                return
-            self._modules.add((module, name))
-            for attribute in sorted(names & vars(value).keys()):
-                self._visit_global(value.__name__, attribute, vars(value)[attribute], names)
-        else:
+    def _visit_named(
+        self, module: str, values: dict[str, Any], names: set[str], entered: set[str]
+    ) -> None:
+        """What a function names in a module, and in own modules that it reaches through that.
+
+        `entered` are those that were: two may name each other.
+        """
+        for name in sorted(names & values.keys()):
+            value = values[name]
+            if isinstance(value, ModuleType) and is_own_module(value):
+                if value.__name__ not in entered:
+                    entered.add(value.__name__)
+                    self._visit_named(value.__name__, vars(value), names, entered)
+                continue
             if callable(value):
                 self._note(f"{module}.{name}", value)  # it may be another one next time
             self.visit(f"{module}.{name}", value)
