@@ -13,6 +13,7 @@
     btrees          trees of both kinds
     groups          the links of a group, however it stores them
     chunks          where the chunks of a dataset lie, for every kind of index
+    lzf             the packing of h5py's own filter
     read_data       elements out of chunks and contiguous data, through the common filters
     tree            every object of a file, and what is wrong with each
     holes           which bytes may differ in another file of the same structure
@@ -22,7 +23,7 @@
     uniform_groups  groups that differ in data, lengths and values, of one file or many small ones
     small_files     files with a few such groups each, many at a time
     read_uniform    the reader of both
-    damage          what is left of a damaged file: objects found by scanning, names, gzip streams
+    damage          what is left of a damaged file: objects found by scanning, names, packed streams
 
 No size, count or address in a file is trusted before it is checked against the size of the file.
 """

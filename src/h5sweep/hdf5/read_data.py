@@ -13,6 +13,7 @@ from .datatypes import Class, Datatype, Scalar, scalar_of
 from .errors import Damaged, DamageKind, Unsupported
 from .file import Hdf5File
 from .heaps import read_global_heap_object
+from .lzf import unpack_lzf
 from .messages import DEFLATE, FLETCHER32, SHUFFLE, Filter, Storage
 from .tree import Dataset
 
@@ -223,38 +224,8 @@ def undo_filter(step: Filter, data: BytesLike, element_bytes: int, size: int) ->
             raise Damaged("wrong checksum of a chunk", DamageKind.CHECKSUM)
         return data[:-4]
     if step.number == LZF:
-        return _unpack_lzf(data, size)
+        return unpack_lzf(data, size + 64)[0]  # and, as behind gzip, perhaps a checksum
     raise Unsupported(f"filter {step.number}")
-
-
-def _unpack_lzf(data: BytesLike, size: int) -> bytes:
-    """Undo h5py's own filter: stretches of bytes, and references to what came before."""
-    found = bytearray()
-    place = 0
-    try:
-        while place < len(data) and len(found) <= size:
-            control = data[place]
-            place += 1
-            if control < 32:
-                found += data[place : place + control + 1]
-                place += control + 1
-                continue
-            length = control >> 5
-            if length == 7:
-                length += data[place]
-                place += 1
-            start = len(found) - (control & 31) * 256 - data[place] - 1
-            place += 1
-            if start < 0:
-                raise Damaged(
-                    "a compressed chunk that refers to what is not there", DamageKind.CHECKSUM
-                )
-            for _ in range(length + 2):
-                found.append(found[start])
-                start += 1
-    except IndexError as error:
-        raise Damaged("a compressed chunk that has no end", DamageKind.CHECKSUM) from error
-    return bytes(found)
 
 
 def inflate(data: BytesLike, size: int) -> tuple[bytes, int]:

@@ -6,7 +6,7 @@
     carved_data      its bytes, and what vouches for them
     data_gaps        which zeros are lost data; asks `zero_rows` about rows around them
     zero_rows        rows of zeros in pages of zeros
-    gzip_chunks      which gzip stream is which chunk of which column
+    packed_chunks    which packed stream is which chunk of which column
     chunk_streams    the streams of a file, and the chunks whose versions they may be
     last_flush       what the chunks were at the last flush
     carved_output    rows of an output of ours

@@ -30,7 +30,7 @@ def candidate_of(found: FoundTask, rule: KeyRule, encoder: ResultEncoder) -> Enc
     candidate = Candidate(
         found.key,
         found.place,
-        Way.GZIP if is_rescued else Way.CARVED,
+        Way.STREAM if is_rescued else Way.CARVED,
         form_of(schema),
         Proof.DOUBT if doubt else proof_of(found),
         doubt,
@@ -71,7 +71,7 @@ def candidates_of(
         candidate = Candidate(
             key,
             found.place(number),
-            Way.GZIP if is_rescued else Way.CARVED,
+            Way.STREAM if is_rescued else Way.CARVED,
             form_of(schema),
             Proof.DOUBT if why else proof,
             why,

@@ -13,9 +13,9 @@ import numpy as np
 from ..base.values import Array
 from ..hdf5.chunks import Chunk
 from ..hdf5.damage.carve import Carved, LenientFile
-from ..hdf5.damage.gzip_streams import Stored, read_stored
+from ..hdf5.damage.packed_streams import Stored, read_stored, steps_of
 from ..hdf5.errors import Damaged, Unsupported
-from ..hdf5.messages import DEFLATE, FLETCHER32, Filter, Storage
+from ..hdf5.messages import DEFLATE, FLETCHER32, Storage
 from ..hdf5.read_data import chunk_bytes, fill_bytes, overlap, require_here
 from ..hdf5.tree import Dataset, data_extents, most_made_up
 from ..worker_files.file_view import CLAIMS_MORE, Proof
@@ -23,6 +23,8 @@ from .data_gaps import UNWRITTEN, DataGaps, FileMemory
 
 NO_CHUNK = "a chunk of it is in no index"
 LOST_PAGE_OF_CHUNK = "its chunk has zeros to the edge of a page, as after a lost page"
+NO_STREAM = "a chunk of it is not where its index leads"
+BEHIND_STREAM = "it lies after the end of the stream that was found"
 UNSURE_CHUNK = "it may have been half-written, and its filter cannot tell"
 KEPT_CHUNKS = 4
 Extents = tuple[tuple[int, int], ...]
@@ -66,7 +68,7 @@ class CarvedData:
 
     @cached_property
     def rescued(self) -> dict[tuple[int, ...], Rescued]:
-        """The chunks that `gzip_chunks` has settled, by where they begin."""
+        """The chunks that `packed_chunks` has settled, by where they begin."""
         return {}
 
     @cached_property
@@ -106,11 +108,11 @@ class CarvedData:
         return self._read_plain(rows, size)
 
     def is_rescued(self, row: int | None) -> bool:
-        """Whether a row, or any, is in a chunk that `gzip_chunks` has settled."""
+        """Whether a row, or any, is in a chunk that `packed_chunks` has settled."""
         return bool(self.rescued if row is None else self.rescued_at(row))
 
     def rescued_at(self, row: int) -> list[Rescued]:
-        """The chunks with this row that `gzip_chunks` has settled."""
+        """The chunks with this row that `packed_chunks` has settled."""
         if not self.rescued:
             return []
         side = self.dataset.layout.chunk[0]
@@ -189,7 +191,7 @@ class CarvedData:
 
     def _is_vouched(self, chunk: Chunk) -> bool:
         """Whether a checksum that is right says something: Fletcher's does not see zeros."""
-        is_packed = any(step.number == DEFLATE for step in _steps(self.dataset, chunk))
+        is_packed = any(step.number == DEFLATE for step in steps_of(self.dataset, chunk))
         return is_packed or not self._packed_doubt(chunk)
 
     def _packed_doubt(self, chunk: Chunk) -> str:
@@ -204,7 +206,7 @@ class CarvedData:
         """The chunk that begins with this element."""
         if (rescued := self.rescued.get(first)) is not None:
             if min(rows.stop - first[0], self.dataset.layout.chunk[0]) > rescued.rows:
-                raise Damaged("it lies after the end of the stream that was found")
+                raise Damaged(BEHIND_STREAM if rescued.rows else NO_STREAM)
             return Stored(rescued.data, 0, is_checked=False), None
         chunk = self.chunks.get(first)
         if chunk is None:
@@ -252,11 +254,7 @@ def _is_made_up(dataset: Dataset, size: int) -> bool:
 
 def _is_filtered(dataset: Dataset, chunk: Chunk) -> bool:
     """Whether a chunk went through any filter: its rows do not lie one behind the other."""
-    return any(step.number != FLETCHER32 for step in _steps(dataset, chunk))
-
-
-def _steps(dataset: Dataset, chunk: Chunk) -> list[Filter]:
-    return [step for place, step in enumerate(dataset.filters) if not chunk.mask >> place & 1]
+    return any(step.number != FLETCHER32 for step in steps_of(dataset, chunk))
 
 
 def _grid(rows: range, dims: tuple[int, ...], sides: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

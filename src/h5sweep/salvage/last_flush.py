@@ -9,13 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..base.values import Array
-from ..hdf5.damage.gzip_streams import pack_chunk
+from ..hdf5.damage.packed_streams import pack_chunk
 from ..hdf5.errors import Damaged, Unsupported
 from .carved_datasets import CarvedVariable
-from .chunk_streams import ChunkSlot, ChunkVersions, TableStreams
+from .chunk_streams import MOST_APPENDED, ChunkSlot, ChunkVersions, TableStreams
 
 END_BYTES = 8  # of a stream, with its checksum: no other ends with the same
-MOST_APPENDED = 8  # rows between two flushes
 
 
 class LastFlush(TableStreams):
@@ -38,25 +37,54 @@ class LastFlush(TableStreams):
                 fitting = {id(f) for count in rows for f in self.fitting(slot, others, count)}
                 options[slot] = [f for f in possible if f is own or id(f) in fitting]
             elif own is None:
-                options[slot] = [f for f in possible if not self.may_be_next(slot, f)]
+                options[slot] = [f for f in possible if not self.may_be_next(f)]
         return options
 
     def may_be(self, slot: ChunkSlot, family: ChunkVersions) -> bool:
-        most = min(slot.room, self.longest - slot.first)
         is_fill = self.fill_of(slot.variable) * (slot.room - family.rows)
-        if family.rows > most or family.data[family.rows * self.row_bytes :] != is_fill:
+        if family.data[family.rows * self.row_bytes :] != is_fill:
             return False
         return _is_plausible(slot.variable, family.data[: family.rows * self.row_bytes])
 
-    def rows_before(self, free: list[ChunkSlot], families: list[ChunkVersions]) -> int:
-        """How many rows there were before the append that did not come to its end."""
+    def claimed(
+        self, free: list[ChunkSlot], families: list[ChunkVersions], *, is_any_lost: bool
+    ) -> dict[ChunkSlot, ChunkVersions] | None:
+        """What the indexes say, if none is stale: each leads to a family, and no family is left.
+
+        A chunk that was moved leaves a family: its stream, to which no index leads. If all have as
+        many rows as the table, one with fewer is of rows behind them.
+        """
+        found: dict[ChunkSlot, ChunkVersions] = {}
+        left = list(families)
+        for slot in free:
+            if not slot.is_claim_right:
+                return None
+            mine = self.family_of(slot, left)
+            if mine is None:
+                return None
+            found[slot] = mine
+            left = [family for family in left if family is not mine]
+        most = self.rows - max((slot.first for slot in free), default=self.rows)
+        is_whole = not is_any_lost and all(map(self.is_whole, free))
+        is_behind = is_whole and all(family.rows < most for family in left)
+        return found if is_behind or not left else None
+
+    def as_flushed(self, slot: ChunkSlot, family: ChunkVersions) -> ChunkVersions:
+        """What its index leads to, if that is right: few rows may begin as those of another do."""
+        if slot.claim is None or not slot.is_claim_right:
+            return family
+        own = ChunkVersions(slot.claim.data, self.rows_of_claim(slot))
+        return own if self.is_version(own, family.data) else family
+
+    def older_rows(self, free: list[ChunkSlot], families: list[ChunkVersions]) -> list[int]:
+        """Up to which rows chunks go whose indexes lead to what they were before an append."""
         older = []
         for slot in free:
             mine = self.family_of(slot, families) if slot.is_claim_right else None
             rows = self.rows_of_claim(slot)
             if mine is not None and rows < mine.rows:
                 older.append(slot.first + rows)
-        return min(self.rows - 1, max(older, default=self.rows))
+        return older
 
     def flushed_rows(self, free: list[ChunkSlot], families: list[ChunkVersions]) -> int | None:
         """How many rows the last flush has left, if streams with more of them tell it."""
@@ -118,11 +146,11 @@ class LastFlush(TableStreams):
         end, source = slot.variable.start + chunk.address + chunk.size, slot.variable.file.source
         left = source.read(end - END_BYTES, END_BYTES) if END_BYTES < end <= source.size else b""
         ended = [family for family, data in packed if left and data.endswith(left)]
-        return ended or [family for family, _ in packed if not self.may_be_next(slot, family)]
+        return ended or [family for family, _ in packed if not self.may_be_next(family)]
 
-    def may_be_next(self, slot: ChunkSlot, family: ChunkVersions) -> bool:
+    def may_be_next(self, family: ChunkVersions) -> bool:
         """Whether a stream may as well be of the chunk behind the last one."""
-        return family.rows <= self.longest - ((self.rows - 1) // slot.room + 1) * slot.room
+        return family.rows <= self.longest - ((self.rows - 1) // self.room + 1) * self.room
 
 
 def _is_plausible(variable: CarvedVariable, data: bytes) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ..base.plan import Key, key_text
 from ..base.safe_text import json_text, printable
+from ..base.static_html import ShownAsText
 from ..base.units import command_text, count_text
 from ..worker_files.file_view import NO_KEY
 from .trust_labels import ALONE, Candidate, Form, Label, Way
@@ -123,7 +124,7 @@ class FileSalvage:
 
 
 @dataclass(frozen=True)
-class SalvageReport:
+class SalvageReport(ShownAsText):
     """What `salvage` answers."""
 
     files: tuple[FileSalvage, ...]

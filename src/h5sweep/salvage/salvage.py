@@ -1,8 +1,8 @@
 """Intact parts of damaged files → records. The originals are only ever read.
 
-Several readers look at each file: our own, by its bytes (`carved_datasets`, `gzip_chunks`), and the
-HDF5 library in a child (`library_reader`). Their results are put together, judged (`trust_labels`),
-and written as a record file, which is there whole or not at all.
+Several readers look at each file: our own, by its bytes (`carved_datasets`, `packed_chunks`), and
+the HDF5 library in a child (`library_reader`). Their results are put together, judged
+(`trust_labels`), and written as a record file, which is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from .carved_output import find_rows, is_output
 from .carved_view import view_carved
 from .data_gaps import FileMemory
 from .file_results import FileResults
-from .gzip_chunks import settle_streams
 from .library_reader import Question, SecondReader, how_to_open
 from .nameless_arrays import export_arrays
+from .packed_chunks import settle_streams
 from .report import FileSalvage, Loss, SalvageReport
 from .spool import Spool, digest_of, form_of, schema_of
 from .trust_labels import Candidate, Label, Way

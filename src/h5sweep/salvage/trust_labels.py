@@ -35,7 +35,7 @@ class Way(StrEnum):
     """Which reader a result came from."""
 
     CARVED = "carved"
-    GZIP = "gzip stream"
+    STREAM = "packed stream"
     LIBRARY = "HDF5 library"
     RECORDS = "record"
 

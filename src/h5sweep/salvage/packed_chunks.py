@@ -1,9 +1,10 @@
-"""Which gzip stream is which chunk of which column, where an index may be stale.
+"""Which packed stream is which chunk of which column, where an index may be stale.
 
-A column in gzip chunks that grows is written again with each row, mostly in another place, before
-its index is. Killed in between, the index leads to an old version of the chunk, to nothing, or to
-what another column has put there since. But all versions of a chunk begin with the same rows, so
-the streams of a file fall into families, and a family is a chunk if it can be no other.
+A column in chunks of gzip or lzf that grows is written again with each row, mostly in another
+place, before its index is. Killed in between, the index leads to an old version of the chunk, to
+nothing, or to what another column has put there since. But all versions of a chunk begin with the
+same rows, so the streams of a file fall into families, and a family is a chunk if it can be no
+other. What a chunk was last is whole, wherever it lies: so no family may be left over.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ import numpy as np
 
 from ..base.key_rule import KeyRule
 from ..base.values import Array
+from ..hdf5.damage.packed_streams import packing_of
 from ..hdf5.errors import Damaged, Unsupported
 from ..hdf5.messages import DEFLATE, FLETCHER32, SHUFFLE
-from ..hdf5.read_data import chunk_bytes, fill_bytes
+from ..hdf5.read_data import LZF, chunk_bytes, fill_bytes
 from ..worker_files.file_view import Group
 from ..worker_files.find_tasks import ROWS, Table
 from .carved_data import Rescued
 from .carved_datasets import CarvedVariable
-from .chunk_streams import LAST_CHUNKS, ChunkSlot, ChunkVersions
+from .chunk_streams import ChunkSlot, ChunkVersions, LzfStreams, find_lzf, first_growing
 from .last_flush import LastFlush
 
+LZF_BYTES = range(128, (4 << 20) + 1)  # few are a stream by chance, and more take long to pack
 MOST_FREE = 64  # chunks that are looked for at a time
 MOST_SOLUTIONS = 2000
 MOST_STEPS = 50_000
@@ -41,6 +44,8 @@ def settle_streams(
     """
     settled: list[CarvedVariable] = []
     every = [v for g in groups for v in g.variables.values() if isinstance(v, CarvedVariable)]
+    growing = [v for t in tables for v in t.columns.values() if isinstance(v, CarvedVariable)]
+    lzf = find_lzf(v for v in growing if _grows_packed(v, is_closed=is_closed))
     for table in tables:
         columns: dict[str, CarvedVariable] = {
             name: variable
@@ -48,32 +53,48 @@ def settle_streams(
             if isinstance(variable, CarvedVariable)
             and not variable.file.superblock.is_being_written_swmr
         }
-        packed = {name: v for name, v in columns.items() if _grows_packed(v)}
-        kinds = {_kind_of(variable) for variable in packed.values()}
-        for kind in kinds:
+        packed = {name: v for name, v in columns.items() if _grows_packed(v, is_closed=is_closed)}
+        kinds: list[_ChunkedTable] = []
+        for kind in {_kind_of(variable) for variable in packed.values()}:
             alike = {name: v for name, v in packed.items() if _kind_of(v) == kind}
             mine = {id(variable) for variable in alike.values()}
             others = [variable for variable in every if id(variable) not in mine]
-            _ChunkedTable(columns, alike, rule, others).settle()
+            kinds.append(_ChunkedTable(columns, alike, rule, others, lzf))
             settled += alike.values()
+        safe_rows = _safe_rows([one for one in kinds if one.rows])
+        for one in kinds:
+            one.settle(safe_rows)
         for variable in () if is_closed else columns.values():
             if variable not in packed.values():
                 _doubt_last_chunks(variable)
     return any(variable.rescued for variable in settled)
 
 
-def _grows_packed(variable: CarvedVariable) -> bool:
+def _safe_rows(kinds: list[_ChunkedTable]) -> int:
+    """How many rows of a table there were before any append that did not come to its end."""
+    if not any(one.is_unfinished for one in kinds):
+        return max((one.longest for one in kinds), default=0)
+    older = [rows for one in kinds for rows in one.older]
+    return min(kinds[0].rows - 1, max(older, default=kinds[0].rows))
+
+
+def _grows_packed(variable: CarvedVariable, *, is_closed: bool) -> bool:
+    """Whether its chunks are streams that can be found; of lzf, if that is needed and proves it."""
     dataset = variable.dataset
-    is_packed = any(step.number == DEFLATE for step in dataset.filters)
-    return bool(dataset.type.size and dataset.layout.chunk) and is_packed
+    if not dataset.type.size or not dataset.layout.chunk:
+        return False
+    packing = packing_of(dataset.filters)
+    has_checksum = any(step.number == FLETCHER32 for step in dataset.filters)
+    is_told = has_checksum or chunk_bytes(dataset) in LZF_BYTES
+    return packing == DEFLATE or (packing == LZF and not is_closed and is_told)
 
 
 def _doubt_last_chunks(variable: CarvedVariable) -> None:
     """Doubt what may have been moved when the file was left, if its size varies as it is packed."""
     sides = variable.dataset.layout.chunk
     if sides and any(step.number not in (SHUFFLE, FLETCHER32) for step in variable.dataset.filters):
-        last = max((variable.shape or (1,))[0] - 1, 0) // sides[0]
-        variable.unsure_from = max(last + 1 - LAST_CHUNKS, 0) * sides[0]
+        rows = (variable.shape or (1,))[0]
+        variable.unsure_from = first_growing(rows, sides[0]) * sides[0]
 
 
 def _kind_of(variable: CarvedVariable) -> tuple[object, ...]:
@@ -92,33 +113,42 @@ class _ChunkedTable(LastFlush):
         alike: Mapping[str, CarvedVariable],
         rule: KeyRule,
         others: list[CarvedVariable],
+        lzf: LzfStreams,
     ) -> None:
-        super().__init__(columns, alike, others)
+        super().__init__(columns, alike, others, lzf)
         self.rule = rule
-        self.safe_rows = 0  # those before any append that did not come to its end
-
-    def settle(self) -> None:
+        self.safe_rows = 0
         if not self.rows:
             return
         fixed, free = self.slots()
+        for slot in free:
+            if slot.is_lost:  # what its index leads to may be unpacked all the same
+                slot.variable.rescued[slot.start] = Rescued(b"", 0)
         orphans = self.orphans(fixed)
-        free, twins = self.without_twins(free)
-        explained = self.explain(orphans, [*fixed, *twins])
-        rivals = self.rivals()
-        explained += self.explain(orphans, rivals)
-        families = self.families(orphans, free)
-        lost = [slot for slot in free if slot.is_lost]
-        self.safe_rows = self.rows_before(free, families) if lost else self.longest
-        there = [slot for slot in free if slot not in lost]
-        if (claimed := self.claimed(there, lost, families)) is not None:
-            self.take(there, [claimed])
-            self.doubt_short(there, explained)
+        self.free, twins = self.without_twins(free)
+        self.explained = self.explain(orphans, [*fixed, *twins])
+        self.has_rivals = bool(rivals := self.rivals())
+        self.explained += self.explain(orphans, rivals)
+        self.families = self.families_of(orphans, self.free)
+        self.there = [slot for slot in self.free if not slot.is_lost]
+        is_lost = len(self.there) < len(self.free)
+        self.as_claimed = self.claimed(self.there, self.families, is_any_lost=is_lost)
+        self.older = self.older_rows(self.free, self.families)
+        self.is_unfinished = is_lost or bool(self.older) or self.as_claimed is None
+
+    def settle(self, safe_rows: int) -> None:
+        """Take what each chunk is; up to `safe_rows`, fill values are values."""
+        self.safe_rows = safe_rows
+        if not self.rows:
             return
-        self.safe_rows = self.rows_before(free, families)
-        if len(free) <= MOST_FREE:
+        if self.as_claimed is not None:
+            self.take(self.there, [self.as_claimed])
+            self.doubt_short(self.there, self.explained)
+        elif len(self.free) <= MOST_FREE or self.packing == LZF:
             # What is left over may as well belong to others whose chunks are of this size.
-            solutions = [] if rivals else self.solve(free, families)
-            self.take(free, self.fullest(solutions, families))
+            is_unknown = self.has_rivals or len(self.free) > MOST_FREE
+            solutions = [] if is_unknown else self.solve(self.free, self.families)
+            self.take(self.free, self.fullest(solutions, self.families))
 
     def doubt_short(self, free: list[ChunkSlot], explained: list[ChunkVersions]) -> None:
         """Doubt fill values where a stream that was taken for another chunk may be a newer one."""
@@ -128,29 +158,6 @@ class _ChunkedTable(LastFlush):
             newer = (f for f in explained if f.rows > own.rows and self.is_version(own, f.data))
             if self.is_short(slot) and any(newer):
                 slot.variable.rescued[slot.start] = Rescued(own.data, slot.room, _AMBIGUOUS)
-
-    def claimed(
-        self, free: list[ChunkSlot], lost: list[ChunkSlot], families: list[ChunkVersions]
-    ) -> dict[ChunkSlot, ChunkVersions] | None:
-        """What the indexes say, if none is stale: each leads to a family, and no family is left.
-
-        A chunk that was moved leaves a family: its stream, to which no index leads. If all have as
-        many rows as the table, one with fewer is of rows behind them.
-        """
-        found: dict[ChunkSlot, ChunkVersions] = {}
-        left = list(families)
-        for slot in free:
-            if not slot.is_claim_right:
-                return None
-            mine = self.family_of(slot, left)
-            if mine is None:
-                return None
-            found[slot] = mine
-            left = [family for family in left if family is not mine]
-        most = self.rows - max((slot.first for slot in free), default=self.rows)
-        is_whole = not lost and all(map(self.is_whole, free))
-        is_behind = is_whole and all(family.rows < most for family in left)
-        return found if is_behind or not left else None
 
     def solve(
         self, free: list[ChunkSlot], families: list[ChunkVersions]
@@ -175,9 +182,16 @@ class _ChunkedTable(LastFlush):
                 used = set(map(id, chosen.values()))
                 left = [family for family in options[slot] if id(family) not in used]
                 waiting += [{**chosen, slot: family} for family in left]
-            elif self.has_possible_keys(chosen):
+            elif self.explains(chosen, families) and self.has_possible_keys(chosen):
                 found.append(chosen)
         return []
+
+    def explains(
+        self, chosen: dict[ChunkSlot, ChunkVersions], families: list[ChunkVersions]
+    ) -> bool:
+        """Whether no family is left over: what was moved last is whole, and is one of them."""
+        used = set(map(id, chosen.values()))
+        return all(id(family) in used or self.may_be_next(family) for family in families)
 
     def fullest(
         self, solutions: list[dict[ChunkSlot, ChunkVersions]], families: list[ChunkVersions]
@@ -267,7 +281,7 @@ class _ChunkedTable(LastFlush):
             families = {id(solution[slot]): solution[slot] for solution in solutions}
             if len(families) == 1:
                 (family,) = families.values()
-                self.give(slot, family, "")
+                self.give(slot, self.as_flushed(slot, family), "")
             elif slot.claim is not None:
                 self.give(slot, ChunkVersions(slot.claim.data, slot.room), _AMBIGUOUS)
 
