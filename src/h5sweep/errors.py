@@ -8,6 +8,8 @@
     ├── UnsupportedValueError (TypeError)   1   a task returned something we cannot store
     ├── StorageError (OSError)          1   the disk refused: full, read-only, failing
     ├── StartError                      1   workers are ended from outside before they begin
+    ├── SubmitError                     1   a batch system refuses a job, or does not answer
+    ├── EngineError                     1   an engine does not answer, or has lost what it was sent
     ├── HopelessError                   1   the first tasks of a run all failed of one cause
     ├── DamagedError                    3   a file is not what it should be
     │   ├── ChangedError                3   a file changed while it was read
@@ -88,6 +90,18 @@ _REMEDIES = {
 
 class StartError(SweepError):
     """Workers were ended from outside before their first task; what was finished is kept."""
+
+
+class SubmitError(SweepError):
+    """A batch system did not take a job; nothing that was finished is affected."""
+
+    def __init__(self, refusal: str, next_step: str) -> None:
+        super().__init__(f"{refusal}. {next_step}")
+        self.refusal = refusal
+
+
+class EngineError(SweepError):
+    """Dask, MPI or another engine does not answer any more; what was finished is kept."""
 
 
 class HopelessError(SweepError):

@@ -11,14 +11,18 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ..errors import naming
 
 _MOST_BYTES = 1 << 30  # of a file that is read as a whole: a plan of ten million tasks is smaller
+_MOST_STALE = 5  # looks in a row
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+_Found = TypeVar("_Found")
 
 
 class LinkError(OSError):
@@ -124,12 +128,28 @@ def open_file(path: Path) -> BinaryIO:
 def read_file(path: Path) -> bytes | None:
     """All that is in a small file, None if it is not there; ValueError if it is something else."""
     try:
-        with naming(path), open_file(path) as file:
-            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
-                raise ValueError("it is far too large")
-            return file.read()
+        with naming(path):
+            return retrying_stale(lambda: _read_whole(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _read_whole(path: Path) -> bytes:
+    with open_file(path) as file:
+        if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+            raise ValueError("it is far too large")
+        return file.read()
+
+
+def retrying_stale(look: Callable[[], _Found]) -> _Found:
+    """Look again if a network file system knew an older file of that name, which is gone."""
+    for _ in range(_MOST_STALE - 1):
+        try:
+            return look()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return look()
 
 
 def parse_json(data: bytes | str) -> Any:

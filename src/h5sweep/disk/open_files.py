@@ -9,14 +9,26 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 
 Identity = tuple[int, int]  # device and inode: the file itself, whatever its name
 _PROC = Path("/proc")
-
+_REMOTE = (
+    "fuse",
+    "nfs",
+    "cifs",
+    "smb",
+    "9p",
+    "afs",
+    "ceph",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "orangefs",
+)
 
 identity_of: Callable[[os.stat_result], Identity] = attrgetter("st_dev", "st_ino")
 
@@ -28,10 +40,10 @@ def files_being_written() -> dict[Identity, str]:
     Of processes of other users only their locks can be seen.
     """
     found: dict[Identity, str] = {}
-    some_are_hidden = False
+    some_are_hidden, remote = False, _remote_devices()
     for pid in _processes():
         try:
-            found |= dict.fromkeys(_written_by(pid), f"pid {pid}")
+            found |= dict.fromkeys(_written_by(pid, remote), f"pid {pid}")
         except PermissionError:
             some_are_hidden = True
         except OSError:
@@ -49,17 +61,42 @@ def _processes() -> list[str]:
         return []
 
 
-def _written_by(pid: str) -> Iterator[Identity]:
+def _written_by(pid: str, remote: Mapping[str, int]) -> Iterator[Identity]:
     """The files that a process has open for writing."""
     with os.scandir(f"{_PROC}/{pid}/fd") as entries:
         for entry in entries:
             try:
-                if _has_path(entry) and _may_write(entry):
-                    status = entry.stat()
-                    if stat.S_ISREG(status.st_mode):
-                        yield identity_of(status)
+                if not _has_path(entry) or not _may_write(entry):
+                    continue
+                if identity := _remote_identity(pid, entry.name, remote):
+                    yield identity
+                elif stat.S_ISREG((status := entry.stat()).st_mode):
+                    yield identity_of(status)
             except OSError:
                 continue  # closed meanwhile
+
+
+def _remote_devices() -> dict[str, int]:
+    """The device of each mount whose server may not answer, by the mount's number."""
+    found = {}
+    with suppress(OSError):
+        for line in (_PROC / "self/mountinfo").read_text(errors="replace").splitlines():
+            # 36 35 0:52 / /home rw shared:1 - nfs4 server:/home rw
+            words, kind = line.split(), line.partition(" - ")[2]
+            if kind.startswith(_REMOTE):
+                major, _, minor = words[2].partition(":")
+                found[words[0]] = os.makedev(int(major), int(minor))
+    return found
+
+
+def _remote_identity(pid: str, descriptor: str, remote: Mapping[str, int]) -> Identity | None:
+    """A file on such a mount, as the kernel knows it: to ask its server might take for ever."""
+    if not remote:
+        return None
+    lines = (_PROC / pid / "fdinfo" / descriptor).read_text().splitlines()
+    about = dict(line.partition(":\t")[::2] for line in lines)
+    device = remote.get(about.get("mnt_id", "").strip())
+    return None if device is None or "ino" not in about else (device, int(about["ino"]))
 
 
 def _has_path(descriptor: os.DirEntry[str]) -> bool:
