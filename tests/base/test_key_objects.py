@@ -158,6 +158,10 @@ def test_an_object_without_one_text_is_refused(value: object, words: str) -> Non
         ([Site.NORTH, Other.NORTH], "Other and Site"),
         ([Path("a"), "b"], "PosixPath and str"),
         ([(1,), 1], "int and tuple"),
+        (
+            [np.datetime64("2024-01-31"), np.datetime64("2024-01-31T00")],
+            r"datetime64\[D\] and datetime64\[h\]",
+        ),
     ],
     ids=repr,
 )

@@ -385,6 +385,27 @@ def test_a_csv_is_read_however_it_was_saved(tmp_path: Path, text: str) -> None:
     assert keys_of(plan) == [(1, "a"), (2, "b")]
 
 
+def optional_hub(seed: int, site: str = "none", hub: float = 80.0) -> None: ...
+
+
+def test_an_empty_cell_leaves_out_what_has_a_default(tmp_path: Path) -> None:
+    """Its column keeps its type; in the key is the default."""
+    (tmp_path / "tasks.csv").write_text("seed,site,hub\n1,a,\n2,,100\n")
+    plan = plan_list(tmp_path / "tasks.csv", optional_hub)
+    assert list(plan.keys()) == [
+        {"seed": 1, "site": "a", "hub": 80.0},
+        {"seed": 2, "site": "none", "hub": 100.0},
+    ]
+
+
+def test_an_empty_cell_among_numbers_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tasks.csv").write_text("seed,hub\n1,80\n,100\n")
+    with pytest.raises(UsageError, match="line 3: seed is empty, and optional_hub has no default"):
+        plan_list(tmp_path / "tasks.csv", optional_hub)
+    with pytest.raises(UsageError, match="line 3: seed is empty: give a value in every row"):
+        plan_list(tmp_path / "tasks.csv")
+
+
 def test_an_uneven_row_of_a_csv_is_named(tmp_path: Path) -> None:
     """The message names the file and the line as an editor counts it."""
     path = write_csv(tmp_path, "seed,x\n1,a\n\n2\n")

@@ -71,6 +71,33 @@ def test_objects_are_selected_as_they_are_declared() -> None:
     assert keys({"farm_id": (1, 2)}) == keys({"farm_id": [1, 2]})
 
 
+@pytest.mark.parametrize("text", ["(3, 4)", "(3,4)", "[3,4]", "[3, 4]"])
+def test_a_tuple_is_named_as_python_writes_it(text: str) -> None:
+    plan = plan_product({"pair": [(1, 2), (3, 4)]})
+    assert keys([f"pair={text}"], plan) == [("[3, 4]",)]
+    assert keys(["pair=(1, 2)", f"pair={text}"], plan) == [("[1, 2]",), ("[3, 4]",)]
+
+
+@pytest.mark.parametrize("text", ["[1, 2],[3, 4]", "(1, 3)", "(1, 2), (3, 4)"])
+def test_what_names_no_tuple_says_how_they_are_named(text: str) -> None:
+    plan = plan_product({"pair": [(1, 2), (3, 4)]})
+    with pytest.raises(UsageError, match="name one tuple in each word, with its brackets"):
+        keys([f"pair={text}"], plan)
+
+
+def test_a_value_that_differs_by_rounding_is_selected() -> None:
+    """As a run takes it for the one that is there."""
+    plan = plan_product({"x": [0.3, 0.4], "n": [1, 2]})
+    assert keys(["x=0.30000000000000004", "n=1"], plan) == [(0.3, 1)]
+    assert keys({"x": 0.1 + 0.2, "n": 1}, plan) == [(0.3, 1)]
+    with pytest.raises(UsageError, match=r"x has no value 0\.31"):
+        keys(["x=0.31"], plan)
+
+
+def test_an_empty_text_is_a_value() -> None:
+    assert keys(["site="], plan_product({"site": ["", "a"]})) == [("",)]
+
+
 def test_nothing_selected_is_everything() -> None:
     assert len(keys([])) == len(keys({})) == len(PLAN)
 

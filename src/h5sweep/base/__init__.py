@@ -21,6 +21,7 @@
     new_process        how a new interpreter runs a program of ours
     units              durations, sizes and counts, as people write and read them
     safe_text          text made safe for a terminal, CSV or JSON
+    static_html        small static HTML for notebooks, in which every text is escaped
     progress_callback  how long work says how far it is
 
 Opens no file of results, writes nothing, imports from no other room.

@@ -2,8 +2,8 @@
 
 Each has one text, which is all that plans, records and outputs hold. The form of a parameter, such
 as `date`, says how the object that the function is given is made again of that text. Forms go from
-a run to its workers and are never read from a file, so that no file can name code; only a replay
-reads them with the code that it runs.
+a run to its workers. One that is read from a file never has code loaded (`maker_here`), so that no
+file can name code; only a replay reads them with the code that it runs.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ import datetime
 import importlib
 import json
 import operator
+import re
+import sys
 from collections.abc import Callable
-from enum import Enum
+from contextlib import suppress
+from enum import Enum, EnumType
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 _ENUM = "enum "  # followed by module:class
+_NUMPY_FORM = re.compile(r"datetime64\[[0-9a-zA-Z]+\]")
 
 
 def form_of(value: object) -> str | None:
@@ -92,6 +96,32 @@ def maker(form: str, study: ModuleType | None = None) -> Callable[[str], object]
 def form_in_study(form: str, module: str) -> str:
     """The form as workers know it, for whom the study's module may have another name."""
     return form.replace(f"{_ENUM}{module}:", f"{_ENUM}:")
+
+
+def form_here(form: str, module: str) -> str:
+    """The form again, where the study is that module."""
+    return form.replace(f"{_ENUM}:", f"{_ENUM}{module}:")
+
+
+def form_text(form: str | None) -> str:
+    """What the function is given, for people."""
+    return "text" if form is None else form.removeprefix(_ENUM).strip(":").replace(":", ".")
+
+
+def maker_here(form: str) -> Callable[[str], object] | None:
+    """What makes objects for a form out of a file, which can name no code: the class of an enum
+    must be loaded already. None if there is no such class, or no such form.
+    """
+    if form.startswith(_ENUM):
+        module, _, name = form.removeprefix(_ENUM).partition(":")
+        kind: Any = sys.modules.get(module)
+        for part in name.split("."):
+            kind = getattr(kind, part, None)
+        return kind.__getitem__ if isinstance(kind, EnumType) else None
+    if form in _MAKERS or form == "timestamp" or _NUMPY_FORM.fullmatch(form):
+        with suppress(ImportError):
+            return maker(form)
+    return None
 
 
 _MAKERS: dict[str, Callable[[str], object]] = {

@@ -28,7 +28,7 @@ def plan_list(tasks: object, function: Callee | None = None) -> Plan:
     Dicts may leave out what `function` has a default for: the default is then in the task's key.
     """
     if isinstance(tasks, str | Path):
-        names, columns = _read_csv(Path(tasks))
+        names, columns = _read_csv(Path(tasks), function)
     elif hasattr(tasks, "columns") and hasattr(tasks, "__getitem__"):
         names = list(tasks.columns)
         check_names(names)
@@ -83,7 +83,7 @@ def _check_defaults(defaults: Mapping[str, object], function: Callee) -> None:
             ) from error
 
 
-def _read_csv(path: Path) -> tuple[list[str], list[list[object]]]:
+def _read_csv(path: Path, function: Callee | None) -> tuple[list[str], list[list[object]]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
@@ -101,9 +101,32 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[object]]]:
             raise UsageError(f"{path}, line {line}: {len(row)} values for {len(names)} parameters")
     columns = [[row[place] for _, row in rows] for place in range(len(names))]
     if not _is_report(names, columns):
-        return names, [_typed(column, csv_cell) for column in columns]
+        lines_of_rows = [line for line, _ in rows]
+        pairs = zip(names, columns, strict=True)
+        return names, [_filled(path, lines_of_rows, *pair, function) for pair in pairs]
     added = len(REPORT_COLUMNS)
     return names[:-added], [_typed(column, task_cell) for column in columns[:-added]]
+
+
+def _filled(
+    path: Path, lines: list[int], name: str, cells: list[str], function: Callee | None
+) -> list[object]:
+    """A column with the default of the function where a cell is empty.
+
+    Where there is no default, an empty cell among texts is a text, and among numbers a mistake.
+    """
+    is_empty = [not cell.strip() for cell in cells]
+    given = _typed([cell for cell in cells if cell.strip()], csv_cell)
+    optional = defaults_of(function) if function is not None and any(is_empty) else {}
+    if name in optional and function is not None:
+        _check_defaults({name: optional[name]}, function)
+        values = iter(given)
+        return [optional[name] if empty else next(values) for empty in is_empty]
+    if any(is_empty) and given and not isinstance(given[0], str):
+        line = lines[is_empty.index(True)]
+        whose = "" if function is None else f", and {name_of(function)} has no default for it"
+        raise UsageError(f"{path}, line {line}: {name} is empty{whose}: give a value in every row")
+    return _typed(cells, csv_cell)
 
 
 def _is_report(names: list[str], columns: list[list[str]]) -> bool:

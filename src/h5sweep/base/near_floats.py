@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -32,6 +32,17 @@ def near_values(plan: Plan) -> Iterator[NearValues]:
         near = next((pair for pair in pairs if _are_near(*pair)), None)
         if near is not None:
             yield NearValues(column.name, *near)
+
+
+def nearest(value: Value, known: Collection[Value]) -> Value | None:
+    """The value itself if it is known, or the one that differs by rounding only; else None."""
+    if value in known:
+        return value
+    floats = [v for v in known if isinstance(v, float) and math.isfinite(v)]
+    if isinstance(value, bool | str) or not floats or not math.isfinite(value):
+        return None
+    other = min(floats, key=lambda one: abs(one - value))
+    return other if _are_near(value, other) else None
 
 
 def with_values_of(known: Plan, wanted: Plan) -> tuple[Plan, list[NearValues]]:

@@ -22,11 +22,12 @@ from itertools import compress
 from typing import Any, TypeGuard
 
 from ..errors import UsageError
-from .key_objects import form_of, object_text
+from .key_objects import form_of, form_text, object_text
 
 Value = int | float | str | bool
 Key = dict[str, Value]
 Counts = dict[str, list[tuple[Value, int, int]]]
+GroupCount = tuple[tuple[Value, ...], int, int]
 
 FORMAT = "h5sweep.plan/1"
 CODES = "I"
@@ -180,6 +181,24 @@ class Plan:
             values = [(code, value) for code, value in enumerate(column.values) if of_all[code]]
             found[column.name] = [(value, of_done[code], of_all[code]) for code, value in values]
         return found
+
+    def group_counts(
+        self, names: Sequence[str], done: Iterable[int], without: Iterable[int] = ()
+    ) -> list[GroupCount]:
+        """The same for each combination of the values of these parameters, as they come."""
+        columns = [column for name in names for column in self.columns if column.name == name]
+        rows = list(zip(*(column.codes for column in columns), strict=True))
+        of_done, of_all = Counter(compress(rows, done)), Counter(rows)
+        of_all.subtract(rows[task] for task in without)
+        return [
+            (
+                tuple(c.values[code] for c, code in zip(columns, row, strict=True)),
+                of_done[row],
+                all_,
+            )
+            for row, all_ in of_all.items()
+            if all_
+        ]
 
     def numbers_beyond(self, wanted: Plan) -> list[int]:
         """The numbers of the tasks that `wanted` does not have."""
@@ -388,12 +407,13 @@ def _one_form(name: str, values: list[object]) -> str | None:
         return None  # mostly
     examples = {form_of(value): value for value in values}
     if len(examples) > 1:
-        raise _several_types(name, map(type, examples.values()))
+        names = {type(value).__name__ for value in examples.values()}
+        raise _several_types(name, names if len(names) > 1 else map(form_text, examples))
     return examples.popitem()[0]
 
 
-def _several_types(name: str, types: Iterable[type]) -> UsageError:
-    found = " and ".join(sorted(kind.__name__ for kind in types))
+def _several_types(name: str, types: Iterable[str]) -> UsageError:
+    found = " and ".join(sorted(types))
     return UsageError(f"{name} has values of type {found}: a parameter has one type")
 
 
@@ -405,7 +425,7 @@ def _checked_column(name: str, values: list[object]) -> tuple[str, list[Value]]:
         plain = [_exact_float(name, value) for value in plain]
         types = {float}
     if len(types) > 1:
-        raise _several_types(name, types)
+        raise _several_types(name, (kind.__name__ for kind in types))
     return (types.pop().__name__ if types else "int"), plain
 
 

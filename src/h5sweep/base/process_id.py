@@ -62,6 +62,10 @@ class ProcessId:
         start_ticks = _start_ticks(self.pid)
         return None if start_ticks == _HIDDEN else start_ticks == self.start_ticks
 
+    def resident_bytes(self) -> int:
+        """How much memory it uses; 0 if it has ended or cannot be seen from here."""
+        return resident_bytes(self.pid) if self.is_alive() else 0
+
     def __str__(self) -> str:
         return f"pid {self.pid} on {self.host}"
 
@@ -70,6 +74,15 @@ def this_process() -> ProcessId:
     """The identity of the calling process."""
     pid = os.getpid()
     return ProcessId(host_name(), boot_id(), pid, _start_ticks(pid) or 0, _pid_namespace())
+
+
+def resident_bytes(pid: int) -> int:
+    """How much memory a process uses; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+    except OSError:
+        return 0
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @cache

@@ -8,6 +8,7 @@ import shlex
 import sys
 from contextlib import suppress
 from functools import cache
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from .process_id import host_name
 PACKAGES = ("h5sweep", "numpy", "h5py")
 
 
-def describe(study: Path) -> dict[str, Any]:
+def describe(study: Path, output: Path) -> dict[str, Any]:
     """What a reader of the output would want to know about its making."""
     about = {"python": platform.python_version(), "versions": _versions()}
-    return {**_who_and_where(), **about, **_git(study.parent)}
+    return {**_who_and_where(), **about, **_git(study.parent, output)}
 
 
 def describe_command() -> dict[str, Any]:
@@ -61,14 +62,21 @@ def user_name() -> str:
         return ""
 
 
-def _git(folder: Path) -> dict[str, Any]:
-    """The study's commit, and whether it was changed since; nothing where there is no git."""
+def _git(folder: Path, output: Path) -> dict[str, Any]:
+    """The study's commit, and whether it was changed since; nothing where there is no git.
+
+    The output, what lies beside it and bytecode are not what is computed with.
+    """
     if not any((above / ".git").exists() for above in (folder, *folder.parents)):
         return {}
     commit = _git_says(folder, "rev-parse", "HEAD")
     if commit is None:
         return {}
-    return {"git_commit": commit, "git_dirty": bool(_git_says(folder, "status", "--porcelain"))}
+    name = escape(output.name)
+    ours = [f"{name}*", f"{name}*/**", f".{name}*", "__pycache__/**"]
+    others = [":(top)", *(f":(exclude,top,glob)**/{pattern}" for pattern in ours)]
+    changed = _git_says(folder, "status", "--porcelain", "--", *others)
+    return {"git_commit": commit, "git_dirty": bool(changed)}
 
 
 def _git_says(folder: Path, *words: str) -> str | None:

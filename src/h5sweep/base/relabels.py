@@ -85,6 +85,10 @@ class Relabel:
             undoes=self.id,
         )
 
+    def name_before(self, name: str) -> str:
+        """What a column was called before it."""
+        return next((old for old, new in self.rename.items() if new == name), name)
+
     def asks_the_same(self, other: Relabel) -> bool:
         """Whether both lead to the same names, units and axes."""
         return self._aims == other._aims
@@ -158,10 +162,9 @@ class Relabels:
     def __bool__(self) -> bool:
         return bool(self.entries)
 
-    def taken_back_to(self, time: str) -> Relabels:
-        """What makes labels of now those of a time."""
-        later = [entry for entry in self.entries if entry.time >= time]
-        return Relabels(tuple(entry.inverse("", "") for entry in reversed(later)))
+    def taken_back(self) -> Relabels:
+        """What makes labels of now those of before all of these."""
+        return Relabels(tuple(entry.inverse("", "") for entry in reversed(self.entries)))
 
     def about(self) -> dict[str, str]:
         """What a file says that is written now."""
@@ -194,14 +197,25 @@ class Relabels:
         """The new name of each column that has one, by its name in the file."""
         found: dict[str, str] = {}
         for entry in self.entries:
-            renamed = {old: entry.rename.get(new, new) for old, new in found.items()}
-            found = {**entry.rename, **renamed}
+            # A name that was given by one of these was no column's before.
+            first = {old: new for old, new in entry.rename.items() if old not in found.values()}
+            found = {old: entry.rename.get(new, new) for old, new in found.items()} | first
+        return {old: new for old, new in found.items() if old != new}
+
+    @property
+    def added(self) -> set[str]:
+        """The parameters that were added, by the names they have now."""
+        found: set[str] = set()
+        for entry in self.entries:
+            found = {entry.rename.get(name, name) for name in found - entry.drop.keys()}
+            found |= entry.add.keys()
         return found
 
-    def key(self, key: Mapping[str, Any]) -> dict[str, Any]:
+    def key(self, key: Mapping[str, Any], *, with_added: bool = True) -> dict[str, Any]:
+        """A key, or what else there is by parameter, as it is called now."""
         found = dict(key)
         for entry in self.entries:
-            found = entry.key(found)
+            found = (entry if with_added else replace(entry, add={})).key(found)
         return found
 
     def header(self, header: dict[str, Any]) -> dict[str, Any]:
@@ -218,6 +232,12 @@ class Relabels:
         """The new names of one result's values; as they are, if one has a new name already."""
         renamed = [self.names.get(name, name) for name in names]
         return renamed if len(set(renamed)) == len(names) else names
+
+    def column_names(self, names: list[str]) -> list[str]:
+        """The same for the columns of an output: of two, one taken back may make one."""
+        if any(entry.undoes for entry in self.entries):
+            return [self.names.get(name, name) for name in names]
+        return self.cell_names(names)
 
     def plan(self, plan: Plan) -> Plan:
         for entry in self.entries if plan.columns else ():

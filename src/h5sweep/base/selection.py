@@ -5,17 +5,24 @@ Every parameter that is named must have one of its values; others may have any.
 
 from __future__ import annotations
 
+import ast
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from heapq import nsmallest
 from itertools import compress
 
 from ..errors import UsageError
-from .plan import Plan, PlanColumn, Value, checked_value
+from .key_objects import object_text
+from .near_floats import nearest
+from .plan import Key, Plan, PlanColumn, Value, checked_value, key_text
+from .units import count_text
 
 Only = Mapping[str, object] | Sequence[str]  # a dict, or words
 Selection = Mapping[str, frozenset[Value]]
 
 _MOST_VALUES_SHOWN = 10
+_MOST_NEAR = 3
 
 
 def read_selection(only: Only, plan: Plan) -> Selection:
@@ -29,11 +36,17 @@ def read_selection(only: Only, plan: Plan) -> Selection:
     found: dict[str, frozenset[Value]] = {}
     for word in only:
         name, is_given, text = word.partition("=")
-        if not is_given or not text:
+        column = _column(plan, name) if is_given else None
+        if column is None or (not text and "" not in column.values):
             raise UsageError(f"{word!r} selects no tasks: write farm_id=3, seed=3,4 or seed=0..9")
         # A parameter that is named twice may have the values of either.
-        found[name] = found.get(name, frozenset()) | _values_named(_column(plan, name), text)
+        found[name] = found.get(name, frozenset()) | _values_named(column, text)
     return found
+
+
+def key_words(key: Mapping[str, Value]) -> list[str]:
+    """The words that name one task."""
+    return [f"{name}={value}" for name, value in key.items()]
 
 
 def select_tasks(selection: Selection, plan: Plan) -> Iterator[int]:
@@ -45,6 +58,33 @@ def select_tasks(selection: Selection, plan: Plan) -> Iterator[int]:
             numbers = list(chosen)
             chosen = compress(numbers, [wanted[column.codes[number]] for number in numbers])
     return iter(chosen)
+
+
+def select_one(only: Only, plan: Plan) -> int:
+    """The number of the task that is meant; UsageError if it is none, or one of several."""
+    selection = read_selection(only, plan)
+    found = list(select_tasks(selection, plan))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        words = shlex.join(key_words(plan.key(found[0])))
+        raise UsageError(
+            f"{count_text(len(found), 'task')} have these values: name all of one, such as {words}"
+        )
+    near = " or ".join(key_text(key) for key in _nearest_keys(plan, selection))
+    raise UsageError(
+        f"no task has all of these values: near are {near}; there are {values_text(plan)}"
+    )
+
+
+def _nearest_keys(plan: Plan, selection: Selection) -> list[Key]:
+    """The first of those that have most of these values."""
+
+    def strangers(task: int) -> int:
+        key = plan.key(task)
+        return sum(key[name] not in values for name, values in selection.items())
+
+    return [plan.key(task) for task in nsmallest(_MOST_NEAR, range(len(plan)), key=strangers)]
 
 
 def values_text(plan: Plan, numbers: Iterable[int] | None = None) -> str:
@@ -60,8 +100,18 @@ def _column(plan: Plan, name: str) -> PlanColumn:
     for column in plan.columns:
         if column.name == name:
             return column
-    names = ", ".join(plan.names)
-    raise UsageError(f"there is no parameter {name!r}: choose by {names}, such as {_example(plan)}")
+    raise UsageError(f"{_no_parameter(plan, name)}, such as {_example(plan)}")
+
+
+def require_parameters(plan: Plan, names: Iterable[str]) -> None:
+    """Raise UsageError unless the plan has all of these."""
+    for name in names:
+        if name not in plan.names:
+            raise UsageError(_no_parameter(plan, name))
+
+
+def _no_parameter(plan: Plan, name: str) -> str:
+    return f"there is no parameter {name!r}: choose by {', '.join(plan.names) or 'nothing'}"
 
 
 def _example(plan: Plan) -> str:
@@ -76,15 +126,24 @@ def _values_given(column: PlanColumn, given: object) -> frozenset[Value]:
                 return frozenset([text])
     several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     wanted = [checked_value(column.name, value) for value in several]
-    for value in wanted:
-        if value not in column.values:
+    known = [nearest(value, column.values) for value in wanted]
+    for value, other in zip(wanted, known, strict=True):
+        if other is None:
             raise _no_value(column, repr(value))
-    return frozenset(wanted)
+    return frozenset(other for other in known if other is not None)
 
 
 def _values_named(column: PlanColumn, text: str) -> frozenset[Value]:
     """The values that are meant: the whole text if it is one, or what its commas separate."""
     whole = _matching(column, text)
+    is_tuple = text.startswith(("[", "(")) and any(
+        str(value).startswith("[") for value in column.values
+    )
+    if not whole and is_tuple:
+        raise UsageError(
+            f"{column.name} has no value {text}: it has {_some(column.values)}; name one tuple in "
+            "each word, with its brackets and in quotes"
+        )
     parts = [(part, _matching(column, part)) for part in text.split(",")] if not whole else []
     for part, matching in parts:
         if not matching:
@@ -99,7 +158,21 @@ def _matching(column: PlanColumn, text: str) -> frozenset[Value]:
     if is_range and low is not None and high is not None:
         numbers = (v for v in column.values if isinstance(v, int | float))
         return frozenset(value for value in numbers if low <= value <= high)
-    return frozenset(value for value in column.values if _is_named(value, text))
+    found = frozenset(value for value in column.values if _is_named(value, text))
+    if found or column.type == "bool":
+        return found
+    value = low if column.type == "float" else _tuple_text(text)
+    near = None if value is None else nearest(value, column.values)
+    return frozenset() if near is None else frozenset([near])
+
+
+def _tuple_text(text: str) -> str | None:
+    """The text that a tuple has in keys, of one as Python writes it: `(1, 2)`."""
+    try:
+        value = ast.literal_eval(text)
+        return object_text(tuple(value)) if isinstance(value, tuple | list) else None
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
 
 
 def _is_named(value: Value, text: str) -> bool:

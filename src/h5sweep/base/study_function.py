@@ -43,10 +43,14 @@ def code_of(function: Callee) -> Any:
 
 def file_of(function: Callee) -> Path | None:
     """The file that it is written in; None in a notebook, or if it is not written in Python."""
+    code = code_of(function)
     try:
-        path = Path(inspect.getsourcefile(code_of(function)) or "")
+        path = Path(inspect.getsourcefile(code) or "")
     except TypeError:  # built in
         return None
+    module = Path(getattr(code, "__globals__", {}).get("__file__") or "")
+    if module.name == path.name:  # of which it may be compiled as a copy
+        path = module
     return path.absolute() if path.is_file() else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from pathlib import Path
 
 from ..errors import UsageError
@@ -44,6 +45,16 @@ def duration_text(seconds: float) -> str:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def clock_text(at: float) -> str:
+    """A time to come as people say it: `17:32`, on another day `Fri 17:32` or `3 Dec`."""
+    there, here = time.localtime(at), time.localtime()
+    if there[:3] == here[:3]:
+        return time.strftime("%H:%M", there)
+    if at - time.time() < 6 * 86400:
+        return time.strftime("%a %H:%M", there)
+    return f"{there.tm_mday} {time.strftime('%b', there)}"
 
 
 def rate_text(per_s: float) -> str:

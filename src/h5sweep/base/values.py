@@ -387,3 +387,24 @@ def value_text(values: Array | None) -> str:
     if isinstance(found, bytes):
         return found.decode("utf-8", "backslashreplace")
     return str(found)
+
+
+def plain_array(values: Array) -> Any:
+    """An array as JSON can hold it: NaN is None, infinity a text, a time ISO 8601."""
+    if values.dtype.kind in "mM":
+        return values.astype(str).tolist()
+    found = values.tolist()
+    is_plain = values.dtype.kind not in "fc" or (
+        values.dtype.kind == "f" and bool(np.isfinite(values).all())
+    )
+    return found if is_plain else _plain_float(found)
+
+
+def _plain_float(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain_float(one) for one in value]
+    if isinstance(value, complex):
+        return [_plain_float(value.real), _plain_float(value.imag)]
+    if math.isfinite(value):
+        return value
+    return None if math.isnan(value) else str(value)
