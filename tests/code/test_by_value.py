@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -495,3 +496,427 @@ def test_every_function_is_asked_what_it_names_in_a_module(tmp_path: Path) -> No
     assert script(tmp_path, text, "5", "2") == [0, 6]
     said = python(tmp_path, "script.py", "7", "3").stderr
     assert "model.TABLE was [5] and is [7]; 2 results of before" in said
+
+
+MODEL = """
+import functools
+
+class A:
+    class B:
+        X = 1
+    def power(self):
+        return 1
+    @staticmethod
+    def fixed():
+        return 1
+    @property
+    def own(self):
+        return 1
+    @classmethod
+    def of_class(cls, k=1):
+        return k
+
+class Descriptor:
+    v = 1
+    def __get__(self, one, kind=None):
+        return self.v
+
+class Described:
+    d = Descriptor()
+
+def helper(x):
+    return helper.factor * x
+helper.factor = 1
+
+def default(x, k=1, *, by=1):
+    return k * by * x
+
+def counted(function):
+    calls = [0]
+    @functools.wraps(function)
+    def wrapper(x, k=1):
+        return k * function(x) + calls[0]
+    wrapper.calls = calls
+    return wrapper
+
+@counted
+def decorated(x):
+    return x
+
+@functools.singledispatch
+def area(one):
+    return 1
+
+@area.register
+def _(one: int):
+    return 1
+
+class Base:
+    pass
+
+def count():
+    return len(Base.__subclasses__())
+"""
+
+CHANGED = {
+    "a method": ("model.A().power()", "model.A.power = lambda self: 7"),
+    "a static method": ("model.A.fixed()", "model.A.fixed = staticmethod(lambda: 7)"),
+    "a property": ("model.A().own", "model.A.own = property(lambda self: 7)"),
+    "a class in a class": ("model.A.B.X", "model.A.B.X = 7"),
+    "a default of a class method": (
+        "model.A.of_class()",
+        "vars(model.A)['of_class'].__func__.__defaults__ = (7,)",
+    ),
+    "a descriptor": ("model.Described.d", "vars(model.Described)['d'].v = 7"),
+    "an attribute of a function": ("model.helper(1)", "model.helper.factor = 7"),
+    "a default": ("model.default(1, by=1)", "model.default.__defaults__ = (7,)"),
+    "a default by name": ("model.default(1, k=1)", "model.default.__kwdefaults__['by'] = 7"),
+    "a closure": ("model.decorated(0)", "model.decorated.calls[0] = 7"),
+    "a function for a type": ("model.area('s')", "model.area.register(str, lambda one: 7)"),
+    "a subclass": ("model.count() + 6", "class Sub(model.Base): pass"),
+    "a global by its text": ("globals().get('S' + 'C', 1)", "SC = 7"),
+    "a global by getattr": ("getattr(sys.modules[__name__], 'SC', 1)", "SC = 7"),
+    "arguments": ("7 if '--fast' in sys.argv else 1", "pass"),
+}
+
+
+def test_what_a_script_has_changed_is_as_it_is(tmp_path: Path) -> None:
+    """Each of these gives 7 in a direct call, and in a worker."""
+    (tmp_path / "model.py").write_text(MODEL)
+    asked = ", ".join(f"v{n}={how}" for n, (how, _) in enumerate(CHANGED.values()))
+    lines = [
+        "import sys, h5sweep, model",
+        "@h5sweep.sweep(seed=range(1))",
+        f"def f(seed):\n    return dict({asked})",
+        *(done for _, done in CHANGED.values()),
+        "assert set(f(seed=0).values()) == {7}, f(seed=0)",
+        'f.run("out.h5", workers=1)',
+    ]
+    (tmp_path / "script.py").write_text("\n".join(lines))
+    done = python(tmp_path, "script.py", "--fast")
+    assert done.returncode == 0, done.stderr
+    with h5py.File(tmp_path / "out.h5") as file:
+        found = {what: int(file[f"v{n}"][0]) for n, what in enumerate(CHANGED)}
+    assert found == dict.fromkeys(CHANGED, 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ("model.default.__code__ = (lambda x, k, *, by: 7).__code__", "model.default"),
+        ("model.SHARED.step.__func__.__code__ = (lambda self: 7).__code__", "model.Model"),
+    ],
+)
+def test_what_was_changed_and_cannot_be_sent_stops_the_run(
+    tmp_path: Path, change: str, name: str
+) -> None:
+    model = "class Model:\n    def step(self):\n        return 1\nSHARED = Model()\n"
+    (tmp_path / "model.py").write_text(MODEL + model)
+    text = f"""
+        import model
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {{"x": model.default(seed) + model.SHARED.step()}}
+        {change}
+        f.run("out.h5", workers=1)
+    """
+    (tmp_path / "script.py").write_text("import h5sweep\n" + textwrap.dedent(text))
+    done = python(tmp_path, "script.py")
+    assert f"f uses {name}, which was changed since it was imported" in done.stderr
+    assert not (tmp_path / "out.h5").exists()
+
+
+def test_what_cannot_be_sent_and_was_not_changed_stops_nothing(tmp_path: Path) -> None:
+    """Locks in defaults, closures and classes of modules are what an import gives."""
+    (tmp_path / "model.py").write_text(
+        textwrap.dedent("""
+        import functools, threading
+        def locked(function):
+            lock, memo = threading.Lock(), {}
+            def wrapper(self, x):
+                with lock:
+                    return memo.setdefault(x, function(self, x))
+            return wrapper
+        class Model:
+            lock = threading.Lock()
+            @locked
+            def double(self, x):
+                return 2 * x
+        def plain(x, lock=threading.Lock()):
+            with lock, Model.lock:
+                return Model().double(x)
+        """)
+    )
+    text = """
+        import model
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": model.plain(seed)}
+        f(seed=1)
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [0, 2, 4]
+
+
+def test_changed_arguments_are_told_on_resume(tmp_path: Path) -> None:
+    text = """
+        import sys
+        @h5sweep.sweep(seed=range(len(sys.argv)))
+        def f(seed):
+            return {"x": len(sys.argv)}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text, "--fast") == [2, 2]
+    said = python(tmp_path, "script.py", "--fast", "--far").stderr
+    assert 'sys.argv was ["--fast"] and is ["--fast", "--far"]; 2 results of before' in said
+    Terminal(tmp_path).run("replay", "out.h5", "seed=2")
+
+
+@pytest.mark.parametrize("mode", ["r", "w", "rb"])
+def test_an_open_file_is_named_at_once(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "table.txt").write_text("1")
+    text = f"""
+        table = open("table.txt", "{mode}")
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {{"x": len(table.name)}}
+        f.run("out.h5", workers=1)
+    """
+    (tmp_path / "script.py").write_text("import h5sweep\n" + textwrap.dedent(text))
+    said = python(tmp_path, "script.py").stderr
+    assert "f uses table (a " in said and "which cannot be sent to workers" in said
+    assert not (tmp_path / "out.h5.run").exists()
+
+
+@pytest.mark.parametrize("where", ["guard", "main", "context"])
+def test_what_a_script_sets_before_it_runs_is_told(tmp_path: Path, where: str) -> None:
+    lines = {
+        "guard": ('np.seterr(all="raise")', 'f.run("out.h5", workers=1)'),
+        "main": ("main()",),
+        "context": ('with np.errstate(all="raise"):', '    f.run("out.h5", workers=1)'),
+    }[where]
+    text = [
+        "import numpy as np, h5sweep",
+        "@h5sweep.sweep(seed=range(2))",
+        "def f(seed):\n    return {'x': seed}",
+        'def main():\n    np.seterr(all="raise")\n    f.run("out.h5", workers=1)',
+        'if __name__ == "__main__":',
+        *(f"    {line}" for line in lines),
+        '    np.savetxt("after.txt", [1])',
+    ]
+    (tmp_path / "script.py").write_text("\n".join(text))
+    said = python(tmp_path, "script.py").stderr
+    what = "np.errstate" if where == "context" else "np.seterr"
+    assert f"script.py does {what}(...) when it starts, and its workers do not" in said
+
+
+def test_names_of_attributes_are_no_globals(tmp_path: Path) -> None:
+    """A script and the command are the same code, whatever they call the module."""
+    text = """
+        from pathlib import Path
+        scale = 1
+        class Site:
+            scale = 2
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            assert Path(__file__).exists()
+            return {"x": seed * Site().scale * len(type(seed).__name__)}
+        if __name__ == "__main__":
+            scale = 5
+            f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [0, 6]
+    path = tmp_path / "script.py"
+    path.write_text(path.read_text().replace("range(2)", "range(4)"))
+    assert "changed" not in Terminal(tmp_path).run("run", "script.py", "-o", "out.h5").stderr
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(path, other / "script.py")
+    words = ("run", other / "script.py", "-o", "out.h5", "--changed", "stop")
+    assert "0 to do" in Terminal(tmp_path).run(*words).stderr
+
+
+def test_classes_of_a_script_are_known_to_their_base_class(tmp_path: Path) -> None:
+    """The very ones that functions use, with cached properties and all."""
+    text = """
+        import functools
+        class Turbine:
+            registry = {}
+            def __init_subclass__(cls):
+                cls.registry[cls.__name__] = cls
+        class V164(Turbine):
+            @functools.cached_property
+            def rating(self):
+                return 8
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            assert isinstance(V164(), Turbine.registry["V164"])
+            return {"x": Turbine.registry["V164"]().rating}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [8, 8]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class H:\n    class Err(Exception): pass\ndef go():\n    try: raise H.Err\n"
+        "    except H.Err: return 1",
+        "class H:\n    class Inner:\n        k = 1\ndef go(): return H.Inner().k",
+        "def make():\n    class C: k = 1\n    return C\nC = make()\ndef go(): return C().k",
+        "import numba\n@numba.vectorize(['f8(f8)'])\ndef v(x): return x + 1\n"
+        "def go(): return v(0.0)",
+    ],
+    ids=["exception in a class", "class in a class", "class of a function", "compiled"],
+)
+def test_what_a_pickle_names_otherwise_is_no_change(tmp_path: Path, text: str) -> None:
+    """Classes in classes or functions, and what packages compile, lose a name on their way."""
+    lines = [
+        text,
+        "@h5sweep.sweep(seed=range(2))",
+        "def f(seed):\n    return {'x': int(go()) + seed}",
+        "f.run('out.h5', workers=1)",
+    ]
+    assert script(tmp_path, "\n".join(lines)) == [1, 2]
+
+
+def test_a_call_before_a_run_is_no_change(tmp_path: Path) -> None:
+    """A module that only the function imports is there afterwards; it was code before."""
+    (tmp_path / "late.py").write_text("K = 2\ndef g(x):\n    return x * K\n")
+    text = """
+        import sys
+        @h5sweep.sweep(seed=range(int(sys.argv[1])))
+        def f(seed):
+            import late
+            return {"x": late.g(seed)}
+        if sys.argv[2] == "first":
+            f(seed=1)
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text, "2", "first") == [0, 2]
+    assert script(tmp_path, text, "3", "not") == [0, 2, 4]
+    assert script(tmp_path, text, "4", "first") == [0, 2, 4, 6]
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["code"][:].tolist() == [1, 1, 1, 1]
+    (tmp_path / "late.py").write_text("K = 3\ndef g(x):\n    return x * K\n")
+    assert script(tmp_path, text, "5", "first") == [0, 2, 4, 6, 12]
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["code"][:].tolist() == [1, 1, 1, 1, 2]
+
+
+def test_a_module_that_a_function_of_a_prompt_imports_is_code(tmp_path: Path) -> None:
+    text = """
+        import h5sweep
+        @h5sweep.sweep(seed=range(SEEDS))
+        def f(seed):
+            import late
+            return {"x": late.K}
+        f.run("out.h5", workers=1)
+    """
+    (tmp_path / "late.py").write_text("K = 2\n")
+    python(tmp_path, "-", stdin=textwrap.dedent(text).replace("SEEDS", "1"))
+    (tmp_path / "late.py").write_text("K = 3\n")
+    said = python(tmp_path, "-", stdin=textwrap.dedent(text).replace("SEEDS", "2")).stderr
+    assert "late.py has changed; 1 result of before is kept" in said
+    assert "which is not in the code" not in said
+
+
+def test_the_values_of_a_sweep_that_is_called_for_are_no_code(tmp_path: Path) -> None:
+    """`sweep(...)(f)` declares as a decorator does."""
+    text = """
+        def g(seed):
+            return {"x": seed}
+        f = h5sweep.sweep(seed=range(SEEDS))(g)
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text.replace("SEEDS", "1")) == [0]
+    assert script(tmp_path, text.replace("SEEDS", "3")) == [0, 1, 2]
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["code"][:].tolist() == [1, 1, 1]
+
+
+def test_a_function_is_the_same_under_an_option_of_python(tmp_path: Path) -> None:
+    """`python -O` leaves out assert statements, in workers as in the program that starts them."""
+    (tmp_path / "m.py").write_text("def g(s):\n    assert s < 0\n    return s\n")
+    (tmp_path / "script.py").write_text(
+        "import h5sweep, m\n@h5sweep.sweep(seed=range(2))\ndef f(seed):\n"
+        "    return {'x': m.g(seed)}\nf.run('out.h5', workers=1)\n"
+    )
+    command = [sys.executable, "-O", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["x"][:].tolist() == [0, 1]
+
+
+CHOSEN = {
+    "by a module": "importlib.import_module('models.' + kind).run()",
+    "by a name that is put together": "getattr(wake, 'TABLE' + str(1))['k']",
+    "by vars": "vars(wake)['TABLE' + str(1)]['k']",
+    "by __getattr__": "wake.anything",
+    "by a default": "wake.default()",
+}
+
+
+@pytest.mark.parametrize("way", CHOSEN)
+def test_what_no_function_names_is_as_it_is(tmp_path: Path, way: str) -> None:
+    """A task that chooses a module, or a name in it, finds what the script has changed there."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/__init__.py").touch()
+    (tmp_path / "models/jensen.py").write_text(
+        "import threading\nLOCK = threading.Lock()\nCOEFF = {'k': 1}\nNOTHING = object()\n"
+        "def inner(value=NOTHING):\n    return COEFF['k'] if value is NOTHING else None\n"
+        "def run():\n    return inner()\ndef locked():\n    return LOCK\n"
+    )
+    (tmp_path / "wake.py").write_text(
+        "TABLE1 = {'k': 1}\nSTATE = {'k': 1}\nNOTHING = object()\n"
+        "def default(value=NOTHING):\n    return STATE['k'] if value is NOTHING else 0\n"
+        "def __getattr__(name):\n"
+        "    if name != 'anything':\n        raise AttributeError(name)\n    return STATE['k']\n"
+    )
+    text = f"""
+        import importlib, wake, models.jensen
+        @h5sweep.sweep(seed=range(3))
+        def f(seed, kind="jensen"):
+            return {{"x": {CHOSEN[way]} * seed}}
+        models.jensen.COEFF["k"] = wake.TABLE1["k"] = wake.STATE["k"] = 5
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [0, 5, 10]
+
+
+def test_a_mock_is_refused(tmp_path: Path) -> None:
+    """It would call itself without end in a worker."""
+    (tmp_path / "m.py").write_text("def g(s):\n    return s\n")
+    (tmp_path / "script.py").write_text(
+        "from unittest import mock\nimport h5sweep, m\n@h5sweep.sweep(seed=range(2))\n"
+        "def f(seed):\n    return {'x': m.g(seed)}\n"
+        "with mock.patch('m.g', return_value=5):\n    f.run('out.h5', workers=1)\n"
+    )
+    done = python(tmp_path, "script.py")
+    assert "f uses m.g (a MagicMock), which cannot be sent to workers (it is a mock)" in done.stderr
+
+
+def test_members_of_an_enum_of_a_script_have_their_attributes(tmp_path: Path) -> None:
+    """Which `__init__` or `__new__` has given them, or the script later."""
+    text = """
+        import enum
+        class Planet(enum.Enum):
+            EARTH = (1.0, 2)
+            def __init__(self, mass, radius):
+                self.mass, self.radius = mass, radius
+        class Kind(enum.Enum):
+            A = (1, 10)
+            def __new__(cls, value, weight):
+                made = object.__new__(cls)
+                made._value_, made.weight = value, weight
+                return made
+        class Plain(enum.Flag):
+            A = 1
+        Plain.A.late = 100
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {"x": Planet.EARTH.radius + Kind.A.weight + Plain.A.late + seed}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [112, 113]

@@ -1,11 +1,11 @@
 """A function as it is in this process, for a worker: with its globals, and those of own modules.
 
-cloudpickle does most of it. Own modules are imported in the worker, and then given what functions
-name in them as it is here, because their globals, and attributes of their classes, may have been
-changed since. Functions and classes that are still what the module has stay that; all functions of
-a module share its globals there, as they do here. Of a module that cannot be imported as it is here
-(it was edited, or is in no place where it would be looked for) these are sent too. What is
-installed is imported; a script is not run again.
+cloudpickle does most of it. Own modules are imported in the worker, and then given what is in them
+here, because their globals, and attributes of their classes, may have been changed since. Functions
+and classes that are still what the module has stay that; all functions of a module share its
+globals there, as they do here. Of a module that cannot be imported as it is here (it was edited, or
+is in no place where it would be looked for) these are sent too. What is installed is imported; a
+script is not run again.
 """
 
 from __future__ import annotations
@@ -17,21 +17,39 @@ import pickle
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
-from enum import Enum
+from dataclasses import dataclass
+from enum import Enum, EnumType
+from functools import partial
 from importlib.machinery import PathFinder
-from itertools import compress
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
 
 import cloudpickle
 
 from ..base.study_function import Callee, file_of
 from ..base.units import command_text, near_path
 from ..errors import StudyError
+from .loaded_code import is_rewritten
+from .members import member_attributes
+from .module_state import ModuleStates, fill_module
 from .own_modules import loaded_own_modules
-from .reachable import code_names, own_functions, own_values
+from .reachable import (
+    code_names,
+    names_globals_by_text,
+    own_functions,
+    own_subclasses,
+    own_values,
+)
 from .source_facts import read_source
 from .version import CodeVersion
+
+
+@dataclass(frozen=True)
+class SentFunction:
+    """A function on its way to workers, and what is left to what an import gives there."""
+
+    content: bytes
+    left: tuple[str, ...]  # where values lie that cannot be sent
 
 
 def dump_function(
@@ -40,29 +58,53 @@ def dump_function(
     version: CodeVersion,
     name: str,
     take_buffer: Callable[[Any], Any],
-) -> bytes:
+) -> SentFunction:
     """What calls the user's function, as bytes; large arrays go to `take_buffer`.
 
     StudyError names what cannot be sent.
     """
-    modules = loaded_own_modules()
-    mentioned = _mentioned_names(function, version, modules)
+    modules, functions = loaded_own_modules(), own_functions(function)
+    mentioned = _mentioned_names(functions, version, modules)
     with _sending_by_value(_not_importable(modules, version)):
+        state = ModuleStates(mentioned, partial(_is_sendable, modules))
         try:
-            named = _named_modules(version, modules, mentioned)
-            return _dumped((callee, named), modules, mentioned, take_buffer)
+            sent = _Sent(
+                callee,
+                function,
+                _named_modules(version, modules, mentioned),
+                list(_globals_by_text(functions, modules)),
+                own_subclasses(function) if "__subclasses__" in mentioned else [],
+            )
+            content = _dumped(sent, modules, state.of, take_buffer)
         except Exception as error:  # whatever an object's own __reduce__ may raise
-            raise _refusal(function, name, modules, mentioned, error) from error
+            raise _refusal(function, name, error) from error
+    return SentFunction(content, tuple(state.left))
 
 
-def load_function(content: bytes, buffers: Iterable[Any]) -> Any:
-    """What `dump_function` has packed, in a worker of the same run."""
-    function, _ = pickle.loads(content, buffers=buffers)
-    return function
+class _Sent(NamedTuple):
+    callee: Any
+    function: Any
+    modules: list[ModuleType]
+    globals_by_text: list[tuple[FunctionType, dict[str, object]]]
+    subclasses: list[type]
 
 
-_PLAIN = (bool, int, float, str, bytes, type(None))
+_loaded: list[_Sent] = []  # classes that only their base class knows would end
+
+
+def load_function(content: bytes, buffers: Iterable[Any]) -> tuple[Any, Any]:
+    """What `dump_function` has packed, in a worker of the same run: what to call, the function."""
+    sent: _Sent = pickle.loads(content, buffers=buffers)
+    for function, values in sent.globals_by_text:
+        function.__globals__.update(values)
+        if function.__module__ == "__main__":
+            vars(sys.modules["__main__"]).update(values)  # where some look for them
+    _loaded.append(sent)
+    return sent.callee, sent.function
+
+
 _CACHED = type(functools.lru_cache(repr))
+_StateOf = Callable[[ModuleType], Any]
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it says nothing of its types
@@ -72,11 +114,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it says nothing of
         self,
         file: io.BytesIO,
         modules: dict[str, ModuleType],
-        mentioned: set[str],
+        state_of: _StateOf | None,
         take_buffer: Callable[[Any], Any] | None,
     ) -> None:
         super().__init__(file, protocol=5, buffer_callback=take_buffer)
-        self._modules, self._mentioned = modules, mentioned
+        self._modules, self._state_of = modules, state_of
         for name, module in modules.items():
             self.globals_ref[id(vars(module))] = _Globals(name=name)
 
@@ -84,24 +126,27 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it says nothing of
         if isinstance(obj, _Globals):
             return _globals_of, _identity(self._modules[obj["name"]])
         if isinstance(obj, ModuleType) and self._modules.get(_name_of(obj)) is obj:
-            return _module_of, _identity(obj), self._state(obj), None, None, _fill
+            if self._state_of is None:
+                return _module_of, _identity(obj)
+            return _module_of, _identity(obj), self._state_of(obj), None, None, fill_module
         if getattr(type(obj), "is_sweep", False):
             return _as_is, (obj.function,)  # nobody needs its plan there
         if isinstance(obj, _CACHED):  # which pickles itself as a name to import
             return _cached, (obj.__wrapped__, obj.cache_parameters())
-        return super().reducer_override(obj)
-
-    def _state(self, module: ModuleType) -> dict[str, object]:
-        """What functions name in a module, and plain values, which they may ask for by other ways.
-
-        Sorted, so that the same state is the same bytes.
-        """
-        found = sorted(vars(module).items())
-        is_sent = [n in self._mentioned or type(v) in _PLAIN for n, v in found]
-        state = {n: v for n, v in compress(found, is_sent) if not n.startswith("__")}
-        classes = [v for v in vars(module).values() if isinstance(v, type)]
-        own = [c for c in classes if c.__module__ == module.__name__ and not issubclass(c, Enum)]
-        return {"globals": state, "classes": [(c, _class_state(c, self._mentioned)) for c in own]}
+        if isinstance(obj, functools.cached_property):  # which has a lock in Python 3.11
+            return _cached_property, (obj.func, obj.attrname)
+        if isinstance(obj, io.TextIOWrapper) and obj not in (sys.stdout, sys.stderr):
+            raise pickle.PicklingError("it is an open file")  # cloudpickle would open another
+        if type(obj).__module__ == "unittest.mock":
+            raise pickle.PicklingError("it is a mock")  # which would call itself without end there
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced[1]) == _CLASS_PARTS:
+            return _class_once, (reduced[0], *reduced[1]), *reduced[2:]
+        if isinstance(obj, EnumType) and isinstance(reduced, tuple):  # sent, not imported
+            members: list[Enum] = list(obj)
+            named = {one.name: member_attributes(one) for one in members}
+            return (*reduced[:2], (reduced[5], reduced[2], named), None, None, _set_enum)
+        return reduced
 
 
 class _Globals(dict[str, str]):
@@ -139,8 +184,8 @@ class _Absent:
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"{self._module}.{name} was not sent to the workers, because no function names it: "
-            f"name {self._module}.{name} in the function"
+            f"{self._module}.{name} is not there in workers, because it cannot be sent to them: "
+            "make it inside the function"
         )
 
 
@@ -148,54 +193,86 @@ def _globals_of(*identity: Any) -> dict[str, Any]:
     return vars(_module_of(*identity))
 
 
-def _fill(module: ModuleType, state: dict[str, Any]) -> None:
-    vars(module).update(state["globals"])
-    for kind, attributes in state["classes"]:
-        for name, value in attributes.items():
-            setattr(kind, name, value)
-
-
-def _class_state(kind: type, mentioned: set[str]) -> dict[str, object]:
-    """The values of a class that functions name; its methods are those of the class."""
-    found = vars(kind).items()
-    return {n: v for n, v in found if n in mentioned and not n.startswith("__") and _is_data(v)}
-
-
-def _is_data(value: object) -> bool:
-    return not callable(value) and not hasattr(type(value), "__get__")
+def _globals_by_text(
+    functions: Iterable[FunctionType], modules: dict[str, ModuleType]
+) -> Iterator[tuple[FunctionType, dict[str, object]]]:
+    """Globals of a script for functions that may ask for any, as far as they can be sent."""
+    for one in functions:
+        if names_globals_by_text(one) and one.__globals__.get("__name__") not in modules:
+            found = {n: v for n, v in one.__globals__.items() if not n.startswith("__")}
+            yield one, {n: v for n, v in found.items() if _is_sendable(modules, v)}
 
 
 def _name_of(module: ModuleType) -> str:
     return str(getattr(module, "__name__", ""))
 
 
+_CLASS_PARTS = 6  # what cloudpickle makes a class of; the fifth is its id
+_classes: dict[str, type] = {}
+
+
+def _class_once(make: Callable[..., type], *parts: Any) -> type:
+    """A class that is sent; if its base class knows it, it is there already when its turn comes.
+
+    Made twice, it would tell its base class so, which would then know the wrong one.
+    """
+    identity = parts[4]
+    if identity not in _classes:
+        _classes.setdefault(identity, make(*parts))
+    return _classes[identity]
+
+
+def _set_enum(kind: Any, state: tuple[Any, Any, dict[str, dict[str, object]]]) -> None:
+    """Complete an enum, and give its members the attributes that its `__init__` has not run for."""
+    complete, content, attributes = state
+    complete(kind, content)
+    for name, named in attributes.items():
+        vars(kind[name]).update(named)
+
+
 def _cached(function: Any, parameters: dict[str, Any]) -> object:
     return functools.lru_cache(**parameters)(function)
+
+
+def _cached_property(function: Any, name: str | None) -> object:
+    found: functools.cached_property[Any] = functools.cached_property(function)
+    found.attrname = name
+    return found
 
 
 def _as_is(value: object) -> object:
     return value
 
 
+def _is_sendable(modules: dict[str, ModuleType], value: object) -> bool:
+    try:
+        _dumped(value, modules, None, lambda _: None)
+    except Exception:  # whatever an object's own __reduce__ may raise
+        return False
+    return True
+
+
 def _dumped(
     value: object,
     modules: dict[str, ModuleType],
-    mentioned: set[str],
+    state_of: _StateOf | None = None,
     take_buffer: Callable[[Any], Any] | None = None,
 ) -> bytes:
     file = io.BytesIO()
-    _Pickler(file, modules, mentioned, take_buffer).dump(value)
+    _Pickler(file, modules, state_of, take_buffer).dump(value)
     return file.getvalue()
 
 
 def _not_importable(modules: dict[str, ModuleType], version: CodeVersion) -> list[ModuleType]:
     """Own modules that a worker would not find as they are here."""
-    known = {source.module for source in version.sources if source.text}
+    known = {source.module for source in version.sources if source.is_known}
     edited = set(version.edited)
     return [
         module
         for name, module in modules.items()
-        if module.__file__ in edited or (name not in known and not _is_found(name, module))
+        if module.__file__ in edited
+        or is_rewritten(module)
+        or (name not in known and not _is_found(name, module))
     ]
 
 
@@ -215,10 +292,12 @@ def _named_modules(
     return [m for name, m in modules.items() if {name, name.rpartition(".")[2]} & imported]
 
 
-def _mentioned_names(function: Callee, version: CodeVersion, modules: Container[str]) -> set[str]:
+def _mentioned_names(
+    functions: Iterable[FunctionType], version: CodeVersion, modules: Container[str]
+) -> set[str]:
     """Every name that own functions, or modules that they may import, may ask a module for."""
     found: set[str] = set()
-    for one in own_functions(function):
+    for one in functions:
         found.update(code_names(one.__code__))
     for source in version.sources:
         if source.module and source.module not in modules:
@@ -239,18 +318,13 @@ def _sending_by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _refusal(
-    function: Callee,
-    name: str,
-    modules: dict[str, ModuleType],
-    mentioned: set[str],
-    error: Exception,
-) -> StudyError:
+def _refusal(function: Callee, name: str, error: Exception) -> StudyError:
     """Which of the values that a function uses cannot be sent, and what to do."""
     what, reason = name, error
-    for label, value in own_values(function).items():
+    values = sorted(own_values(function).items(), key=lambda pair: callable(pair[1]))
+    for label, value in values:  # functions last: they lead to the others
         try:
-            _dumped(value, {}, mentioned)
+            _dumped(value, {})
         except Exception as refused:  # the same as above
             what = f"{label.removeprefix('__main__.')} (a {type(value).__name__})"
             reason = refused

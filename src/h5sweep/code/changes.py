@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .describe_value import value_text
+from ..base.key_objects import form_text
+from .describe_value import is_code, value_text
 from .version import CodeVersion
 
 _TITLES = {
@@ -24,6 +25,7 @@ def change_texts(before: CodeVersion, now: CodeVersion) -> list[str]:
         *_source_texts(before, now),
         *(text for about in _TITLES for text in fact_texts(about, before, now)),
         *_input_texts(before, now),
+        *form_texts(before, now),
     ]
 
 
@@ -31,25 +33,15 @@ def fact_texts(about: str, before: CodeVersion, now: CodeVersion) -> Iterator[st
     """`the constant scale was 1 and is 7`, for each that differs."""
     title = _TITLES[about]
     for name, old, new in _differing(before.facts[about], now.facts[about]):
-        if _is_function(old) and _is_function(new) and old["value"] == new["value"]:
+        if is_code(old) and is_code(new) and old["value"] == new["value"]:
             if before.digest == now.digest:  # else the source says it
-                yield f"{title}{name} is another function of the same name"
+                yield f"{title}{name} is another {new['type']} of the same name"
         elif old is _ABSENT:
             yield f"{title}{name} is new: {value_text(new)}"
         elif new is _ABSENT:
             yield f"{title}{name} is gone; it was {value_text(old)}"
         else:
             yield f"{title}{name} was {value_text(old)} and is {value_text(new)}"
-
-
-def changed_labels(before: CodeVersion, now: CodeVersion) -> list[tuple[str, str, Any, Any]]:
-    """Units and axes that both declare, differently: which, of what, before, now."""
-    return [
-        (what, name, old, new)
-        for what in LABELS
-        for name, old, new in _differing(before.facts[what], now.facts[what])
-        if old is not _ABSENT and new is not _ABSENT
-    ]
 
 
 def _source_texts(before: CodeVersion, now: CodeVersion) -> Iterator[str]:
@@ -66,8 +58,13 @@ def _input_texts(before: CodeVersion, now: CodeVersion) -> Iterator[str]:
         yield f"the input {name} {what}"
 
 
-def _is_function(described: Any) -> bool:
-    return isinstance(described, dict) and described.get("type") == "function"
+def form_texts(before: CodeVersion, now: CodeVersion) -> Iterator[str]:
+    """`kind was given to the function as Kind and is given as text`, for each that differs."""
+    old, new = before.facts["forms"], now.facts["forms"]
+    for name in sorted(old.keys() | new.keys()):
+        was, is_now = form_text(old.get(name)), form_text(new.get(name))
+        if was != is_now:
+            yield f"{name} was given to the function as {was} and is given as {is_now}"
 
 
 _ABSENT = object()

@@ -7,19 +7,22 @@ Imports inside functions count too: a worker may meet them hours later.
 from __future__ import annotations
 
 import os
+import pkgutil
 import site
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
 
-from .source_facts import Import, SourceFacts, digest_of, read_source
+from ..errors import StudyError
+from .source_facts import ALL, Import, SourceFacts, digest_of, read_source
 
+_SCRIPTS = ("__main__", "__mp_main__")  # the second is what some packages call the first
 _OWN_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
@@ -30,6 +33,7 @@ class OwnModule:
     name: str  # to import it by; empty for a study that is imported by its path
     path: str
     content: bytes
+    known_text: str | None = None  # its source, where that is all that was kept
 
     @property
     def is_package(self) -> bool:
@@ -38,6 +42,8 @@ class OwnModule:
     @property
     def text(self) -> str:
         """Its source, whatever its encoding; empty if it is compiled."""
+        if self.known_text is not None:
+            return self.known_text
         if not self.path.endswith(".py"):
             return ""
         try:
@@ -57,13 +63,22 @@ def find_own_modules(
 ) -> list[OwnModule]:
     """The file `start`, and all own modules that it imports, directly or not.
 
-    Files that are `known` are not read again.
+    Files that are `known` are not read again. StudyError for a module that has no file.
     """
     by_path = {module.path: module for module in known}
 
     def read(name: str, path: Path) -> OwnModule:
         path = path.absolute()
-        return by_path.get(str(path)) or OwnModule(name, str(path), path.read_bytes())
+        if str(path) in by_path:
+            return by_path[str(path)]
+        try:
+            return OwnModule(name, str(path), path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StudyError(
+                f"{name or path.stem} was imported from {path}, which is no file now, so its "
+                "source cannot be kept with the results: put it there (out of an archive, or back "
+                "if it was moved), and start again"
+            ) from error
 
     found: dict[str, OwnModule] = {}
     left = [read(name, start)]
@@ -80,9 +95,11 @@ def find_own_modules(
 
 
 def loaded_own_modules() -> dict[str, ModuleType]:
-    """All own modules of this process that have a name to import them by."""
+    """All own modules of this process that have a file, and a name to import them by."""
     loaded = [pair for pair in list(sys.modules.items()) if isinstance(pair[1], ModuleType)]
-    return {name: m for name, m in loaded if name != "__main__" and is_own_module(m)}
+    own = {name: m for name, m in loaded if name not in _SCRIPTS and is_own_module(m)}
+    # Some packages make modules of which the file is a made-up one.
+    return {name: m for name, m in own.items() if Path(str(m.__file__)).is_file()}
 
 
 def is_own_module(module: ModuleType) -> bool:
@@ -106,9 +123,22 @@ def own_path_of(name: str) -> Path | None:
         spec = PathFinder.find_spec(name, _folders_with(name))
     except KeyError:  # a folder without __init__.py, in a package that is not loaded
         return None
+    if spec is None and "." not in name:
+        spec = _spec_of_installer(name)
     if spec is None or not spec.has_location or not is_own_path(str(spec.origin)):
         return None
     return Path(str(spec.origin))
+
+
+def _spec_of_installer(name: str) -> ModuleSpec | None:
+    """Where a module lies that an editable install finds in a way of its own."""
+    for finder in sys.meta_path:
+        is_usual = getattr(finder, "__module__", "").startswith(("_frozen_importlib", "h5sweep."))
+        if not is_usual and finder is not PathFinder and hasattr(finder, "find_spec"):
+            spec = finder.find_spec(name, None)
+            if spec is not None:
+                return spec
+    return None
 
 
 def _folders_with(name: str) -> list[str]:
@@ -133,7 +163,14 @@ def _imported_names(module: OwnModule) -> Iterator[str]:
         base = _base_of(one, package)
         words = base.split(".") if base else []
         yield from (".".join(words[: count + 1]) for count in range(len(words)))
-        yield from (f"{base}.{name}" for name in one.names if base)
+        names = _names_in(base) if one.names == (ALL,) else one.names
+        yield from (f"{base}.{name}" for name in names if base)
+
+
+def _names_in(package: str) -> list[str]:
+    """What can be imported from a package of the user's own."""
+    folders = _folders_with(f"{package}.x") if package else []
+    return [module.name for module in pkgutil.iter_modules(folders) if is_own_path(folders[0])]
 
 
 def _base_of(one: Import, package: str) -> str:

@@ -12,7 +12,8 @@ import mmap
 import os
 import pickle
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 _HEAD = struct.Struct("<QQQ")  # size of the description, of the pickle, how many buffers
@@ -34,6 +35,26 @@ def write_payload(description: dict[str, Any], content: bytes, buffers: Sequence
             file.write(view)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     return descriptor
+
+
+def payload_bytes(descriptor: int) -> bytes:
+    """All of it, for a process that cannot inherit the descriptor."""
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        return file.read()
+
+
+@contextmanager
+def payload_here(content: bytes) -> Iterator[int]:
+    """The same in memory of this machine, for workers to inherit."""
+    descriptor = os.memfd_create("h5sweep", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(content)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def read_payload(descriptor: int) -> tuple[dict[str, Any], bytes, list[memoryview]]:

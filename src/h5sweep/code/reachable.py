@@ -6,23 +6,45 @@ modules, the object that a method is bound to, the arguments of a partial functi
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
-from .own_modules import is_own_module
+from ..base.study_function import Callee, code_of
+from .members import (
+    attributes_of,
+    closure_of,
+    function_attributes,
+    functions_in,
+    held_functions,
+    is_own_class,
+    is_own_function,
+    member_attributes,
+)
+from .own_modules import is_own_module, loaded_own_modules
+
+# What every module has, and what says where it is: no values of the study.
+_OF_MODULES = {*vars(ModuleType("")), "__file__", "__cached__", "__builtins__", "__path__"}
+_BY_TEXT = {"globals", "eval", "exec", "__main__"}  # give globals by their names
+_SUBCLASSES = "__subclasses__"
+ARGUMENTS = "sys.argv"
+MEMBERS = ".__members__"  # of an enum
 
 
-def own_values(function: object, constants: Iterable[object] = ()) -> dict[str, object]:
+def own_values(function: Callee, constants: Iterable[object] = ()) -> dict[str, object]:
     """Every value that the function can reach, by a name such as `model.SCALE`."""
     walk = _Walk()
     for value in (function, *constants):
         walk.visit("", value)
     if callable(function) and plain_function(function) is None:
         walk.values["self"] = function  # an object that is called
+    walk.visit_subclasses()
+    if walk.reads_arguments and getattr(code_of(function), "__module__", "") == "__main__":
+        walk.values[ARGUMENTS] = sys.argv[1:]  # workers have the same
     return walk.values
 
 
@@ -33,6 +55,14 @@ def own_functions(function: object) -> list[FunctionType]:
     return walk.functions
 
 
+def own_subclasses(function: object) -> list[type]:
+    """Own classes that the function may reach through `__subclasses__()` alone."""
+    walk = _Walk()
+    walk.visit("", function)
+    walk.visit_subclasses()
+    return walk.classes
+
+
 def code_names(code: CodeType) -> Iterator[str]:
     """Every global, attribute and module that a code object names, with the code inside it."""
     yield from code.co_names
@@ -41,6 +71,43 @@ def code_names(code: CodeType) -> Iterator[str]:
             yield from code_names(constant)
         elif isinstance(constant, str) and constant.isidentifier():
             yield constant  # perhaps for getattr
+
+
+def names_globals_by_text(function: FunctionType) -> bool:
+    """Whether it may use globals that it does not name, as with `globals()`."""
+    names, loaded = set(code_names(function.__code__)), set(_loaded_names(function.__code__))
+    return _are_by_text(names, loaded)
+
+
+def _are_by_text(names: set[str], loaded: set[str]) -> bool:
+    return not loaded.isdisjoint(_BY_TEXT) or ("sys" in loaded and "modules" in names)
+
+
+_LOADS = {dis.opmap[name]: shift for name, shift in (("LOAD_GLOBAL", 1), ("LOAD_NAME", 0))}
+_LOADS |= {dis.opmap[n]: 0 for n in ("LOAD_FROM_DICT_OR_GLOBALS", "IMPORT_NAME") if n in dis.opmap}
+
+
+def _loaded_names(code: CodeType) -> Iterator[str]:
+    """The globals that a code object uses, and modules that it imports; no names of attributes."""
+    above = 0
+    for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        argument |= above
+        above = argument << 8 if operation == dis.EXTENDED_ARG else 0
+        if operation in _LOADS:
+            yield code.co_names[argument >> _LOADS[operation]]
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _loaded_names(constant)
+
+
+def imported_names(code: CodeType) -> Iterator[str]:
+    """The modules that a code object imports by itself."""
+    for operation in dis.get_instructions(code):
+        if operation.opname == "IMPORT_NAME":
+            yield str(operation.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from imported_names(constant)
 
 
 def plain_function(function: object) -> FunctionType | None:
@@ -72,18 +139,22 @@ class _Walk:
     def __init__(self) -> None:
         self.values: dict[str, object] = {}
         self.functions: list[FunctionType] = []
-        self._seen: set[int] = set()
+        self.reads_arguments = False
+        self.classes: list[type] = []
+        self._seen: dict[int, object] = {}
 
     def visit(self, label: str, value: Any) -> None:
         """Take a value, or go on from it if it is a function, a class or a module of the user's."""
+        if label and callable(value):
+            self._note(label, value)  # it may be another one next time
         if id(value) in self._seen and not _is_plain(value):
             return
-        self._seen.add(id(value))
+        self._seen[id(value)] = value
         if isinstance(value, ModuleType):
             return  # its attributes are visited where they are named
         if isinstance(value, type):
             self._visit_class(value)
-        elif isinstance(value, functools.partial):
+        elif isinstance(value, functools.partial | functools.partialmethod):
             self._visit_all(label, {"arguments": value.args, **value.keywords})
             self.visit(label, value.func)
         elif isinstance(value, MethodType):
@@ -98,6 +169,17 @@ class _Walk:
             if label:
                 self._note(label, value)
 
+    def visit_subclasses(self) -> None:
+        """If functions ask for subclasses: all of the user's, also those that nothing names."""
+        asked = any(_SUBCLASSES in code_names(one.__code__) for one in self.functions)
+        for kind in self.classes if asked else ():  # which grows
+            known: list[type] = type.__subclasses__(kind)
+            found = [one for one in known if is_own_class(one)]
+            if found:
+                self._note(f"{kind.__module__}.{kind.__qualname__}.{_SUBCLASSES}()", found)
+            for one in found:
+                self.visit("", one)
+
     def _note(self, label: str, value: object) -> None:
         """Take a value; two of one label, as of two closures of one function, are kept apart."""
         while label in self.values and self.values[label] is not value:
@@ -107,13 +189,15 @@ class _Walk:
     def _visit_inside(self, value: Any) -> None:
         """Go on to functions and objects of the user's that a value holds."""
         inside: list[object] = []
-        if isinstance(value, dict):
+        if isinstance(value, dict | MappingProxyType):
             inside = list(value.values())
         elif isinstance(value, list | tuple | set | frozenset):
             inside = list(value)
-        elif _is_own_class(type(value)):
+        elif not is_own_class(type(value)) and not _is_plain(value):
+            inside = list(held_functions(value))
+        if is_own_class(type(value)):
             self._visit_class(type(value))
-            inside = list(getattr(value, "__dict__", {}).values())
+            inside += attributes_of(value).values()
         for item in inside:
             if not isinstance(item, bool | int | float | str | bytes | None):
                 self.visit("", item)
@@ -121,76 +205,114 @@ class _Walk:
     def _visit_wrapper(self, value: Any) -> None:
         if isinstance(value, FunctionType):
             self._visit_function(value)
+            if isinstance(registry := vars(value).get("registry"), MappingProxyType):
+                place = f"{value.__module__}.{value.__qualname__}"
+                self.visit(f"{place}.registry", dict(registry))  # of functools.singledispatch
 
     def _visit_all(self, label: str, values: dict[str, object]) -> None:
         for name, value in values.items():
             self.visit(f"{label}.{name}".lstrip("."), value)
 
     def _visit_function(self, function: FunctionType) -> None:
-        module = function.__globals__.get("__name__", "")
-        if not _is_own(function):
+        if not is_own_function(function):
             return
+        module, code = function.__globals__.get("__name__", ""), function.__code__
         self.functions.append(function)
-        self._visit_named(module, function.__globals__, set(code_names(function.__code__)), set())
+        names, loaded = set(code_names(code)), set(_loaded_names(code))
+        self.reads_arguments |= "argv" in names
+        named = names if _are_by_text(names, loaded) else loaded
+        entered: set[str] = set()
+        self._visit_named(module, function.__globals__, named - _OF_MODULES, names, entered)
+        imported = dict(self._imported_modules(function, loaded))
+        self._visit_named("", imported, set(imported), names, entered)
         place = f"{module}.{function.__qualname__}"
-        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        self._visit_all(place, {name: _content(cell) for name, cell in cells})
+        closure = closure_of(function)
+        self.visit("", closure.pop("__class__", None))
+        self._visit_all(place, closure)
         defaults = function.__defaults__ or ()
-        arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
+        arguments = code.co_varnames[: code.co_argcount]
         self._visit_all(place, dict(zip(arguments[-len(defaults) :], defaults, strict=False)))
         self._visit_all(place, dict(function.__kwdefaults__ or {}))
+        self._visit_all(place, function_attributes(function))
 
     def _visit_named(
-        self, module: str, values: dict[str, Any], names: set[str], entered: set[str]
+        self,
+        module: str,
+        values: dict[str, Any],
+        named: set[str],
+        names: set[str],
+        entered: set[str],
     ) -> None:
-        """What a function names in a module, and in own modules that it reaches through that.
+        """What a function uses of a module, and its `names` in own modules that it reaches so.
 
         `entered` are those that were: two may name each other.
         """
-        for name in sorted(names & values.keys()):
+        for name in sorted(named & values.keys()):
             value = values[name]
-            if isinstance(value, ModuleType) and is_own_module(value):
-                if value.__name__ not in entered:
-                    entered.add(value.__name__)
-                    self._visit_named(value.__name__, vars(value), names, entered)
-                continue
-            if callable(value):
-                self._note(f"{module}.{name}", value)  # it may be another one next time
-            self.visit(f"{module}.{name}", value)
+            if not isinstance(value, ModuleType):
+                self.visit(f"{module}.{name}", value)
+            elif is_own_module(value) and value.__name__ not in entered:
+                entered.add(value.__name__)
+                inside = names - _OF_MODULES
+                self._visit_named(value.__name__, vars(value), inside, inside, entered)
+
+    def _imported_modules(
+        self, function: FunctionType, loaded: set[str]
+    ) -> Iterator[tuple[str, ModuleType]]:
+        """Modules that a function imports by itself, if others have them too.
+
+        One that only tasks import is there or not, by whether one was run here before.
+        """
+        package = function.__globals__.get("__package__") or ""
+        for name in loaded - function.__globals__.keys():
+            for full_name in (name, f"{package}.{name}"):
+                module = sys.modules.get(full_name)
+                if isinstance(module, ModuleType) and full_name in self._modules_in_globals:
+                    yield full_name, module
+
+    @functools.cached_property
+    def _modules_in_globals(self) -> set[str]:
+        return _modules_in_globals()
 
     def _visit_class(self, kind: type) -> None:
-        if not _is_own_class(kind) or issubclass(kind, Enum):
+        if not is_own_class(kind) or kind in self.classes:
             return
+        self.classes.append(kind)
+        place = f"{kind.__module__}.{kind.__qualname__}"
+        self._note(place, kind)
+        if is_enum := issubclass(kind, Enum):
+            self._note(f"{place}{MEMBERS}", {one.name: _member(one) for one in kind})
         for name, value in list(vars(kind).items()):
-            value = getattr(value, "__func__", getattr(value, "fget", value))
-            if callable(value):
-                self.visit("", value)
-            elif not name.startswith("__") and not hasattr(type(value), "__get__"):
-                self.visit(f"{kind.__module__}.{kind.__qualname__}.{name}", value)
+            if functions := functions_in(value):
+                for function in functions:
+                    self.visit("", function)
+                if isinstance(value, functools.partialmethod):
+                    self.visit(f"{place}.{name}", value)
+            elif not name.startswith(("__", "_abc_")) and is_data(value) and not is_enum:
+                self.visit(f"{place}.{name}", value)
         for base in kind.__bases__:
             self.visit("", base)
 
 
-def _is_own_class(kind: type) -> bool:
-    module = sys.modules.get(kind.__module__)
-    if isinstance(module, ModuleType) and kind.__module__ != "__main__":
-        return is_own_module(module)
-    return kind.__module__ not in sys.stdlib_module_names
+def _member(member: Enum) -> object:
+    """The value of a member, with attributes that somebody has given it."""
+    named = member_attributes(member)
+    return [member.value, named] if named else member.value
 
 
-def _is_own(function: FunctionType) -> bool:
-    name = function.__globals__.get("__name__", "")
-    module = sys.modules.get(name)
-    if name == "__main__" or module is None or vars(module) is not function.__globals__:
-        return True
-    return is_own_module(module)
+def _modules_in_globals() -> set[str]:
+    """Own modules that another one, or the script, has by a name: not only because it has them."""
+    owners = [*loaded_own_modules().values(), sys.modules.get("__main__")]
+    found: set[str] = set()
+    for owner in filter(None, owners):
+        named = [value for value in list(vars(owner).values()) if isinstance(value, ModuleType)]
+        found |= {m.__name__ for m in named if m.__name__.rpartition(".")[0] != owner.__name__}
+    return found
 
 
-def _content(cell: Any) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:  # it has none yet
-        return None
+def is_data(value: object) -> bool:
+    """Whether a member of a class is a value; a descriptor is one if its class is the user's."""
+    return not hasattr(type(value), "__get__") or is_own_class(type(value))
 
 
 def _is_plain(value: object) -> bool:

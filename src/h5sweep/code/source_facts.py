@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-_READERS = {"get", "getenv", "pop", "setdefault"}
+_READERS = {"get", "getenv", "getenvb", "pop", "setdefault"}
+_ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "expandvars"}
+_IN_TEXT = re.compile(r"^\w+$|(?<=\$)\w+|(?<=\$\{)\w+")  # of `KK` and `$KK/data`
 _SECRET = ("KEY", "TOKEN", "PASSWORD", "SECRET")
 
 
 class Import(NamedTuple):
-    """`from ..base import names`, or `import base`."""
+    """`from ..base import names`, or `import base`; the name ALL stands for all that is in it."""
 
     level: int
     base: str
     names: tuple[str, ...] = ()
+
+
+ALL = "<all>"
 
 
 @dataclass
@@ -29,8 +36,9 @@ class SourceFacts:
 
     imports: list[Import] = field(default_factory=list)
     variables: set[str] = field(default_factory=set)  # of the environment, read by functions
+    asks_for_any: bool = False  # whether functions read variables that no text there names
+    texts: set[str] = field(default_factory=set)  # that may be names of variables, in any source
     attributes: set[str] = field(default_factory=set)  # that it asks of modules or anything else
-    settings: list[tuple[str, str]] = field(default_factory=list)  # packages, calls of theirs
     digest: str = ""
 
 
@@ -45,9 +53,8 @@ def read_source(text: str) -> SourceFacts:
     sweeps = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and _swept(node)}
     for node in ast.walk(tree):
         _take(facts, node)
-    if facts.attributes & {"environ", "getenv"}:
+    if facts.attributes & _ENVIRONMENT:
         _take_variables(facts, tree)
-    facts.settings = _settings(tree, sweeps)
     tree.body = [one for one in tree.body if not _is_of_the_script(one, sweeps)]
     facts.digest = digest_of(ast.dump(tree).encode("utf-8", "replace"))
     return facts
@@ -65,16 +72,52 @@ def is_secret(variable: str) -> bool:
 def _take(facts: SourceFacts, node: ast.AST) -> None:
     if isinstance(node, ast.Attribute):
         facts.attributes.add(node.attr)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+        text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+        facts.texts.update(_IN_TEXT.findall(text))
     elif isinstance(node, ast.Import):
         facts.imports += [Import(0, alias.name) for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
         names = tuple(alias.name for alias in node.names)
         facts.imports.append(Import(node.level, node.module or "", names))
         facts.attributes.update(names)
-    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Call) and _is_sweep(node.func):
+        node.func.keywords = []  # `sweep(...)(f)`, as a decorator of f
+    elif isinstance(node, ast.Call) and _called(node) == "getattr":
         facts.attributes.update(_text(argument) for argument in node.args[1:2])
+    elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+        facts.imports += [_named_import(argument) for argument in node.args[:1]]
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         node.decorator_list = [d for d in node.decorator_list if not _is_sweep(d)]
+
+
+def _called(node: ast.Call) -> str:
+    """The last name of what is called."""
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+
+
+def _named_import(name: ast.expr) -> Import:
+    """What `import_module(name)` may import: of `"models." + kind`, all that is in models."""
+    first = name
+    while not isinstance(first, ast.Constant) and (inner := _first_part(first)) is not None:
+        first = inner
+    text = _text(first)
+    base = text.lstrip(".")
+    level = len(text) - len(base)
+    if first is name:
+        return Import(level, base)
+    return Import(level, base.rpartition(".")[0], (ALL,))
+
+
+def _first_part(text: ast.expr) -> ast.expr | None:
+    """What a text that is put together begins with: `"a" + b`, `"a%s" % b`, `f"a{b}"`, format."""
+    if isinstance(text, ast.BinOp):
+        return text.left
+    if isinstance(text, ast.JoinedStr):
+        return text.values[0] if text.values else None
+    if isinstance(text, ast.Call) and isinstance(text.func, ast.Attribute):
+        return text.func.value
+    return None
 
 
 def _take_variables(facts: SourceFacts, tree: ast.Module) -> None:
@@ -86,34 +129,81 @@ def _take_variables(facts: SourceFacts, tree: ast.Module) -> None:
         if isinstance(statement, ast.Assign)
         for target in statement.targets
     }
+    asking = _EnvironmentNames.of(tree)
     for function in (node for node in ast.walk(tree) if isinstance(node, functions)):
-        for asked in filter(None, map(_asked_variable, ast.walk(function))):
+        nodes = list(ast.walk(function))
+        for asked in filter(None, map(asking.variable, nodes)):
             facts.variables.add(names.get(getattr(asked, "id", ""), _text(asked)))
+        facts.asks_for_any |= asking.is_used_otherwise(nodes)
+    facts.asks_for_any |= "" in facts.variables
     facts.variables.discard("")
 
 
-def _asked_variable(node: ast.AST) -> ast.expr | None:
-    """What stands for the name of a variable, where the environment is asked for one."""
-    if isinstance(node, ast.Call) and _asks_environment(node.func) and node.args:
-        return node.args[0]
-    if isinstance(node, ast.Subscript) and _is_environment(node.value):
-        return node.slice if isinstance(node.ctx, ast.Load) else None
-    if isinstance(node, ast.Compare) and any(map(_is_environment, node.comparators)):
-        return node.left
-    return None
+class _EnvironmentNames(NamedTuple):
+    """What a source calls `os.environ`, `os.getenv` and methods of these."""
 
+    environments: set[str]
+    readers: set[str]
 
-def _asks_environment(function: ast.expr) -> bool:
-    if isinstance(function, ast.Name):
-        return function.id == "getenv"
-    if not isinstance(function, ast.Attribute) or function.attr not in _READERS:
-        return False
-    return function.attr == "getenv" or _is_environment(function.value)
+    @classmethod
+    def of(cls, tree: ast.Module) -> _EnvironmentNames:
+        """These and their other names: `from os import environ as e`, `env = os.environ`."""
+        found = cls({"environ", "environb"}, {"getenv", "getenvb"})
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == "os":
+                for alias in node.names:
+                    found._add(ast.Name(alias.name), alias.asname or alias.name)
+            elif isinstance(node, ast.Assign):
+                for target in node.targets:
+                    found._add(node.value, getattr(target, "id", ""))
+        return found
 
+    def _add(self, value: ast.expr, name: str) -> None:
+        if self._is_environment(value):
+            self.environments.add(name)
+        elif self._asks(value):
+            self.readers.add(name)
 
-def _is_environment(node: ast.expr) -> bool:
-    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-    return name == "environ"
+    def variable(self, node: ast.AST) -> ast.expr | None:
+        """What stands for the name of a variable, where the environment is asked for one."""
+        if isinstance(node, ast.Call) and self._asks(node.func) and node.args:
+            return node.args[0]
+        if isinstance(node, ast.Subscript) and self._is_environment(node.value):
+            return node.slice if isinstance(node.ctx, ast.Load) else None
+        if isinstance(node, ast.Compare) and any(map(self._is_environment, node.comparators)):
+            return node.left
+        return None
+
+    def is_used_otherwise(self, nodes: Iterable[ast.AST]) -> bool:
+        """Whether the environment is used as a whole, or handed on: `dict(os.environ)`."""
+        usual: set[ast.AST] = set()
+        for node in nodes:
+            if isinstance(node, ast.Subscript | ast.Assign):
+                usual.add(node.value)
+            elif isinstance(node, ast.Compare):
+                usual.update(node.comparators)
+            elif isinstance(node, ast.Call) and self.variable(node):
+                usual.add(node.func)
+        usual |= {one.value for one in usual if isinstance(one, ast.Attribute)}
+        return any(self._is_read(node) for node in nodes if node not in usual)
+
+    def _is_read(self, node: ast.AST) -> bool:
+        """Whether it stands for the environment, what reads it, or what reads all of it."""
+        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+            return False
+        name = node.attr if isinstance(node, ast.Attribute) else node.id
+        return name == "expandvars" or self._is_environment(node) or self._asks(node)
+
+    def _asks(self, function: ast.expr) -> bool:
+        if isinstance(function, ast.Name):
+            return function.id in self.readers
+        if not isinstance(function, ast.Attribute) or function.attr not in _READERS:
+            return False
+        return function.attr in self.readers or self._is_environment(function.value)
+
+    def _is_environment(self, node: ast.expr) -> bool:
+        name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+        return name in self.environments
 
 
 def _text(node: ast.expr) -> str:
@@ -129,28 +219,61 @@ def _is_sweep(decorator: ast.expr) -> bool:
     return getattr(called, "attr", getattr(called, "id", "")) == "sweep"
 
 
-def _settings(tree: ast.Module, sweeps: set[str]) -> list[tuple[str, str]]:
-    """What calls a function of a package, alone at the top, as `jax.config.update(...)` does."""
+def read_settings(text: str) -> list[tuple[str, str]]:
+    """What calls a function of a package for its effect, as `jax.config.update(...)` does.
+
+    The package, and the call; nothing in a source that does not parse.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return []
     packages: dict[str, str] = {}
-    found = []
-    for statement in tree.body:
-        if _is_of_the_script(statement, sweeps):
-            break
+    found, done = [], list[ast.stmt]()
+    _runs(tree.body, done, {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)})
+    for statement in done:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             source = getattr(statement, "module", None)
             for one in statement.names:
                 name = one.asname or one.name.partition(".")[0]
                 packages[name] = (source or one.name).partition(".")[0]
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            call = ast.unparse(statement.value.func)
-            if package := packages.get(call.partition(".")[0]):
-                found.append((package, f"{call}(...)"))
-        elif isinstance(statement, ast.Assign):
-            for target in map(ast.unparse, statement.targets):
-                root, dot, _ = target.partition(".")
-                if dot and root in packages:
-                    found.append((packages[root], f"{target} = ..."))
+        for what, target in _effects(statement):
+            root, dot, _ = target.partition(".")
+            if root in packages and (dot or "(" in what):
+                found.append((packages[root], what.format(target)))
     return found
+
+
+def _effects(statement: ast.stmt) -> Iterator[tuple[str, str]]:
+    """What a statement calls, alone or as a context, or assigns to."""
+    calls = [item.context_expr for item in getattr(statement, "items", ())]
+    if isinstance(statement, ast.Expr):
+        calls.append(statement.value)
+    for call in calls:
+        if isinstance(call, ast.Call):
+            yield "{}(...)", ast.unparse(call.func)
+    for target in statement.targets if isinstance(statement, ast.Assign) else ():
+        yield "{} = ...", ast.unparse(target)
+
+
+def _runs(
+    body: list[ast.stmt], done: list[ast.stmt], functions: dict[str, ast.FunctionDef]
+) -> bool:
+    """Whether statements run a sweep, also by calling `main()`; what is done before is noted."""
+    sweeps = {name for name, one in functions.items() if _swept(one)}
+    for statement in body:
+        if not isinstance(statement, ast.If) and _is_of_the_script(statement, sweeps):
+            return True
+        done.append(statement)
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            continue
+        called = getattr(getattr(statement, "value", None), "func", None)
+        others = dict(functions)
+        inside = others.pop(getattr(called, "id", ""), None)
+        parts = [getattr(statement, name, []) for name in ("body", "orelse")]
+        if any(_runs(part, done, others) for part in (inside.body if inside else [], *parts)):
+            return True
+    return False
 
 
 def _is_of_the_script(statement: ast.stmt, sweeps: set[str]) -> bool:

@@ -58,18 +58,27 @@ def keep_version(folder: RunFolder, version: CodeVersion, before: CodeVersion | 
     return number
 
 
-def adopt_texts(folder: RunFolder, texts: Mapping[int, str]) -> dict[int, int]:
-    """Keep the versions that an output names; return the number that each has in the folder."""
-    known = numbers_by_id(load_versions(folder))
-    numbers = {}
+def adopt_texts(folder: RunFolder, texts: Mapping[int, str]) -> None:
+    """Keep the versions that an output names, durably, under the numbers of `with_texts`."""
+    known = version_texts(folder)
+    both, _ = with_texts(known, texts)
+    for number in both.keys() - known.keys():
+        _save(folder, number, both[number])
+
+
+def with_texts(
+    known: Mapping[int, str], texts: Mapping[int, str]
+) -> tuple[dict[int, str], dict[int, int]]:
+    """The versions of a folder and of an output; the number here of each that the output has."""
+    both, numbers = dict(known), {}
+    by_id = {parse_version(text).id: number for number, text in known.items()}
     for number, text in texts.items():
         identity = parse_version(text).id
-        if identity not in known:
-            is_free = number not in known.values()
-            known[identity] = number if is_free else max(known.values()) + 1
-            _save(folder, known[identity], text)
-        numbers[number] = known[identity]
-    return numbers
+        if identity not in by_id:
+            by_id[identity] = number if number not in both else max(both) + 1
+            both[by_id[identity]] = text
+        numbers[number] = by_id[identity]
+    return both, numbers
 
 
 def _save(folder: RunFolder, number: int, text: str) -> None:

@@ -2,8 +2,8 @@
 
 Sources of the user's own modules, the values that the function can reach, constants, checksums of
 input files, packages and Python, variables of the environment that the sources read, units and
-axes as declared. Two runs have the same version if all of that is equal; sources may differ in
-comments and layout.
+axes as declared, which parameters are given as objects. Two runs have the same version if all of
+that is equal; sources may differ in comments and layout.
 """
 
 from __future__ import annotations
@@ -14,23 +14,26 @@ import inspect
 import json
 import os
 import platform
+import re
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..base.relabels import MARK
 from ..base.study_function import Callee, code_of, file_of
 from ..errors import UsageError, naming
 from .describe_value import describe_constant, describe_value
 from .loaded_code import code_digest, is_as_loaded, loaded_digest
 from .own_modules import OwnModule, find_own_modules, loaded_own_modules, own_path_of
-from .reachable import code_names, own_functions, own_values
-from .source_facts import SourceFacts, digest_of, is_secret, read_source
+from .reachable import code_names, imported_names, own_functions, own_values
+from .source_facts import SourceFacts, digest_of, is_secret, read_settings, read_source
 
 FORMAT = "h5sweep.code/1"
+_EMPTY = read_source("").digest
 _SET_BY_SCRIPTS = {"decimal", "locale", "random"}  # modules of Python's own
 
 
@@ -47,6 +50,11 @@ class Source:
     @property
     def is_file(self) -> bool:
         return self.path.endswith(".py") or bool(self.module)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its text was kept; a compiled module has none, and a file may be empty."""
+        return bool(self.text) or self.digest == _EMPTY
 
     def as_json(self) -> dict[str, str]:
         return dict(vars(self))
@@ -70,8 +78,13 @@ class CodeVersion:
 
     @property
     def id(self) -> str:
-        """The same for versions that are the same, in any folder: record files name it."""
-        return digest_of(json.dumps([self.digest, self.facts], sort_keys=True).encode())
+        """The same for versions that are the same, in any folder: record files name it.
+
+        Rows of before and after a relabel are told apart: the same code was given other keys, or
+        its results were called otherwise.
+        """
+        known = [self.digest, self.facts, *filter(None, [self.about.get(MARK)])]
+        return digest_of(json.dumps(known, sort_keys=True).encode())
 
     def as_json(self, before: CodeVersion | None = None) -> dict[str, Any]:
         return {
@@ -89,41 +102,47 @@ class CodeVersion:
         """KeyError, TypeError or ValueError if it is none."""
         if value["format"] != FORMAT:
             raise ValueError(f"it is not a {FORMAT}")
-        facts = {name: dict(value[name]) for name in FACTS}
+        facts = {name: dict(value[name]) for name in FACTS if name != "forms"}
+        facts["forms"] = dict(value.get("forms", {}))  # which are noted since later
         rest = value.keys() - {*FACTS, "format", "id", "digest", "sources", "diff"}
         sources = tuple(Source(**source) for source in value["sources"])
         return cls(sources, facts, {name: value[name] for name in value if name in rest})
 
 
-FACTS = ("packages", "environment", "globals", "constants", "inputs", "units", "dims")
+FACTS = ("packages", "environment", "globals", "constants", "inputs", "units", "dims", "forms")
 
 
 def read_version(
     function: Callee,
     *,
+    path: Path | None,
     name: str = "",
     known: Iterable[OwnModule] = (),
     constants: Mapping[str, object],
     inputs: Mapping[str, Path],
     units: Mapping[str, str],
     dims: Mapping[str, list[str]],
+    forms: Mapping[str, str] | None = None,
+    dealt: Iterable[str] = (),
 ) -> CodeVersion:
-    """The version of the code; `name` is what the function's module is imported by.
+    """The version of the code that begins in the file `path`, if it is in one.
 
-    `known` are modules that were read before, from which the study was imported.
+    `name` is what that is imported by. `known` are modules that were read before, from which the
+    study was imported.
     """
-    modules = _own_modules(function, name, known)
-    sources = _sources(function, modules)
+    modules = _own_modules(function, path, name, known)
+    sources = _sources(function, path, modules)
     said = [m.facts for m in modules] + [read_source(s.text) for s in sources if not s.is_file]
-    own_prefix = f"{_module_name(function)}."  # which depends on how the study is started
+    own_prefix = own_prefix_of(function)
     facts = {
         "packages": find_packages(said, _used_packages(function)),
-        "environment": find_environment(said),
+        "environment": find_environment(said, dealt),
         "globals": describe_globals(function, constants.values()),
         "constants": {n: describe_constant(value, own_prefix) for n, value in constants.items()},
         "inputs": {name: input_checksum(path) for name, path in inputs.items()},
         "units": dict(units),
         "dims": dict(dims),
+        "forms": dict(forms or {}),
     }
     edited = () if known else tuple(m.path for m in modules if not is_as_loaded(m))
     sources = [_as_loaded(s, modules) if s.path in edited else s for s in sources]
@@ -131,13 +150,23 @@ def read_version(
     return CodeVersion(tuple(sources), facts, settings=settings, edited=edited)
 
 
-def describe_globals(function: Callee, constants: Iterable[object] = ()) -> dict[str, Any]:
+def describe_globals(
+    function: Callee, constants: Iterable[object] = (), only: Container[str] | None = None
+) -> dict[str, Any]:
     """The values that the function can reach, those of its own module by their bare names."""
-    own_prefix = f"{_module_name(function)}."
+    own_prefix = own_prefix_of(function)
+    found = own_values(function, constants).items()
+    values = {label.removeprefix(own_prefix): value for label, value in found}
     return {
-        label.removeprefix(own_prefix): describe_value(value, own_prefix)
-        for label, value in own_values(function, constants).items()
+        label: describe_value(value, own_prefix)
+        for label, value in values.items()
+        if only is None or label in only
     }
+
+
+def own_prefix_of(function: Callee) -> str:
+    """What names begin with in the function's module, which is called as the study is started."""
+    return f"{_module_name(function)}."
 
 
 def diff_text(before: CodeVersion, now: CodeVersion) -> str:
@@ -156,23 +185,39 @@ def sources_of(modules: Iterable[OwnModule], folder: Path) -> list[Source]:
     return [Source(_name(m, folder), m.name, m.path, m.text, m.facts.digest) for m in modules]
 
 
-def _own_modules(function: Callee, name: str, known: Iterable[OwnModule]) -> list[OwnModule]:
-    """The file of the function and what it imports; for a cell, what the names in it lead to."""
-    path = file_of(function)
+def module_of(source: Source) -> OwnModule:
+    """The file that a source was, as it was."""
+    return OwnModule(source.module, source.path, b"", source.text)
+
+
+def _own_modules(
+    function: Callee, path: Path | None, name: str, known: Iterable[OwnModule]
+) -> list[OwnModule]:
+    """The study's file and what it imports; for a cell, what the names in it lead to."""
     if path is not None:
         imported = find_own_modules(path, name, known)
         return [*imported, *_loaded_elsewise(function, imported, is_study=bool(known))]
     found: dict[str, OwnModule] = {}
-    for module in list(getattr(code_of(function), "__globals__", {}).values()):
-        module_name = getattr(module, "__name__", "") if inspect.ismodule(module) else ""
-        start = own_path_of(module_name) if module_name else None
+    values = list(getattr(code_of(function), "__globals__", {}).values())
+    names = {_home_of(value) for value in values}
+    names |= {n for one in own_functions(function) for n in imported_names(one.__code__)}
+    for module_name in sorted(names - {"", "__main__"}):
+        start = own_path_of(module_name)
         if start is not None:
-            found |= {one.path: one for one in find_own_modules(start, module_name)}
+            others = find_own_modules(start, module_name, found.values())
+            found |= {one.path: one for one in others}
     return list(found.values())
 
 
-def _sources(function: Callee, modules: list[OwnModule]) -> list[Source]:
-    path = file_of(function)
+def _home_of(value: object) -> str:
+    """The module that a value is, or that it or its class is defined in."""
+    if inspect.ismodule(value):
+        return value.__name__
+    home = getattr(value, "__module__", None) or type(value).__module__
+    return home if isinstance(home, str) else ""
+
+
+def _sources(function: Callee, path: Path | None, modules: list[OwnModule]) -> list[Source]:
     folder = path.parent if path is not None else Path.cwd()
     found = sources_of(modules, folder)
     return found if path is not None else [*found, *_cell_sources(function)]
@@ -231,7 +276,7 @@ def _settings(function: Callee, modules: list[OwnModule]) -> tuple[str, ...]:
     """What the script with the function calls of installed packages when it starts."""
     if _module_name(function) != "__main__" or file_of(function) is None:
         return ()
-    done = modules[0].facts.settings
+    done = read_settings(modules[0].text)
     others = sys.stdlib_module_names - _SET_BY_SCRIPTS | {"h5sweep"}
     return tuple(what for name, what in done if name not in others and not own_path_of(name))
 
@@ -256,7 +301,9 @@ def find_packages(said: Iterable[SourceFacts], used: Iterable[str] = ()) -> dict
         module = sys.modules.get(name)
         if not name or own_path_of(name) is not None:
             continue
-        if version := getattr(module, "__version__", None) or _distribution_version(name):
+        # Not by asking the module: what it makes on demand may come with a warning.
+        known = vars(module).get("__version__") if module else None
+        if version := known or _distribution_version(name):
             found[name] = str(version)
     return found
 
@@ -270,14 +317,29 @@ def _distribution_version(name: str) -> str | None:
         return None
 
 
-def find_environment(said: Iterable[SourceFacts]) -> dict[str, str]:
-    """The variables that sources read, as they are; of what looks secret a checksum."""
-    names = sorted(set().union(*(facts.variables for facts in said)))
+def find_environment(said: Sequence[SourceFacts], dealt: Iterable[str] = ()) -> dict[str, str]:
+    """The variables that sources read, as they are; of what looks secret a checksum.
+
+    If some are read by a name that is put together or passed, all that a text anywhere names.
+    Not those that say where a task runs, which differ between the parts of one sweep, nor what is
+    dealt round its workers.
+    """
+    read = set().union(*(facts.variables for facts in said))
+    if any(facts.asks_for_any for facts in said):
+        read = read.union(*(facts.texts for facts in said))
+    read -= set(dealt)
+    names = sorted(name for name in read if not _OF_A_PLACE.fullmatch(name))
     found = {name: os.environ[name] for name in names if name in os.environ}
     return {
         name: f"sha256 {digest_of(value.encode())}" if is_secret(name) else value
         for name, value in found.items()
     }
+
+
+_OF_A_PLACE = re.compile(
+    r"(SLURM|SLURMD|PBS|LSB|SGE|FLUX|OMPI|PMI|PMIX|PALS|MPI)_\w+"
+    r"|H5SWEEP_WORKER|(CUDA|ROCR|HIP)_VISIBLE_DEVICES|TMPDIR|HOSTNAME"
+)
 
 
 def input_checksum(path: Path) -> str:
