@@ -33,6 +33,7 @@ from h5sweep.worker_files.layouts import Contents, Style
 from h5sweep.worker_files.survey import Survey
 from kill_points import CrashPoint, points_in
 from needs import needs_strace
+from terminal import Terminal
 from written_records import write_records
 
 
@@ -219,3 +220,47 @@ def test_relative_paths_become_absolute(output: Path, monkeypatch: pytest.Monkey
     taken = [Taken(Survey().look_at(Path(p))) for p in ("link.h5", "./sub/../link.h5")]
     found = entry_of_files(output, taken, way="groups", duration_s=0.0)
     assert {one.path for one in found.inputs} == {str(output.with_name("link.h5"))}
+
+
+# What `h5sweep audit` prints
+
+
+def test_audit_says_what_was_done_in_its_order(terminal: Terminal, output: Path) -> None:
+    """Merges, requests and removals stand in the order in which they were done."""
+    append_entry(output, entry(output, "worker_1.h5"))
+    audit.append_event(output, "asked for 3 tasks to be run again")
+    audit.append_removal(output, "moved to quarantine", [{"path": "worker_1.h5"}])
+    append_entry(output, entry(output, "worker_2.h5", notes=("one result was left out",)))
+    said = terminal.run("audit", "layouts.h5").stdout
+    wanted = ["worker_1.h5  2 tasks", "asked for 3 tasks", "moved to quarantine, 1 file\n"]
+    places = [said.index(text) for text in [*wanted, "worker_2.h5  2 tasks", "one result was left"]]
+    assert places == sorted(places)
+    lines = terminal.json("audit", "layouts.h5", check=0)["lines"]
+    kinds = [line["schema"].partition("/")[0] for line in lines]
+    assert kinds == [f"h5sweep.{kind}" for kind in ("audit", "event", "removal", "audit")]
+    assert lines[2]["files"] == [{"path": "worker_1.h5"}]
+
+
+def test_audit_lists_many_files_if_asked_to(terminal: Terminal, output: Path) -> None:
+    """Of more than 20 files the first are listed, and --all lists every one."""
+    audit.append_removal(output, "removed", [{"path": f"w{number}.h5"} for number in range(23)])
+    said = terminal.run("audit", "layouts.h5").stdout
+    assert "w19.h5\n  … 3 more\n" in said and "w20.h5" not in said
+    assert "w22.h5" in terminal.run("audit", "layouts.h5", "--all").stdout
+
+
+def test_audit_tells_a_damaged_line_from_a_torn_one(terminal: Terminal, output: Path) -> None:
+    """A killed merge leaves the second; the first is damage, and the other lines are shown."""
+    append_entry(output, entry(output))
+    path = audit_path(output)
+    path.write_bytes(path.read_bytes() + path.read_bytes()[:50])
+    assert "line 2 cannot be read: torn" in terminal.run("audit", "layouts.h5").stdout
+    path.write_bytes(path.read_bytes().replace(b"columns", b"colum__"))
+    done = terminal.run("audit", "layouts.h5", check=3)
+    assert "line 1 of layouts.h5.audit.jsonl is damaged" in done.stderr
+
+
+def test_audit_without_a_trail_says_so(terminal: Terminal, output: Path) -> None:
+    """There is nothing to show, which is not the same as nothing done."""
+    said = terminal.run("audit", "layouts.h5", check=2).stderr
+    assert "there is no audit trail layouts.h5.audit.jsonl" in said

@@ -18,7 +18,7 @@ import pytest
 from h5sweep.base.process_id import this_process
 from h5sweep.disk.open_files import is_locked
 from h5sweep.errors import LockedError, StorageError
-from h5sweep.runfolder import lock
+from h5sweep.runfolder import heartbeat, lock
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.lock import holding, holding_folder, holding_output, lock_owner
 from needs import needs_root
@@ -175,7 +175,7 @@ def test_beating_owner_on_another_host_keeps_the_lock(
 
 def test_heart_beats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file changes while the lock is held, so that other hosts see it is."""
-    monkeypatch.setattr(lock, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.02)
     with holding(path):
         first = path.read_bytes()
         descriptor = os.open(path, os.O_RDONLY)

@@ -6,7 +6,10 @@
     file_window      bytes of a file that may grow, be cut short or be unreadable in places
     fitting_keys     which keys that the plan lacks can become tasks
     redo_requests    which tasks are to be run again
-    lock             who works on an output; heartbeat and take-over
+    lock             who works on an output; take-over
+    heartbeat        a file that changes while its process is at work
+    parts            the parts of a sweep at work, and which tasks each has claimed
+    orders           what a run has sent to an engine, for as long as it runs
     audit            the audit trail: what came from which file
 
 Defines every byte of these files. Writes them, and reads whatever a kill or a failing disk has left

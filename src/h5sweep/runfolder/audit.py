@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from ..base import provenance
+from ..base.static_html import ShownAsText
 from ..base.units import count_text, size_text
 from ..disk import durable
 from ..disk.find_files import PathLike
@@ -26,6 +27,7 @@ from ..errors import DamagedError, naming
 SCHEMA = "h5sweep.audit/1"
 REMOVAL_SCHEMA = "h5sweep.removal/1"
 EVENT_SCHEMA = "h5sweep.event/1"
+TRAIL_SCHEMA = "h5sweep.trail/1"  # of what `h5sweep audit --json` prints
 SUFFIX = ".audit.jsonl"
 _CHECKSUM = re.compile(rb'(.*),"line_crc32":"([0-9a-f]{8})"}', re.S)
 
@@ -146,6 +148,7 @@ class Unread(NamedTuple):
 
     line: int
     why: str
+    is_torn: bool = False  # as a killed merge leaves it
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,10 @@ class Removal:
         files = tuple(str(one["path"]) for one in value["files"])
         return cls(value["time"], value["event"], files, _about(value))
 
+    def as_json(self) -> dict[str, Any]:
+        about = {"schema": REMOVAL_SCHEMA, "time": self.time, **self.about}
+        return {**about, "event": self.event, "files": [{"path": path} for path in self.files]}
+
 
 @dataclass(frozen=True)
 class AuditEvent:
@@ -175,18 +182,37 @@ class AuditEvent:
     def from_json(cls, value: Mapping[str, Any]) -> AuditEvent:
         return cls(value["time"], value["event"], _about(value))
 
+    def as_json(self) -> dict[str, Any]:
+        return {"schema": EVENT_SCHEMA, "time": self.time, **self.about, "event": self.event}
+
+
+AuditLine = AuditEntry | Removal | AuditEvent | Unread
+
 
 @dataclass(frozen=True)
-class AuditTrail:
+class AuditTrail(ShownAsText):
     """All that the audit trail of an output says, the oldest first."""
 
-    entries: tuple[AuditEntry, ...]
-    unread: tuple[Unread, ...]
-    removals: tuple[Removal, ...] = ()
-    events: tuple[AuditEvent, ...] = ()
+    lines: tuple[AuditLine, ...]
+
+    @property
+    def entries(self) -> tuple[AuditEntry, ...]:
+        return tuple(line for line in self.lines if isinstance(line, AuditEntry))
+
+    @property
+    def unread(self) -> tuple[Unread, ...]:
+        return tuple(line for line in self.lines if isinstance(line, Unread))
+
+    @property
+    def removals(self) -> tuple[Removal, ...]:
+        return tuple(line for line in self.lines if isinstance(line, Removal))
+
+    @property
+    def events(self) -> tuple[AuditEvent, ...]:
+        return tuple(line for line in self.lines if isinstance(line, AuditEvent))
 
     def __str__(self) -> str:
-        return "\n".join(audit_text(entry) for entry in self.entries).rstrip("\n")
+        return trail_text(self).rstrip("\n")
 
 
 def audit_path(output: Path) -> Path:
@@ -234,21 +260,24 @@ def read_audit(output: PathLike) -> AuditTrail:
 
     Empty if there is no trail.
     """
-    entries, unread, removals, events = [], [], [], []
+    lines: list[AuditLine] = []
     for number, line in enumerate(_lines(audit_path(Path(output))), 1):
         try:
             value = _parse(line)
             if value["schema"] == REMOVAL_SCHEMA:
-                removals.append(Removal.from_json(value))
+                lines.append(Removal.from_json(value))
             elif value["schema"] == EVENT_SCHEMA:
-                events.append(AuditEvent.from_json(value))
+                lines.append(AuditEvent.from_json(value))
             else:
-                entries.append(AuditEntry.from_json(value))
+                lines.append(AuditEntry.from_json(value))
         except _TornError:
-            unread.append(Unread(number, "torn: its merge was killed, or the disk was full"))
+            lines.append(Unread(number, _TORN, is_torn=True))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            unread.append(Unread(number, f"damaged ({error})"))
-    return AuditTrail(tuple(entries), tuple(unread), tuple(removals), tuple(events))
+            lines.append(Unread(number, f"damaged ({error})"))
+    return AuditTrail(tuple(lines))
+
+
+_TORN = "torn: its merge was killed, or the disk was full"
 
 
 class _TornError(Exception):
@@ -294,7 +323,38 @@ def record_input(path: Path, tasks: int) -> AuditInput:
     return AuditInput(str(path.absolute()), *size_and_time, None, "sound", (), "records", tasks)
 
 
-def audit_text(entry: AuditEntry) -> str:
+def trail_text(trail: AuditTrail, *, most_files: int | None = None) -> str:
+    """What was done to an output, as pages for people; of more files, the first are listed."""
+    pages = []
+    for line in trail.lines:
+        if isinstance(line, AuditEntry):
+            pages.append(audit_text(line, most_files=most_files))
+        elif isinstance(line, Unread):
+            pages.append(f"line {line.line} cannot be read: {line.why}\n")
+        else:
+            pages.append(_event_text(line, most_files))
+    return "\n---\n\n".join(pages)
+
+
+def trail_json(output: Path, trail: AuditTrail) -> dict[str, Any]:
+    """The same for programs: each line as it stands in the trail."""
+    return {
+        "schema": TRAIL_SCHEMA,
+        "output": str(output),
+        "lines": [line.as_json() for line in trail.lines if not isinstance(line, Unread)],
+        "unread": [line._asdict() for line in trail.unread],
+    }
+
+
+def _event_text(line: Removal | AuditEvent, most_files: int | None) -> str:
+    facts, files = {"done": line.event, "at": line.time, **_who(line.about)}, []
+    if isinstance(line, Removal):
+        facts["done"] += f", {count_text(len(line.files), 'file')}"
+        files = ["", *_some([f"  {path}" for path in line.files], most_files)]
+    return "\n".join([*_fact_lines(facts), *files]) + "\n"
+
+
+def audit_text(entry: AuditEntry, *, most_files: int | None = None) -> str:
     """One merge as a page for people."""
     about, tasks = entry.about, sum(one.tasks for one in entry.inputs)
     versions = ", ".join(f"{name} {it}" for name, it in about.get("versions", {}).items())
@@ -302,16 +362,14 @@ def audit_text(entry: AuditEntry) -> str:
     facts = {
         "output": f"{entry.output} ({size_text(entry.output_size_bytes)})",
         "merged": f"{entry.time}, in {entry.duration_s:.3g} s",
-        "by": f"{about.get('user') or 'unknown user'} on {about.get('host', 'unknown host')}",
-        "command": about.get("command", ""),
-        "in": about.get("folder", ""),
+        **_who(about),
         "with": versions,
         "way": entry.way + (f", key {entry.key}" if entry.key else ""),
         "policy": policy,
     }
-    lines = [f"{name:8} {it}" for name, it in facts.items() if it]
+    lines = _fact_lines(facts)
     lines += ["", f"{count_text(len(entry.inputs), 'file')} merged, {count_text(tasks, 'task')}"]
-    lines += [_input_text(one) for one in entry.inputs]
+    lines += _some([_input_text(one) for one in entry.inputs], most_files)
     if entry.refused:
         lines += ["", f"{count_text(len(entry.refused), 'file')} not merged"]
         lines += [f"  {one.path}  {one.state}: {one.why}" for one in entry.refused]
@@ -321,6 +379,24 @@ def audit_text(entry: AuditEntry) -> str:
     if entry.notes:
         lines += ["", "notes", *(f"  {note}" for note in entry.notes)]
     return "\n".join(lines) + "\n"
+
+
+def _who(about: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "by": f"{about.get('user') or 'unknown user'} on {about.get('host', 'unknown host')}",
+        "command": about.get("command", ""),
+        "in": about.get("folder", ""),
+    }
+
+
+def _fact_lines(facts: Mapping[str, str]) -> list[str]:
+    return [f"{name:8} {it}" for name, it in facts.items() if it]
+
+
+def _some(lines: list[str], most: int | None) -> list[str]:
+    if most is None or len(lines) <= most:
+        return lines
+    return [*lines[:most], f"  … {len(lines) - most:,} more"]
 
 
 def _input_text(one: AuditInput) -> str:

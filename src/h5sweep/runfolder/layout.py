@@ -5,10 +5,16 @@
     sweep.json      the sweep: who declared which tasks, dims, units, where its code lies
     merged.json     which tasks the output held after the last merge
     relabels.json   which names, units and axes were changed since results were there
-    code/           the versions of the code that results are from, 1.json and on
+    code/           the versions of the code that results are from, 1.json and on; in `copies`
+                    sources that were edited before a worker compiled them
     redo.json       which tasks are to be run again, or were, if somebody has asked for that
+    parts/          the parts of the sweep that are at work (`parts`)
+    claims/         which part has claimed which tasks
+    submit/         the scripts that a batch system was given, and which jobs these became
+    orders/         what a run has sent to an engine (`orders`)
     records/        one record file per process that ever worked here
     logs/           what the tasks printed, one file per worker
+    report.html     how the sweep stood when its last run ended, for a browser
 
 Beside it lie `.layouts.h5.lock` (`lock`: who is at work), `layouts.h5.audit.jsonl` (`audit`: what
 each merge took from where) and `layouts.h5.quarantine/` (`quarantine`: what `clean` moved aside).
@@ -55,6 +61,9 @@ sweep.json    what was run, by whom, with what      logs/      what the tasks pr
 merged.json   which tasks the output holds          code/      the code that made the results
 redo.json     which tasks are to be run again
 relabels.json which names and units were changed since
+parts/, claims/, orders/  which parts are at work, on which tasks, and for which run
+submit/       the scripts of jobs that were submitted to a batch system
+report.html   how the sweep stood when its last run ended: open it in a browser
 """
 
 
@@ -124,6 +133,31 @@ class _RunPaths:
         return self.path / "code"
 
     @property
+    def copies_path(self) -> Path:
+        """Where sources are put that were edited before they were compiled, by their versions."""
+        return self.code_path / "copies"
+
+    @property
+    def parts_path(self) -> Path:
+        return self.path / "parts"
+
+    @property
+    def claims_path(self) -> Path:
+        return self.path / "claims"
+
+    @property
+    def submit_path(self) -> Path:
+        return self.path / "submit"
+
+    @property
+    def orders_path(self) -> Path:
+        return self.path / "orders"
+
+    @property
+    def report_path(self) -> Path:
+        return self.path / "report.html"
+
+    @property
     def readme_path(self) -> Path:
         return self.path / _README_NAME
 
@@ -179,6 +213,9 @@ class RunFolder(_RunPaths):
     def remove_unused(self) -> None:
         """Remove the folder if no process has recorded anything in it; the lock must be held."""
         with suppress(OSError):  # such as that a recorder has, just now
+            for path in (self.parts_path, self.claims_path, self.orders_path):
+                if path.exists():
+                    path.rmdir()
             self.logs_path.rmdir()
             self.records_path.rmdir()
             for path in self.code_paths().values():

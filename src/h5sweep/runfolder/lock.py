@@ -1,43 +1,52 @@
 """One run, merge or clean of an output at a time, and never a lock to remove by hand.
 
 The lock file names its owner (host, boot, pid, start time) and is held with flock where the file
-system has it: exactly one can. A dead owner on this host is seen at once. Of an owner on another
-host only its heartbeat can be seen: the file changes every HEARTBEAT_S, and whoever wants the lock
-watches it.
+system has it: exactly one can. A dead owner on this host is seen at once, one on another host by
+its heartbeat.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from ..base.process_id import ProcessId, this_process
 from ..base.units import command_text
 from ..disk.durable import open_or_make, storage_error
-from ..disk.inside_folder import open_file, parse_json
-from ..errors import LockedError, naming
+from ..disk.inside_folder import parse_json
+from ..errors import LockedError
+from .heartbeat import (
+    HEARTBEAT_S,
+    WATCH_S,
+    beating,
+    owner_in,
+    read_beat,
+    since_in,
+    write_padded,
+)
 from .layout import RunFolder
+from .parts import refresh_listing, require_no_parts
 
-HEARTBEAT_S = 5.0
-WATCH_S = 4 * HEARTBEAT_S
-_MOST_BYTES = 4096
+# What a lock may be held for. No part works beside the first two; the third is a part's own.
+RUNNING, ALONE, DECLARING, BESIDE = "run", "alone", "declare", ""
 
 
 @contextmanager
-def holding(path: Path, *, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+def holding(
+    path: Path, *, tell: Callable[[str], None] = lambda _: None, work: str = BESIDE
+) -> Iterator[None]:
     """Hold the lock file `path`; LockedError if a live run has it, take over from a dead one.
 
-    The file is there while somebody holds it, or was killed in doing so.
+    The file is there while somebody holds it, or was killed in doing so. It says for what `work`.
     """
     descriptor = _open_and_acquire(path, tell)
     try:
-        with _beating(descriptor, path):
+        with beating(partial(write_padded, descriptor), path, {"work": work}):
             yield
     finally:
         if descriptor in _held:  # else this process was forked meanwhile, and holds nothing
@@ -46,17 +55,21 @@ def holding(path: Path, *, tell: Callable[[str], None] = lambda _: None) -> Iter
 
 @contextmanager
 def holding_folder(
-    folder: RunFolder, *, tell: Callable[[str], None] = lambda _: None
+    folder: RunFolder, *, tell: Callable[[str], None] = lambda _: None, work: str = ALONE
 ) -> Iterator[None]:
     """Have a run folder there and hold its lock; one that a refused command made goes with it.
 
-    Only who has the lock may remove the folder: another command may be at work in it by now.
+    LockedError also if parts are at work in it, unless the `work` is that of a part. Only who has
+    the lock may remove the folder: another command may be at work in it by now.
     """
     had_folder = folder.exists()
     folder.create()
-    with holding(folder.lock_path, tell=tell):
+    with holding(folder.lock_path, tell=tell, work=work):
         folder.create()  # if a refused command has just removed it
         try:
+            if work != DECLARING:
+                require_no_parts(folder, tell)
+            refresh_listing(folder.records_path)  # what others have written just now is read next
             yield
         except BaseException:
             if not had_folder:
@@ -93,8 +106,8 @@ def _open_and_acquire(path: Path, tell: Callable[[str], None]) -> int:
 def _let_go(descriptor: int, path: Path) -> None:
     """Remove the lock file, unless somebody thought us dead and has taken it over."""
     with suppress(OSError):
-        if _owner(_read(descriptor)) in (None, this_process()):
-            _write(descriptor, b"")
+        if owner_in(read_beat(descriptor)) in (None, this_process()):
+            write_padded(descriptor, b"")
             path.unlink()
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -120,21 +133,19 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 def lock_owner(path: Path) -> ProcessId | None:
     """Who holds the lock, or held it last and did not let go; None if nobody."""
-    return _owner(_content(path))
+    return owner_in(read_beat(path))
+
+
+def work_in(content: bytes) -> str:
+    """For what work the lock is held, or was by who did not let go of it."""
+    with suppress(ValueError, KeyError, TypeError):
+        return str(parse_json(content)["work"])
+    return ""
 
 
 def held_since(path: Path) -> float | None:
     """When the owner of the lock took it; None if nobody holds it."""
-    with suppress(ValueError, KeyError, TypeError, OverflowError):
-        since = float(parse_json(_content(path))["since"])
-        return since if 0 <= since <= time.time() else None
-    return None
-
-
-def _content(path: Path) -> bytes:
-    with suppress(FileNotFoundError, ValueError), naming(path), open_file(path) as file:
-        return file.read(_MOST_BYTES)
-    return b""
+    return since_in(read_beat(path))
 
 
 def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
@@ -143,10 +154,10 @@ def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         has_locks = True
     except BlockingIOError as error:
-        raise _locked(path, _owner(_read(descriptor))) from error
+        raise _locked(path, owner_in(read_beat(descriptor))) from error
     except OSError:
         has_locks = False  # The owner's name and heartbeat decide.
-    owner = _owner(_read(descriptor))
+    owner = owner_in(read_beat(descriptor))
     if owner is None or owner == this_process():
         return
     alive = owner.is_alive()
@@ -154,19 +165,22 @@ def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
         alive = False  # It was in another container of this machine, where it would hold the lock.
     if alive is None:
         tell(f"a run on {owner.host} may still be active; watching it for {WATCH_S:g} s")
-        alive = _changes(descriptor)
+        alive = _changes(path)
     if alive:
         raise _locked(path, owner)
     tell(f"the last run ({owner}) ended without finishing; taking over")
 
 
-def _changes(descriptor: int) -> bool:
-    """Whether the owner's heartbeat changes the file while we watch."""
-    before = _read(descriptor)
+def _changes(path: Path) -> bool:
+    """Whether the owner's heartbeat changes the file while we watch.
+
+    It is opened for each look: sshfs shows what it was to whoever keeps it open.
+    """
+    before = read_beat(path)
     deadline = time.monotonic() + WATCH_S
     while time.monotonic() < deadline:
         time.sleep(HEARTBEAT_S / 5)  # not synchronisation: there is nothing to wait on
-        if _read(descriptor) != before:
+        if read_beat(path) != before:
             return True
     return False
 
@@ -182,46 +196,3 @@ def _locked(path: Path, owner: ProcessId | None) -> LockedError:
         f"another run{who} is working on {output.name}; "
         f"watch it with: {command_text('status', output)}"
     )
-
-
-@contextmanager
-def _beating(descriptor: int, path: Path) -> Iterator[None]:
-    """Write who we are, and again every HEARTBEAT_S, until done; then let go."""
-    identity = {**this_process().as_json(), "since": time.time()}
-    stop = threading.Event()
-
-    def beat() -> None:
-        beats = 0
-        while not stop.wait(HEARTBEAT_S):
-            beats += 1
-            with suppress(OSError):
-                _write(descriptor, json.dumps({**identity, "beats": beats}).encode())
-
-    try:
-        _write(descriptor, json.dumps({**identity, "beats": 0}).encode())
-    except OSError as error:
-        raise storage_error(path, error) from error
-    thread = threading.Thread(target=beat, name="h5sweep-lock", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _read(descriptor: int) -> bytes:
-    with naming(descriptor):
-        return os.pread(descriptor, _MOST_BYTES, 0)
-
-
-def _write(descriptor: int, content: bytes) -> None:
-    # Padded to one length, so that a reader never sees the end of an older, longer text.
-    os.pwrite(descriptor, content.ljust(512), 0)
-
-
-def _owner(content: bytes) -> ProcessId | None:
-    try:
-        return ProcessId.from_json(parse_json(content)) if content.strip() else None
-    except (ValueError, KeyError, TypeError):
-        return None
