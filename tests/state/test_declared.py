@@ -341,6 +341,24 @@ def test_a_unit_stays_when_the_study_says_none(terminal: Terminal, sweep: Sweep)
     assert "'GW h'" in sweep(6, units=MEGA, check=2).stderr
 
 
+@pytest.mark.parametrize("left", ["all", "output", "records"])
+def test_results_without_a_unit_are_not_given_one(
+    terminal: Terminal, sweep: Sweep, left: str
+) -> None:
+    """A run stops and names what to do; a unit of a result that is new is no change of others."""
+    sweep(4, units="{}")
+    if left == "output":
+        shutil.rmtree(terminal.folder / "out.h5.run")
+    elif left == "records":
+        (terminal.folder / "out.h5").unlink()
+    said = sweep(6, units=GIGA, check=2).stderr
+    assert "units: aep is 'GW h' in the study but no unit in the 4 results of out.h5" in said
+    command = re.findall(r"label was wrong: h5sweep (.*)", said)[0]
+    terminal.run(*shlex.split(command))
+    sweep(6, units=GIGA[:-1] + ', "new": "m"}')
+    assert units_of(terminal.folder / "out.h5") == "GW h"
+
+
 @pytest.mark.parametrize("has_folder", [True, False])
 def test_axes_are_not_given_other_names(terminal: Terminal, sweep: Sweep, has_folder: bool) -> None:
     """Two axes that change places would change what every row means."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,6 +65,40 @@ def test_values_for_a_parameter_called_units_are_refused() -> None:
     with pytest.raises(UsageError, match=r"units=\['m', 'km'\].*has_units.*'units', rename it"):
         h5sweep.sweep(seed=[1], units=["m", "km"])(has_units)  # type: ignore[arg-type]
     assert h5sweep.sweep(seed=[1], units={"x": "m"})(has_units).units == {"x": "m"}
+
+
+def has_inputs(seed, inputs=1): ...
+
+
+@pytest.mark.parametrize("inputs", [[1, 2], 3, ["a.csv", None]])
+def test_values_for_a_parameter_called_inputs_are_refused(inputs: object) -> None:
+    with pytest.raises(UsageError, match=r"inputs are files.*has_inputs.*'inputs', rename it"):
+        h5sweep.sweep(seed=[1], inputs=inputs)(has_inputs)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("given", ['"site.csv"', 'Path("site.csv")', '[Path("site.csv")]'])
+def test_one_input_may_be_given_by_itself(terminal: Terminal, study: Study, given: str) -> None:
+    terminal.write("site.csv", "1")
+    study(f"""
+        from pathlib import Path
+        @h5sweep.sweep(seed=range(1), inputs={given})
+        def f(seed):
+            return {{"x": seed}}
+    """)
+    terminal.run("run", "study.py", "-o", "out.h5")
+    version = json.loads((terminal.folder / "out.h5.run/code/1.json").read_text())
+    assert list(version["inputs"]) == ["site.csv"]
+
+
+def test_a_folder_is_no_input(terminal: Terminal, study: Study) -> None:
+    (terminal.folder / "data").mkdir()
+    study("""
+        @h5sweep.sweep(seed=range(1), inputs=["data"])
+        def f(seed):
+            return {"x": seed}
+    """)
+    said = terminal.run("run", "study.py", "-o", "out.h5", check=2).stderr
+    assert "data is a folder: name the files in it" in said
 
 
 def test_a_list_may_give_a_parameter_with_a_name_of_ours() -> None:

@@ -292,6 +292,13 @@ def test_tasks_in_a_list_are_found_by_their_keys(folder: RunFolder) -> None:
     assert list(state_of(folder).missing_tasks()) == [0, 5]
 
 
+def test_a_listed_value_that_differs_by_rounding_is_the_one_that_is_there(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "out.h5")
+    folder.create()
+    folder.save_plan(plan_product({"x": [0.3, 0.4]}))
+    assert redo_tasks(folder.output, tasks=[{"x": 0.1 + 0.2}]).tasks == 1
+
+
 @pytest.mark.parametrize(
     ("chosen", "says"),
     [
@@ -299,6 +306,8 @@ def test_tasks_in_a_list_are_found_by_their_keys(folder: RunFolder) -> None:
         ({"only": {"farm_id": 2}}, "farm_id has no value 2: it has 0, 1"),
         ({"failed": True}, "no task has failed: name tasks by their values, farm_id=0, 1; s"),
         ({"tasks": [{"farm_id": 5, "seed": 0}]}, "there is no task farm_id=5, seed=0; there are"),
+        ({"tasks": [{"farm_id": 1}]}, "has no column seed: it must have farm_id, seed"),
+        ({"tasks": [{**PLAN.key(0), "hub": 1}]}, "has a column hub, which is no parameter"),
     ],
 )
 def test_nothing_to_run_is_a_mistake(

@@ -21,6 +21,7 @@ from h5sweep.merge.from_records.build import merge_run
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import FAILURES, RecordKind, RecordWriter, json_bytes
 from h5sweep.state.state import FolderState, read_state
+from h5sweep.state.state_counts import count_columns
 from h5sweep.state.tasks_in_output import output_identity
 
 PLAN = plan_product({"farm_id": range(2), "seed": range(3)})
@@ -362,7 +363,7 @@ def test_a_number_beyond_the_plan_is_ignored(folder: RunFolder) -> None:
 def test_counts_by_column(folder: RunFolder) -> None:
     """For every value of every parameter: finished and all."""
     HandMade(folder).done(0).done(4).done(5).failed(1)
-    assert state_of(folder).counts_by_column() == {
+    assert count_columns(state_of(folder)) == {
         "farm_id": [(0, 1, 3), (1, 2, 3)],
         "seed": [(0, 1, 2), (1, 1, 2), (2, 1, 2)],
     }
@@ -384,7 +385,7 @@ def test_what_the_output_holds_is_done(folder: RunFolder) -> None:
     state = state_of(folder)
     assert [task for task in range(6) if state.is_done(task)] == [0, 1, 2, 4]
     assert (state.tasks_done, state.tasks_failed, state.failures) == (4, 0, {})
-    assert state.counts_by_column()["farm_id"] == [(0, 3, 3), (1, 1, 3)]
+    assert count_columns(state)["farm_id"] == [(0, 3, 3), (1, 1, 3)]
 
 
 def test_what_an_output_held_that_is_gone_is_not_done(folder: RunFolder) -> None:
@@ -560,7 +561,8 @@ def test_reading_a_folder_needs_neither_numpy_nor_h5py(folder: RunFolder) -> Non
         "from h5sweep.state.state import read_state\n"
         "folder = RunFolder.of(sys.argv[1])\n"
         "state = read_state(folder, folder.load_plan())\n"
-        "assert len(list(state.missing())) == 6 and state.counts_by_column()\n"
+        "from h5sweep.state.state_counts import count_columns\n"
+        "assert len(list(state.missing())) == 6 and count_columns(state)\n"
         "assert not {'numpy', 'h5py', 'pandas'} & set(sys.modules)"
     )
     command = [sys.executable, "-c", code, str(folder.output)]

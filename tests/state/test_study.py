@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import pytest
 
 import h5sweep
@@ -238,3 +239,61 @@ def test_an_edit_that_changes_no_size_and_no_second_is_seen(tmp_path: Path) -> N
     )
     assert done.stdout.split() == ["3", "5"], done.stderr
     assert os.listdir(tmp_path) == ["study.py"]
+
+
+@pytest.mark.parametrize(
+    ("path", "way"),
+    [
+        ("study.py", "python study.py"),
+        ("sub/my study.py", "python 'sub/my study.py'"),
+        ("pkg/inner/study.py", "python -m pkg.inner.study"),
+        ("sub/pkg/study.py", "cd sub && python -m pkg.study"),
+    ],
+)
+def test_a_study_that_does_not_import_can_be_tested_as_advised(
+    terminal: Terminal, path: str, way: str
+) -> None:
+    """From where the command was given; one of a package by its name, for relative imports."""
+    place = terminal.folder / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    while "pkg" in str(place := place.parent.relative_to(terminal.folder)):
+        place = terminal.folder / place
+        (place / "__init__.py").touch()
+    terminal.write(path, "raise ValueError('wrong')")
+    said = terminal.run("run", path, "-o", "out.h5", check=2).stderr
+    assert said.rstrip().endswith(f"fix that, then test it with: {way}")
+    done = subprocess.run(way, shell=True, cwd=terminal.folder, capture_output=True, text=True)
+    assert "ValueError: wrong" in done.stderr
+
+
+WAYS_TO_NAME = {
+    "declared elsewhere": ("@h5sweep.sweep(seed=range(3))", "from model import f"),
+    "declared here": ("", "f = h5sweep.sweep(seed=range(3))(model.f)"),
+    "a partial": ("", "f = h5sweep.sweep(seed=range(3))(functools.partial(model.f, by=1))"),
+    "decorated elsewhere": ("", "f = h5sweep.sweep(seed=range(3))(model.plainly(model.f))"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_NAME)
+def test_the_file_that_was_named_is_run(terminal: Terminal, study: Study, way: str) -> None:
+    """What it sets in the module with the function counts, in rows, resumes and replays."""
+    above, sweep = WAYS_TO_NAME[way]
+    model = f"""
+        K = 1
+        def plainly(function):
+            return lambda seed: function(seed)
+        {above}
+        def f(seed, by=1):
+            return {{"x": K * seed * by}}
+    """
+    study(model, "model.py")
+    study(f"import functools\nimport model\nmodel.K = 7\n{sweep}\n", "main.py")
+    terminal.run("run", "main.py", "-o", "out.h5", "-j", 1)
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert file["x"][:].tolist() == [0, 7, 14]
+    replayed = terminal.run("replay", "out.h5", "seed=2")
+    assert "equal" in replayed.stdout
+    study(f"import functools\nimport model\nmodel.K = 8\n{sweep}\n", "main.py")
+    said = terminal.run("run", "main.py", "-o", "out.h5", "--changed", "stop", check=2).stderr
+    assert "main.py has changed; K was 7 and is 8" in said
+    assert "h5sweep run main.py -o out.h5 --changed keep" in said

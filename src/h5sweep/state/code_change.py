@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..base.units import command_text, count_text, near_path
-from ..code.changes import change_texts, fact_texts
-from ..code.store import numbers_by_id
+from ..base.units import command_text, count_text
+from ..code.changes import change_texts, fact_texts, form_texts
+from ..code.relabelled import by_labels_of_now, is_unchanged, relabels_since
+from ..code.store import load_versions, numbers_by_id
 from ..code.version import CodeVersion
 from ..errors import ChangedStudyError, UsageError
 from ..runfolder.layout import RunFolder
+from .run_command import run_again_text
 from .state import FolderState
 from .study import Declaration
 from .task_codes import known_versions, task_codes
@@ -47,6 +50,9 @@ class CodeChange:
     version: CodeVersion
     before: CodeVersion | None
     others: frozenset[int]  # tasks with results of other versions
+    part: str = ""  # of a sweep that runs in parts
+    number: int = 0  # of the version before
+    renamed: Mapping[str, str] = field(default_factory=dict)  # results, and the code is as before
 
     @classmethod
     def find(
@@ -55,14 +61,22 @@ class CodeChange:
         declaration: Declaration,
         version: CodeVersion,
         state: FolderState,
+        part: str = "",
     ) -> CodeChange:
-        known = known_versions(folder, state)
-        numbers = numbers_by_id(known)
+        known, relabels = known_versions(folder, state), folder.load_relabels()
+        forms, numbers = version.facts["forms"], numbers_by_id(known)
         last = numbers.get(str(folder.load_sweep().get("code_id")), max(known, default=0))
-        own = (0, numbers.get(version.id, 0))
-        codes = task_codes(folder, state) if known.keys() - {own[1]} else ()
-        others = frozenset(task for task, code in enumerate(codes) if code not in own)
-        return cls(folder, declaration, version, known.get(last), others)
+        now = {n: by_labels_of_now(one, relabels, forms) for n, one in known.items()}
+        own = {number for number, one in now.items() if one.id == version.id}
+        relabelled = own | {n for n, one in known.items() if is_unchanged(one, version)}
+        relabelled = set() if version.id in numbers else relabelled
+        codes = task_codes(folder, state) if known.keys() - own or relabelled else ()
+        others = frozenset(task for task, code in enumerate(codes) if code and code not in own)
+        renamed: dict[str, str] = {}
+        for number in relabelled.intersection(codes):
+            renamed |= relabels_since(known[number], relabels).names
+        renamed = {old: new for old, new in renamed.items() if new not in state.plan.names}
+        return cls(folder, declaration, version, now.get(last), others, part, last, renamed)
 
     @property
     def _is_change(self) -> bool:
@@ -71,16 +85,33 @@ class CodeChange:
 
     def require_choice(self, on_change: OnChange | None) -> None:
         """Raise ChangedStudyError if the caller wants that, or has to say what to do."""
-        if not self._is_change or on_change in (OnChange.KEEP, OnChange.REDO):
+        if on_change in (OnChange.KEEP, OnChange.REDO):
+            return
+        self._require_new_names()
+        if not self._is_change:
             return
         assert self.before is not None  # there is no change without
-        constants = list(fact_texts("constants", self.before, self.version))
-        if on_change is OnChange.STOP or constants:
-            what = self._changes_text() if on_change is OnChange.STOP else "; ".join(constants)
+        stopping = [
+            *fact_texts("constants", self.before, self.version),
+            *form_texts(self.before, self.version),
+        ]
+        if on_change is OnChange.STOP or stopping:
+            what = self._changes_text() if on_change is OnChange.STOP else "; ".join(stopping)
             raise ChangedStudyError(
                 f"{what}, since {self._results_text()} of {self.folder.output} were made. "
                 f"To keep them and run the rest: {self._command('keep')}. "
-                f"To run them again: {self._command('redo')}"
+                f"To run them again: {self._command('redo')}{self._same_code_text()}"
+            )
+
+    def _require_new_names(self) -> None:
+        """Raise ChangedStudyError if the same code would give results by names of before."""
+        for old, new in self.renamed.items():
+            undo = command_text("relabel", self.folder.output, "--undo")
+            raise ChangedStudyError(
+                f"{old} is called {new} in {self.folder.output} since it was relabelled, and "
+                f"{self.declaration.name}, whose code is as before, returns {old}: there would be "
+                f"two columns. Return {new}, or take the relabel back: {undo}. To have both: "
+                f"{self._command('keep')}"
             )
 
     def text(self, on_change: OnChange | None) -> str:
@@ -89,8 +120,9 @@ class CodeChange:
             return ""
         if on_change is OnChange.REDO:
             return self._changes_text()
+        are = "is" if len(self.others) == 1 else "are"
         return (
-            f"{self._changes_text()}; {self._results_text()} of before are kept, and told apart "
+            f"{self._changes_text()}; {self._results_text()} of before {are} kept, and told apart "
             f"by the column code. To run them again: {self._command('redo')}"
         )
 
@@ -103,8 +135,10 @@ class CodeChange:
         more = f"; and {len(found) - _MOST_CHANGES:,} more" if len(found) > _MOST_CHANGES else ""
         return "; ".join(found[:_MOST_CHANGES]) + more
 
+    def _same_code_text(self) -> str:
+        """How a part goes on with the code of the others, whatever the study says now."""
+        is_kept = self.part and self.number in load_versions(self.folder)
+        return f". To go on with the code of then: add --code {self.number}" if is_kept else ""
+
     def _command(self, choice: str) -> str:
-        path = self.declaration.path
-        if not self.declaration.is_imported or path is None:
-            return f"{self.declaration.name}.run({str(self.folder.output)!r}, changed={choice!r})"
-        return command_text("run", near_path(path), "-o", self.folder.output, "--changed", choice)
+        return run_again_text(self.declaration.about(), self.folder.output, choice, self.part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -13,10 +13,11 @@ from ..base.attribute_json import attribute_text, decoding_texts
 from ..base.listed_plan import cell_value
 from ..base.near_floats import NearValues, near_values, with_values_of
 from ..base.plan import Plan, PlanColumn, key_text
+from ..base.relabels import MARK
 from ..base.units import command_text, count_text
 from ..code.store import keep_version
 from ..code.version import CodeVersion
-from ..errors import UsageError, WrongFolderError
+from ..errors import LockedError, UsageError, WrongFolderError
 from ..runfolder.audit import now_text
 from ..runfolder.layout import Declared, RunFolder
 from ..runfolder.uniform_records import scan_stretches
@@ -24,6 +25,7 @@ from .code_change import CodeChange, OnChange
 from .expected_tasks import declared_by
 from .extend_plan import adopt_output, merged_attributes
 from .redo_tasks import request_again
+from .result_names import result_names
 from .state import FolderState, read_state
 from .study import Declaration
 from .tasks_in_output import held_tasks
@@ -43,17 +45,35 @@ def require_own_folder(folder: RunFolder, declaration: Declaration) -> None:
         )
 
 
+def read_code(
+    folder: RunFolder, declaration: Declaration, dealt: Iterable[str] = ()
+) -> CodeVersion:
+    """The version of the code now, which knows what was relabelled in the run folder."""
+    version = declaration.version(dealt)
+    return replace(version, about={**version.about, **folder.load_relabels().about()})
+
+
+def require_labels_known(folder: RunFolder, version: CodeVersion) -> None:
+    """Raise LockedError if somebody has relabelled since the code was read."""
+    if folder.load_relabels().about().get(MARK) != version.about.get(MARK):
+        raise LockedError(
+            f"{folder.output} was relabelled while the study was read: run the same command again"
+        )
+
+
 def declare_sweep(
     folder: RunFolder,
     declaration: Declaration,
     version: CodeVersion,
     tell: Tell,
     on_change: OnChange | None = None,
+    part: str = "",
 ) -> FolderState:
     """Bring plan and sweep on disk up to what is declared; task numbers stay as they are.
 
     Everything that may refuse the declaration comes before anything is written.
     """
+    require_labels_known(folder, version)
     stored = folder.load_plan()
     wanted, replaced = with_values_of(stored or Plan(()), declaration.plan)
     plan = wanted if stored is None else _extended(folder, stored, wanted)
@@ -65,8 +85,12 @@ def declare_sweep(
     if state.results and on_change is not OnChange.REDO:
         units = {**found_units(attributes), **(sweep.get("units") or {})}
         dims = {**held.dims, **(sweep.get("dims") or {})}
-        _require_same_labels(folder, units, dims, declaration, state.results)
-    change = CodeChange.find(folder, declaration, version, state)
+        is_declared = "units" in sweep or bool(held.code_texts)
+        unknown = declaration.units.keys() - units.keys() | declaration.dims.keys() - dims.keys()
+        # Nobody has said what the results of a Recorder, or of other programs, are in.
+        unlabelled = result_names(folder, state) if unknown and is_declared else set[str]()
+        _require_same_labels(folder, units, dims, declaration, state.results, unlabelled)
+    change = CodeChange.find(folder, declaration, version, state, part)
     change.require_choice(on_change)
     for text in _changes(sweep, attributes, stored, plan, declared):
         tell(text)
@@ -77,23 +101,22 @@ def declare_sweep(
     if plan is not stored:
         folder.save_plan(plan)
     adopt_output(folder, plan, held)
-    about = provenance.describe(declaration.path or Path.cwd() / "cell")
+    about = provenance.describe(declaration.path or Path.cwd() / "cell", folder.output)
     known = {**_needed_to_replay(declaration), "time": now_text(), **about}
-    keep_version(folder, replace(version, about=known), change.before)
-    _save_sweep(folder, declaration, attributes, declared, {"code_id": version.id, **about})
-    if on_change is OnChange.REDO and change.others:
+    keep_version(folder, replace(version, about={**version.about, **known}), change.before)
+    is_redone = on_change is OnChange.REDO and bool(change.others)
+    if is_redone:
+        # Before the code is noted: a part that finds the new one there asks for nothing any more.
         request_again(folder, state, change.others)
+    _save_sweep(folder, declaration, attributes, declared, {"code_id": version.id, **about})
+    if is_redone:
         return read_state(folder, held.plan, scan=scan_stretches, declared=declared, held=held)
     return state
 
 
 def _needed_to_replay(declaration: Declaration) -> SweepFacts:
-    """How the function is found in its sources again, and given its key."""
-    return {
-        "sweep": declaration.name,
-        "imported": declaration.is_imported,
-        "forms": declaration.forms,
-    }
+    """How the function is found in its sources again."""
+    return {"sweep": declaration.name, "imported": declaration.is_imported}
 
 
 def _extended(folder: RunFolder, stored: Plan, wanted: Plan) -> Plan:
@@ -142,21 +165,26 @@ def _require_same_labels(
     dims: dict[str, list[str]],
     declaration: Declaration,
     results: int,
+    names: Set[str],
 ) -> None:
-    """Raise WrongFolderError if results would be given other units or axes than they have."""
+    """Raise WrongFolderError if results would be given other units or axes than they have.
+
+    Those of these `names` have none if none are known.
+    """
     known: Mapping[str, str | list[str]]
     declared: Mapping[str, str | list[str]]
     for what, known, declared in (
         ("units", units, declaration.units),
         ("dims", dims, declaration.dims),
     ):
-        for name in declared.keys() & known.keys():
-            if known[name] != declared[name]:
-                before, now = _label(known[name]), _label(declared[name])
+        for name in declared.keys() & (known.keys() | names):
+            if known.get(name) != declared[name]:
+                now, before = _label(declared[name]), f"no {what.removesuffix('s')}"
+                before = repr(_label(known[name])) if name in known else before
                 raise WrongFolderError(
-                    f"{what}: {name} is {now!r} in the study but {before!r} in the "
+                    f"{what}: {name} is {now!r} in the study but {before} in the "
                     f"{count_text(results, 'result')} of {folder.output}, and a column has one "
-                    f"label. Keep {before!r}, return the new values under another name, choose "
+                    f"label. Keep {before}, return the new values under another name, choose "
                     "another output with -o, or run them all again with --changed redo "
                     '(changed="redo"). If only the label was wrong: '
                     f"{_way_to_relabel(folder, what, name, declared[name])}"
@@ -219,12 +247,9 @@ def _save_sweep(
     about: Mapping[str, Any],
 ) -> None:
     """Note what is declared, with what, by whom."""
-    study = declaration.path
     folder.save_sweep(
         {
-            "name": declaration.name,
-            "study": None if study is None else str(study),
-            "imported": declaration.is_imported,
+            **declaration.about(),
             "declared": declared.as_json(),
             "dims": declaration.dims,
             "units": declaration.units,

@@ -7,6 +7,7 @@ there are appended to the plan, because results are never dropped.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..base.plan import Plan
@@ -33,7 +34,7 @@ def adopt_output(folder: RunFolder, plan: Plan, held: HeldTasks | None = None) -
         return plan
     folder.create()
     sweep = folder.load_sweep()
-    labels = {"dims": held.dims, **sweep, "attributes": merged_attributes(sweep, held)}
+    labels = with_labels(sweep, held)
     if any(labels[name] != (sweep.get(name) or {}) for name in ("dims", "attributes")):
         folder.save_sweep(labels)
     adopt_texts(folder, held.code_texts)
@@ -41,6 +42,13 @@ def adopt_output(folder: RunFolder, plan: Plan, held: HeldTasks | None = None) -
         folder.save_plan(held.plan)
     note_merged(folder, held.plan, held.ranges)
     return held.plan
+
+
+def with_labels(sweep: Mapping[str, Any], held: HeldTasks) -> dict[str, Any]:
+    """What is known about the sweep, with the labels of an output that was not noted yet."""
+    if held.described is None:
+        return dict(sweep)
+    return {"dims": held.dims, **sweep, "attributes": merged_attributes(sweep, held)}
 
 
 def merged_attributes(sweep: Mapping[str, Any], held: HeldTasks) -> dict[str, dict[str, Any]]:
@@ -102,13 +110,26 @@ def number_all(folder: RunFolder) -> FolderState:
     """Append to the plan what only records or the output know, durably; return the state then."""
     plan = adopt_output(folder, folder.load_plan() or Plan(()))
     state = read_state(folder, plan, scan=scan_stretches)
-    if state.beyond_plan:
-        found = sorted(
-            state.beyond_plan, key=lambda it: (it[1].frame[FINISHED_AT], it[1].file, it[1].offset)
-        )
-        unplanned = plan_of_keys([key for key, _ in found], state.types)
-        if unplanned is not None:
-            plan = extended_plan(plan, unplanned, folder.path)
-            folder.save_plan(plan)
-            state = read_state(folder, plan, scan=scan_stretches)
+    if (extended := _with_unplanned(folder, state)) is not None:
+        folder.save_plan(extended)
+        state = read_state(folder, extended, scan=scan_stretches)
     return state
+
+
+def read_all(folder: RunFolder) -> FolderState:
+    """The same state, while nothing on disk changes: for those who have no lock."""
+    held = held_tasks(folder, folder.load_plan() or Plan(()))
+    state = read_state(folder, held.plan, scan=scan_stretches, held=held)
+    if (extended := _with_unplanned(folder, state)) is not None:
+        held = replace(held, plan=extended)
+        state = read_state(folder, extended, scan=scan_stretches, held=held)
+    return state
+
+
+def _with_unplanned(folder: RunFolder, state: FolderState) -> Plan | None:
+    """The plan with what only the records know; None if it has all of that."""
+    found = sorted(
+        state.beyond_plan, key=lambda it: (it[1].frame[FINISHED_AT], it[1].file, it[1].offset)
+    )
+    unplanned = plan_of_keys([key for key, _ in found], state.types) if found else None
+    return None if unplanned is None else extended_plan(state.plan, unplanned, folder.path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from ..base.listed_plan import task_cell
 from ..base.missing_reason import REPORT_COLUMNS
 from ..base.plan import Plan, key_text, plain_key
 from ..base.safe_text import csv_lines, json_text, printable
+from ..base.static_html import MOST_ROWS, lines_html, table_html
 from ..base.units import count_text
 from ..disk.find_files import PathLike
 from .expected_tasks import existing_folder, read_expected_state, require_declared
@@ -39,6 +40,17 @@ class MissingReport:
     def __str__(self) -> str:
         return "".join(missing_lines(self.tasks)) + closing_text(self)
 
+    def _repr_html_(self) -> str:
+        table = missing_html(self.tasks) if self.tasks else ""
+        return lines_html([closing_text(self), *self.notes]) + table
+
+
+class MissingTasks(list[Missing]):
+    """A list of them, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return lines_html([f"{len(self):,} missing"]) + (missing_html(self) if self else "")
+
 
 def read_missing(output: PathLike, *, expected: Plan | None = None) -> MissingReport:
     """Every task of `output` to run, and why; from its run folder, also during a run.
@@ -59,6 +71,12 @@ def read_missing(output: PathLike, *, expected: Plan | None = None) -> MissingRe
         tuple(notes),
         len(state.again_done),
     )
+
+
+def missing_html(missing: Sequence[Missing]) -> str:
+    """`missing` in a notebook: a row per task."""
+    rows = [(*task.key.values(), task.reason, task.detail) for task in missing[:MOST_ROWS]]
+    return table_html([*missing[0].key, *REPORT_COLUMNS], rows, len(missing))
 
 
 def missing_lines(missing: Iterable[Missing]) -> Iterator[str]:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.listed_plan import plan_list
+from ..base.near_floats import with_values_of
 from ..base.number_ranges import numbers_in
 from ..base.plan import Plan, key_text
 from ..base.selection import Only, read_selection, select_tasks, values_text
-from ..base.units import command_text, count_text, near_path
+from ..base.static_html import ShownAsText
+from ..base.units import count_text
 from ..disk.find_files import PathLike
 from ..errors import UsageError
 from ..runfolder.audit import append_event
@@ -19,6 +21,7 @@ from ..runfolder.lock import holding_folder
 from .expected_tasks import existing_folder
 from .extend_plan import number_all
 from .redo_order import redo_number
+from .run_command import run_again_text
 from .state import FolderState
 from .task_codes import task_codes
 
@@ -26,7 +29,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class RedoReport:
+class RedoReport(ShownAsText):
     """Which tasks are to be run again by a request, or no longer are."""
 
     output: Path
@@ -140,13 +143,26 @@ def _of_code(folder: RunFolder, state: FolderState, chosen: set[int], code: int)
 def _listed(plan: Plan, tasks: object) -> set[int]:
     """The numbers of tasks in a list or a CSV file."""
     found = set()
-    listed = plan_list(tasks)
+    listed, _ = with_values_of(plan, plan_list(tasks))
+    _require_same_names(listed, plan)
     for key in map(listed.key, range(len(listed))):
         number = plan.number(key)
         if number is None:
             raise UsageError(f"there is no task {key_text(key)}; there are {values_text(plan)}")
         found.add(number)
     return found
+
+
+def _require_same_names(listed: Plan, plan: Plan) -> None:
+    """Raise UsageError naming the columns that a list of tasks lacks, or has for nothing."""
+    lacking = [name for name in plan.names if name not in listed.names]
+    others = [name for name in listed.names if name not in plan.names]
+    what = [f"has no column {', '.join(lacking)}"] if lacking else []
+    what += [f"has a column {', '.join(others)}, which is no parameter"] if others else []
+    if what:
+        raise UsageError(
+            f"the list of tasks {' and '.join(what)}: it must have {', '.join(plan.names)}"
+        )
 
 
 def _still_declared(folder: RunFolder, plan: Plan, chosen: set[int]) -> set[int]:
@@ -170,8 +186,6 @@ def _first_key(plan: Plan, chosen: Iterable[int]) -> str:
 def _next_step(folder: RunFolder) -> str:
     """The command that runs them, or what to do if no run has been here."""
     sweep = folder.load_sweep()
-    if isinstance(study := sweep.get("study"), str) and sweep.get("imported", True):
-        return f"next: {command_text('run', near_path(Path(study)), '-o', folder.output)}"
-    if name := sweep.get("name"):
-        return f"next: {name}.run({str(folder.output)!r})"
+    if sweep.get("name"):
+        return f"next: {run_again_text(sweep, folder.output)}"
     return "next: record them with a Recorder that is opened from now on"

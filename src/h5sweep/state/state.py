@@ -20,11 +20,12 @@ from typing import Any, Protocol
 
 from ..base.missing_reason import MissingReason
 from ..base.number_ranges import numbers_in
-from ..base.plan import Counts, Key, Plan
+from ..base.plan import Key, Plan
 from ..base.process_id import ProcessId
 from ..base.relabels import Relabels
 from ..runfolder.fitting_keys import fitted_key, types_of_keys
 from ..runfolder.layout import Declared, RunFolder
+from ..runfolder.parts import part_beats
 from ..runfolder.records import (
     DURATION_S,
     FINISHED_AT,
@@ -38,7 +39,7 @@ from ..runfolder.records import (
 )
 from .record_place import Failure, RecordPlace, read_failure
 from .redo_order import RedoOrder
-from .tasks_in_output import HeldTasks, held_tasks
+from .tasks_in_output import HeldTasks, held_tasks, output_identity
 
 
 class RecordsTaken(Protocol):
@@ -88,6 +89,7 @@ class FolderState:
     beyond_plan: list[tuple[Key, RecordPlace]] = field(default_factory=list)  # a merge appends them
     left_out: list[tuple[Key, RecordPlace]] = field(default_factory=list)  # with keys not alike
     heartbeat: float = 0.0  # when the lock was last written
+    part_beats: dict[str, float] = field(default_factory=dict)  # and the file of each part
     is_declared: bool = False  # whether anybody has said which tasks there should be
     undeclared: set[int] = field(default_factory=set)  # unfinished, and not asked for
     again: set[int] = field(default_factory=set)  # to be run again; a result they have is kept
@@ -96,6 +98,7 @@ class FolderState:
     duplicates: int = 0
     unreadable: list[Path] = field(default_factory=list)
     codes: dict[int, str] = field(default_factory=dict)  # the id of the code, by file, if known
+    salvage_files: set[int] = field(default_factory=set)  # what was found in damaged files
 
     @property
     def plan(self) -> Plan:
@@ -164,10 +167,11 @@ class FolderState:
     def missing(self) -> Iterator[Missing]:
         """Every task to run, with its key and the reason."""
         for task in self.missing_tasks():
-            reason, detail = self._reason(task)
+            reason, detail = self.reason(task)
             yield Missing(task, self.plan.key(task), reason, detail)
 
-    def _reason(self, task: int) -> tuple[MissingReason, str]:
+    def reason(self, task: int) -> tuple[MissingReason, str]:
+        """Why a task that `missing_tasks` names is to be run."""
         if task in self.running:
             return MissingReason.RUNNING, str(self.running[task][0])
         if task in self.failures:
@@ -186,9 +190,13 @@ class FolderState:
 
     @cached_property
     def all_failures(self) -> dict[int, Failure]:
-        """How each failed task ended; read from its record once, file by file."""
+        """How each failed task ended; read from its record once."""
+        return self.read_failures(self.failures)
+
+    def read_failures(self, tasks: Iterable[int]) -> dict[int, Failure]:
+        """How these failed tasks ended; read from their records, file by file."""
         found = {}
-        by_file = sorted(self.failures, key=lambda task: self.failures[task].file)
+        by_file = sorted(tasks, key=lambda task: self.failures[task].file)
         for file_number, tasks in groupby(by_file, lambda task: self.failures[task].file):
             with RecordFile(self.paths[file_number]) as file:
                 for task in tasks:
@@ -204,16 +212,6 @@ class FolderState:
                 found += [file.frame(self.offsets[task])[DURATION_S] for task in of_file]
         return found
 
-    def counts_by_column(self, most_values: int | None = None) -> Counts:
-        """For each key column, each value with its number of finished and of all tasks.
-
-        Columns of more than `most_values` values are left out.
-        """
-        done = self.kinds.translate(_DONE_FLAGS)
-        for task in self.done_undeclared:
-            done[task] = 0
-        return self.plan.counts(done, most_values, self.undeclared | self.done_undeclared)
-
 
 def read_state(
     folder: RunFolder,
@@ -226,9 +224,19 @@ def read_state(
     """Read the output and every record file; `scan` may be a faster way through large ones.
 
     Tasks that are not declared are left out of account; `declared` is what the last run said,
-    unless it is given. `held` is what `held_tasks` has found, if somebody has asked.
+    unless it is given. `held` is what `held_tasks` has found, if somebody has asked. All is read
+    again if the output was replaced meanwhile: records that a merge has put there may be gone.
     """
-    held = held or held_tasks(folder, plan)
+    while True:
+        identity = output_identity(folder.output)
+        state = _read_once(folder, plan, scan, declared, held or held_tasks(folder, plan))
+        if held or output_identity(folder.output) == identity:
+            return state
+
+
+def _read_once(
+    folder: RunFolder, plan: Plan, scan: Scanner, declared: Declared | None, held: HeldTasks
+) -> FolderState:
     size = len(held.plan)
     order = RedoOrder(folder.load_redo(), held.plan, folder.record_paths())
     state = FolderState(
@@ -242,6 +250,7 @@ def read_state(
     )
     with suppress(OSError):
         state.heartbeat = folder.lock_path.lstat().st_mtime
+    state.part_beats = part_beats(folder)
     _take_held(state)
     order.begin(state.kinds)
     for file_number in range(len(state.paths)):
@@ -360,6 +369,8 @@ class _FileReader:
         size = self.state.plan.tasks_shared_with(about.get("plan")) if about is not None else 0
         if about is not None and isinstance(code := about.get("code"), str):
             self.state.codes[self.file_number] = code
+        if about is not None and about.get("role") == "salvage":
+            self.state.salvage_files.add(self.file_number)
         is_plain = self.scan is RecordFile.scan or not size
         scan = self.file.scan if is_plain else partial(self._scan_stretches, size)
         state, number = self.state, self.file_number
@@ -452,7 +463,7 @@ class _FileReader:
         current = batch[ended] if ended < len(batch) else NO_TASK
         if current < len(self.state.plan) and current not in self.order.outdated:
             owner = ProcessId.from_json(about["process"])
-            if not self._may_be_alive(owner):
+            if not self._may_be_alive(owner, about.get("part")):
                 self.state.interrupted[current] = owner
             else:
                 since = max(frame[FINISHED_AT], self._ended_at(last_ended))
@@ -466,16 +477,16 @@ class _FileReader:
             return float(state.failures[task].frame[FINISHED_AT])
         return state.finished_at[task] if task < len(state.plan) else 0.0
 
-    def _may_be_alive(self, owner: ProcessId) -> bool:
-        """Whether a process is, or can be where nobody here sees it: its run changes the lock."""
-        alive = owner.is_alive()
-        is_fresh = time.time() - self.state.heartbeat < LOCK_SILENT_S
-        return is_fresh if alive is None else alive
+    def _may_be_alive(self, owner: ProcessId, part: str | None) -> bool:
+        """Whether a process is, or can be where nobody here sees it: its run changes the lock, its
+        part a file of its own.
+        """
+        if (alive := owner.is_alive()) is not None:
+            return alive
+        beat = self.state.part_beats.get(part, 0.0) if part else self.state.heartbeat
+        return time.time() - beat < LOCK_SILENT_S
 
     def _batch(self, start: tuple[int, tuple[Any, ...]]) -> list[int]:
         """The tasks that a STARTED record names."""
         tasks: list[int] = self.file.header(*start)["tasks"]
         return tasks
-
-
-_DONE_FLAGS = bytes(1 if kind in (RecordKind.DONE, IN_OUTPUT) else 0 for kind in range(256))

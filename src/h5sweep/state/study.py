@@ -7,6 +7,8 @@ from Python is sent to them as it is there. Neither needs a main guard.
 from __future__ import annotations
 
 import importlib.util
+import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,10 +24,12 @@ from ..base.declared_plan import plan_declared
 from ..base.key_objects import form_in_study, maker
 from ..base.plan import RESERVED_NAMES, Plan
 from ..base.study_function import code_of, file_of, sweep_name
+from ..base.units import near_path
 from ..code.own_modules import OwnModule, find_own_modules
-from ..code.snapshot_import import import_from, source_at, spec_of
-from ..code.version import CodeVersion, read_version, sources_of
+from ..code.snapshot_import import import_from, shown_path, source_at, spec_of
+from ..code.version import CodeVersion, module_of, read_version, sources_of
 from ..disk.durable import storage_error
+from ..disk.find_files import PathLike
 from ..errors import StorageError, StudyError, UsageError, naming
 
 Function = Callable[..., Mapping[str, object]]
@@ -37,10 +41,11 @@ class _StudyRead(BaseException):
 
 @dataclass
 class _StudyReading:
-    """Whether a study file is being read right now, and whether its tasks are wanted."""
+    """Whether a study file is being read right now, and what is wanted of its declarations."""
 
     active: bool = False
     plans_wanted: bool = True
+    constants_wanted: bool = True
 
 
 _reading = _StudyReading()
@@ -64,8 +69,9 @@ class Declaration:
 
     function: Function
     is_sweep = True
-    is_imported = False  # by `h5sweep run`, so that workers import it too
-    known_modules: Sequence[OwnModule] = ()  # from which it was imported
+    imported_from: Path | None = None  # what `h5sweep run` was given, which workers import too
+    known_modules: Sequence[OwnModule] = ()  # that file and its modules, as they were then
+    code_wanted: CodeVersion | None = None  # by its number, instead of the study as it is now
 
     def __init__(
         self,
@@ -76,23 +82,30 @@ class Declaration:
         dims: Mapping[str, Iterable[str]],
         units: Mapping[str, str],
         constants: Mapping[str, object],
-        inputs: Iterable[str | Path] = (),
+        inputs: PathLike | Iterable[PathLike] = (),
     ) -> None:
         self.function = function
         self.name = sweep_name(function)
         _check_labels(self.name, dims=dims, units=units, constants=constants)
-        self.constants = dict(constants)
-        self._inputs = [str(path) for path in inputs]
+        self.constants = dict(constants) if _reading.constants_wanted else {}
+        self._inputs = _checked_inputs(self.name, inputs)
         self.dims = {name: checked_axes(name, axes) for name, axes in dims.items()}
         self.units = {name: _checked_unit(name, unit) for name, unit in units.items()}
         wanted = _reading.plans_wanted
         self._plan = plan_declared(function, tasks, parameters, self.constants) if wanted else None
+        is_read = self._plan is not None and isinstance(tasks, str | Path)
+        # The parameters that a CSV file gives, which has no objects for their values.
+        self.read_names = set(self.plan.names) - parameters.keys() if is_read else set()
 
     @property
     def plan(self) -> Plan:
         """The table of its tasks."""
         assert self._plan is not None  # only workers declare without a plan
         return self._plan
+
+    def set_plan(self, plan: Plan) -> None:
+        """Have other objects for the values of the same tasks."""
+        self._plan = plan
 
     def arguments(self, key: Mapping[str, object]) -> dict[str, object]:
         """What the function is called with for a key, which has texts for dates and the like."""
@@ -109,15 +122,20 @@ class Declaration:
         return {name: maker(form) for name, form in self.plan.forms.items()}
 
     @property
+    def is_imported(self) -> bool:
+        """Whether it is the sweep of a file, and not of a running program."""
+        return self.imported_from is not None
+
+    @property
     def path(self) -> Path | None:
-        """The file with the function; None for a cell of a notebook, or a prompt."""
-        return file_of(self.function)
+        """The study, or the file with the function; None for a cell of a notebook, or a prompt."""
+        return self.imported_from or file_of(self.function)
 
     def reference(self) -> StudyReference | None:
         """How a worker finds this sweep in a file; None if it is sent as it is here."""
-        if not self.is_imported or self.path is None:
+        if self.imported_from is None:
             return None
-        return StudyReference(self.name, str(self.path.resolve()), self._module_name, self.forms)
+        return StudyReference(self.name, str(self.imported_from), None, self.forms)
 
     @property
     def forms(self) -> dict[str, str]:
@@ -125,26 +143,45 @@ class Declaration:
         own = code_of(self.function).__module__
         return {name: form_in_study(form, own) for name, form in self.plan.forms.items()}
 
+    def about(self) -> dict[str, Any]:
+        """How it is found and run again, as sweep.json says it."""
+        study = None if self.path is None else str(self.path)
+        return {"name": self.name, "study": study, "imported": self.is_imported}
+
     def inputs(self) -> dict[str, Path]:
         """The files that it says it reads, by the names that it gives them."""
         folder = Path.cwd() if self.path is None else self.path.parent
+        for name in self._inputs:
+            if (folder / name).is_dir():
+                raise UsageError(f"inputs: {folder / name} is a folder: name the files in it")
         return {name: folder / name for name in self._inputs}
 
-    def version(self) -> CodeVersion:
-        """The code, constants and inputs that its tasks are computed by, as they are now."""
+    def version(self, dealt: Iterable[str] = ()) -> CodeVersion:
+        """The code, constants and inputs that its tasks are computed by, as they are now.
+
+        `dealt` are variables that workers get values of in turn: they say where a task runs.
+        """
         return read_version(
             self.function,
+            path=self.path,
             name=self._module_name or "",
             known=self.known_modules,
             constants=self.constants,
             inputs=self.inputs(),
             units=self.units,
             dims=self.dims,
+            forms=self.forms,
+            dealt=dealt,
         )
 
     @property
     def _module_name(self) -> str | None:
-        return _module_in_package(getattr(code_of(self.function), "__module__", ""))
+        """What its module is imported by; None for a file that is imported by its path."""
+        if self.is_imported:
+            return None
+        name = getattr(code_of(self.function), "__module__", "")
+        is_loaded = name in sys.modules and name != "__main__"
+        return name if is_loaded else _module_in_package(name)
 
 
 def _module_in_package(name: str) -> str | None:
@@ -155,31 +192,45 @@ def _module_in_package(name: str) -> str | None:
     return module.__spec__.name if name == "__main__" and module.__spec__ else name
 
 
-def load_study(path: Path, name: str | None = None) -> Declaration:
-    """Read the study file `path` and return its sweep; `name` chooses among several."""
-    if not path.is_file():
+def load_study(
+    path: Path, name: str | None = None, wanted: CodeVersion | None = None
+) -> Declaration:
+    """Read the study file `path` and return its sweep; `name` chooses among several.
+
+    If code is `wanted`, its sources are what file and modules say, whatever these say now.
+    """
+    sources = wanted.sources if wanted else ()
+    modules = [module_of(source) for source in sources if source.is_file]
+    if not path.is_file() and not modules:
         raise StudyError(f"there is no study file {path}: name the Python file with the sweep")
-    modules: list[OwnModule] = []
+    file = path.resolve()  # now: a study may change the folder when it is imported
     module = _read(lambda: _import_frozen(path, modules), path)
     declaration = _choose(module, path, name)
-    declaration.is_imported, declaration.known_modules = True, modules
+    declaration.imported_from, declaration.known_modules = file, modules
+    declaration.code_wanted = wanted
     return declaration
 
 
-def load_sweep(reference: StudyReference) -> tuple[Declaration, Function]:
-    """Find a sweep in a worker, and what is called with a key; no tasks are planned again."""
+def load_sweep(
+    reference: StudyReference, *, with_constants: bool = False
+) -> tuple[Declaration, Function]:
+    """Find a sweep in a worker, and what is called with a key; no tasks are planned again.
+
+    Nor are its constants kept, of which a worker is handed a copy that it shares with others.
+    """
     path = Path(reference.path)
-    _reading.plans_wanted = False
+    _reading.plans_wanted, _reading.constants_wanted = False, with_constants
     try:
         if reference.module:
             module = _read(lambda: _import_module(str(reference.module)), path)
         else:
             module = _read(lambda: _import_file(path), path)
     finally:
-        _reading.plans_wanted = True
+        _reading.plans_wanted = _reading.constants_wanted = True
     declaration = _choose(module, path, reference.name)
-    makers = {name: maker(form, module) for name, form in reference.forms.items()}
     called = declaration.function
+    home = sys.modules.get(code_of(called).__module__, module)  # of which its forms leave the name
+    makers = {name: maker(form, home) for name, form in reference.forms.items()}
     return declaration, _given_objects(called, makers) if makers else called
 
 
@@ -214,6 +265,18 @@ def _check_labels(sweep: str, **labels: object) -> None:
             )
 
 
+def _checked_inputs(sweep: str, inputs: object) -> list[str]:
+    """The names of files; one may be given by itself."""
+    given: Any = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+    given = list(given) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(one, str | os.PathLike) for one in given):
+        raise UsageError(
+            f"inputs={inputs!r}: inputs are files that the function reads, as a list of paths. If "
+            f"{sweep} has a parameter 'inputs', rename it"
+        )
+    return [os.fspath(path) for path in given]
+
+
 def checked_axes(name: str, axes: Iterable[str]) -> list[str]:
     found = [axes] if isinstance(axes, str) else list(axes)
     for axis in found:
@@ -242,10 +305,23 @@ def _read(load: Callable[[], ModuleType], path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:  # whatever the user's code may raise
         raise StudyError(
             f"{path} does not import:\n\n{user_traceback(error)}\n"
-            f"fix that, then test it with: python {path.name}"
+            f"fix that, then test it with: {_way_to_test(path)}"
         ) from error
     finally:
         _reading.active = False
+
+
+def _way_to_test(path: Path) -> str:
+    """How Python runs a study by itself: one of a package by its name, for relative imports."""
+    path, names = path.resolve(), [path.stem]
+    folder = path.parent
+    while (folder / "__init__.py").exists():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    if len(names) == 1:
+        return shlex.join(["python", str(near_path(path))])
+    here = "" if folder == Path.cwd() else f"cd {shlex.quote(str(near_path(folder)))} && "
+    return f"{here}python -m {'.'.join(names)}"
 
 
 def _import_frozen(path: Path, modules: list[OwnModule]) -> ModuleType:
@@ -257,7 +333,7 @@ def _import_frozen(path: Path, modules: list[OwnModule]) -> ModuleType:
     _search_beside(path)
     try:
         with naming(path):
-            modules += find_own_modules(path)
+            modules[:] = find_own_modules(path, known=modules)
     except OSError as error:  # which is no mistake in the study
         raise storage_error(None, error) from error
     import_from(sources_of(modules, path.parent))
@@ -372,6 +448,8 @@ def is_own_frame(frame: traceback.FrameSummary) -> bool:
 
 def _drop_own_frames(report: traceback.TracebackException) -> None:
     kept = [frame for frame in report.stack if not is_own_frame(frame)]
+    for frame in kept:
+        frame.filename = shown_path(frame.filename)
     report.stack = traceback.StackSummary.from_list(kept)
     for linked in (report.__cause__, report.__context__):
         if linked is not None:

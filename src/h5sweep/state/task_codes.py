@@ -31,7 +31,7 @@ def task_codes(folder: RunFolder, state: FolderState) -> array[int]:
     if IN_OUTPUT in state.kinds:
         from ..output.row_tasks import codes_of_rows
 
-        tasks, codes, texts = codes_of_rows(folder.output, state.plan)
+        tasks, codes, texts = codes_of_rows(folder.output, state.plan, state.relabels)
         of_code = {n: numbers.get(parse_version(text).id, 0) for n, text in texts.items()}
         for task, code in zip(tasks, codes, strict=True):
             if state.kinds[task] == IN_OUTPUT:
