@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..base.key_pattern import Comparison
 from ..base.plan import plain_value
 from ..base.safe_text import csv_lines, json_text, printable
+from ..base.static_html import lines_html, table_html
 from ..base.units import count_text, size_text
 from ..worker_files.findings import (
     KEEP,
@@ -27,7 +28,6 @@ SCHEMA = "h5sweep.check/1"
 MOST_LINES = 8  # files shown of one group, unless all are wanted
 LEAST_WIDTH, USUAL_WIDTH = 20, 80
 MOST_VALUES = 12
-MOST_HTML_ROWS = 200
 _COLUMNS = (
     *("path", "state", "tasks", "datasets", "bytes", "first_key", "last_key", "modified_at"),
     *("code", "name", "message", "next"),  # of the worst finding
@@ -343,22 +343,16 @@ def report_html(report: CheckReport) -> str:
     totals = report.totals
     states = ", ".join(f"{totals[s.value]:,} {s}" for s in reversed(State) if totals[s.value])
     rows = sorted(report.files, key=lambda file: list(State).index(file.state))
-    body = "".join(_html_row(file) for file in rows[:MOST_HTML_ROWS])
-    left = len(rows) - MOST_HTML_ROWS
-    more = f"<p>… and {left:,} more</p>" if left > 0 else ""
-    head = "".join(f"<th>{name}</th>" for name in ("file", "state", "tasks", "why", "next"))
-    return (
-        f"<p><b>{count_text(totals['files'], 'file')}</b>: {states}; "
-        f"{count_text(totals['tasks'], 'task')}</p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
-    )
+    head = ("file", "state", "tasks", "why", "next")
+    about = [
+        count_text(totals["files"], "file"),
+        f"{states}; {count_text(totals['tasks'], 'task')}",
+    ]
+    return lines_html(about) + table_html(head, [_html_row(file) for file in rows])
 
 
-def _html_row(file: FileReport) -> str:
-    import html
-
+def _html_row(file: FileReport) -> tuple[str, ...]:
     why = "; ".join(f"{f.code} {f.message}" for f in file.findings)
     next_ = file.findings[0].next if file.findings else ""
     tasks = "" if file.tasks is None else f"{file.tasks:,}"
-    cells = (file.path, file.state.value, tasks, why, next_)
-    return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+    return file.path, file.state.value, tasks, why, next_

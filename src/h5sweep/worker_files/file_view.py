@@ -53,7 +53,7 @@ class FoundValue:
     is_fill: bool = False  # nothing but the fill value
     gap: Gap = Gap.NONE  # part of it lies where only zeros are, as a lost page leaves them
     runs: int = 0  # how many stretches of zeros are inside it
-    is_rescued: bool = False  # out of a gzip stream that its index does not lead to
+    is_rescued: bool = False  # out of a packed stream that its index does not lead to
     doubt: str = ""
     offset: int | None = None  # where it lies in the file, if in one piece and without a checksum
 
