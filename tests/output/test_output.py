@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from h5sweep.output import writer
 from h5sweep.output.verify import verify_rows
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import RecordKind
+from terminal import Terminal
 from written_records import write_failure, write_records
 
 ENGINES = ["h5netcdf", "netcdf4"]
@@ -274,3 +276,34 @@ def test_plug_ins_are_off() -> None:
 
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "::\n"
+
+
+def test_an_output_that_is_open_in_the_same_process_is_read(terminal: Terminal) -> None:
+    """However it is locked; for writing it has to be closed, and is not called damaged."""
+    terminal.write(
+        "main.py",
+        """
+        import h5py, h5sweep, h5sweep.errors
+        def f(seed):
+            return {"x": seed}
+        h5sweep.sweep(seed=range(2))(f).run("out.h5")
+        for seeds, locking in ((3, None), (4, True), (5, False)):
+            with h5py.File("out.h5", locking=locking) as file:
+                print(h5sweep.sweep(seed=range(seeds))(f).run("out.h5").tasks_done, len(file["x"]))
+        with h5py.File("out.h5", "r+") as file:
+            try:
+                h5sweep.sweep(seed=range(6))(f).run("out.h5")
+                h5sweep.verify_output("out.h5")
+            except h5sweep.errors.UsageError as error:
+                print(error)
+        """,
+    )
+    done = subprocess.run(
+        [sys.executable, "main.py"], cwd=terminal.folder, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == [
+        "3 2",
+        "4 3",
+        "5 4",
+        "out.h5 is open in this process, for writing: close it there first",
+    ], done.stderr

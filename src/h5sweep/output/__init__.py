@@ -9,6 +9,8 @@
                    output are in `merge.from_records.output_plan`
     reader         reads an output, column by column
     one_row        the values of a single row
+    csv_rows       an output as a table of plain values
+    grid           an output opened with xarray, as a grid or as a table
     row_tasks      which task each row is, and which rows are sound
     verify         whether rows are still as they were written, by their checksums
 

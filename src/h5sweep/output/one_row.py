@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import numpy as np
 
+from ..base.relabels import Relabels
+from ..base.units import command_text
 from ..base.values import STR, Array
+from ..errors import DamagedError, SweepError
 from .reader import OutputReader, OutputSource
 from .verify import stored_checksums
+
+
+@contextmanager
+def reading_output(path: Path, relabels: Relabels) -> Iterator[OutputReader]:
+    """Open an output for as long as it is read; DamagedError if somebody has edited it."""
+    try:
+        with OutputReader(path, relabels) as reader:
+            yield reader
+    except SweepError:
+        raise
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
+        # What h5py and NumPy may raise for such a file.
+        check = command_text("check", path)
+        raise DamagedError(f"{path} cannot be read as an output ({error}): {check}") from error
 
 
 class RowReader:

@@ -20,7 +20,7 @@ from ..base.attribute_json import attribute_json, has_place
 from ..base.relabels import MARK, Relabels
 from ..base.values import STR, Array
 from ..disk.h5py_loader import h5py, is_elsewhere
-from ..errors import DamagedError, WrongFolderError, naming, system_error
+from ..errors import DamagedError, UsageError, WrongFolderError, naming, system_error
 from ..hdf5.tree import most_claimed
 from .columns import stored_dtype
 from .record_rows import BlockCells, spans
@@ -28,6 +28,8 @@ from .record_rows import BlockCells, spans
 FORMAT = "h5sweep.output/1"
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
 RELABEL = f"h5sweep_{MARK}"
+AUDIT = "h5sweep_audit"  # names the audit trail; not in a snapshot, which has none
+SNAPSHOT = "h5sweep_snapshot"  # names the output that it is a snapshot of
 OWN_GROUPS = ("failures", "provenance")
 OWN_ATTRIBUTES = (
     "Conventions",
@@ -42,13 +44,15 @@ OWN_ATTRIBUTES = (
     "h5sweep_key",
     "h5sweep_plan",
     "h5sweep_columns",
-    "h5sweep_audit",
+    AUDIT,
     RELABEL,
+    SNAPSHOT,
     "tasks_done",
     "tasks_planned",
     "_NCProperties",  # netCDF's own
 )
 TIME_ATTRIBUTES = {"units", "calendar"}
+FAILURE = ("outcome", "error", "message", "where", "traceback", "finished_at", "duration_s")
 BOOKKEEPING: dict[str, tuple[str, dict[str, str]]] = {
     "code": ("|u1", {"long_name": "version of the code, in provenance/code; 0: not known"}),
     "duration_s": ("<f8", {"units": "s", "long_name": "how long the task took"}),
@@ -131,7 +135,7 @@ class OutputReader:
     def __init__(self, path: Path, relabels: Relabels | None = None) -> None:
         self.path = path
         try:
-            self._file = h5py.File(path, "r", locking=False)
+            self._file = _open(path)
         except OSError as error:
             if (refused := system_error(error)) is not None:
                 raise refused from error
@@ -199,13 +203,20 @@ class OutputReader:
 
     def keys(self) -> KeyTable:
         """The key columns of all rows."""
-        stored = {name: self._key_column(name) for name in self._key_names}
-        columns = self.relabels.key(stored)
+        return KeyTable(self._keys_in("", len(self.tasks)))
+
+    def failures(self) -> tuple[KeyTable, KeyTable]:
+        """The keys of all tasks that failed and have no row, and how each of them ended."""
+        keys = self._keys_in("failures/", len(self.whole("failures/task")))
+        return KeyTable(keys), KeyTable({n: self._key_column(f"failures/{n}") for n in FAILURE})
+
+    def _keys_in(self, group: str, rows: int) -> dict[str, Array]:
+        columns = self.relabels.key({n: self._key_column(group + n) for n in self._key_names})
         added = {name: value for name, value in columns.items() if np.ndim(value) == 0}
         for name, value in added.items():
             dtype = object if isinstance(value, str) else None
-            columns[name] = np.full(len(self.tasks), value, dtype)
-        return KeyTable(columns)
+            columns[name] = np.full(rows, value, dtype)
+        return columns
 
     @property
     def _key_names(self) -> list[str]:
@@ -225,7 +236,7 @@ class OutputReader:
         if not self.relabels:
             return columns
         names = list({column.source_name: None for column in columns})
-        renamed = dict(zip(names, self.relabels.cell_names(names), strict=True))
+        renamed = dict(zip(names, self.relabels.column_names(names), strict=True))
         return [replace(column, source_name=renamed[column.source_name]) for column in columns]
 
     def _column(self, name: str) -> StoredColumn:
@@ -349,6 +360,25 @@ class OutputSource:
                 yield from _stored_parts(
                     column, first, last, output_rows[chosen], block_rows[chosen]
                 )
+
+
+def _open(path: Path) -> Any:
+    """Open for reading, also what this process reads already, however it is locked there."""
+    for locking in (False, None, True):
+        try:
+            file = h5py.File(path, "r", locking=locking)
+        except OSError as error:
+            if _OTHER_LOCKING not in str(error):
+                raise
+            continue
+        if file.mode == "r":
+            return file
+        file.close()
+        break
+    raise UsageError(f"{path} is open in this process, for writing: close it there first")
+
+
+_OTHER_LOCKING = "flag values don't match"  # says HDF5 of a file that is open here
 
 
 def _plain(value: Any) -> Any:

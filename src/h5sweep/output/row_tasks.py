@@ -62,9 +62,11 @@ def tasks_of_output(reader: OutputReader, plan: Plan) -> Array:
     return np.array([plan.number(key) for key in reader.keys().rows()], np.int64)
 
 
-def codes_of_rows(output: Path, plan: Plan) -> tuple[list[int], list[int], dict[int, str]]:
+def codes_of_rows(
+    output: Path, plan: Plan, relabels: Relabels
+) -> tuple[list[int], list[int], dict[int, str]]:
     """The task of each row, the version of its code, and what is said of each version."""
-    with OutputReader(output) as reader:
+    with OutputReader(output, relabels) as reader:
         tasks, codes = tasks_of_output(reader, plan), reader.codes()
         return tasks.tolist(), codes.tolist(), reader.code_texts()
 
