@@ -542,14 +542,14 @@ def test_a_record_that_changes_during_a_merge_is_noticed(
 ) -> None:
     """What was sound when it was scanned and is not when it is copied does not get in."""
     path = write_records(folder, seeds(200), many_results(kind))
-    write, values = merge._Merge.write, [78 / 7]
+    write, values = merge.Merge.write, [78 / 7]
 
-    def change_before(self: merge._Merge, output: Path) -> None:
+    def change_before(self: merge.Merge, output: Path) -> None:
         while values:
             flip_byte_of(path, values.pop())
         write(self, output)
 
-    monkeypatch.setattr(merge._Merge, "write", change_before)
+    monkeypatch.setattr(merge.Merge, "write", change_before)
     report = merge_run(folder)
     assert report.tasks_merged == 199
     assert any("damaged (content), the result of task 78" in note for note in report.notes)
@@ -562,13 +562,13 @@ def test_a_record_that_keeps_changing_stops_the_merge(
     path = write_records(folder, seeds(200), many_results("numbers"))
     merge_run(folder)
     before = folder.output.read_bytes()
-    write, values = merge._Merge.write, [79 / 7, 78 / 7]
+    write, values = merge.Merge.write, [79 / 7, 78 / 7]
 
-    def change_before(self: merge._Merge, output: Path) -> None:
+    def change_before(self: merge.Merge, output: Path) -> None:
         flip_byte_of(path, values.pop())
         write(self, output)
 
-    monkeypatch.setattr(merge._Merge, "write", change_before)
+    monkeypatch.setattr(merge.Merge, "write", change_before)
     with pytest.raises(DamagedError, match="changed while it was merged"):
         merge_run(folder)
     assert folder.output.read_bytes() == before
@@ -604,13 +604,13 @@ def test_what_overwrites_a_block_later_is_noticed(
 ) -> None:
     """A byte that changes in the new file after all was written keeps it from taking its place."""
     write_records(folder, seeds(200), many_results("numbers"))
-    write = merge._Merge.write
+    write = merge.Merge.write
 
-    def change_after(self: merge._Merge, output: Path) -> None:
+    def change_after(self: merge.Merge, output: Path) -> None:
         write(self, output)
         flip_byte_of(output, 150 / 7)
 
-    monkeypatch.setattr(merge._Merge, "write", change_after)
+    monkeypatch.setattr(merge.Merge, "write", change_after)
     with pytest.raises(DamagedError, match="x does not read back"):
         merge_run(folder)
     assert not folder.output.exists()
@@ -635,7 +635,7 @@ def test_a_full_disk_leaves_the_old_output(
         before = folder.output.read_bytes()
         write_records(folder, plan, {t: {"x": np.zeros(10_000)} for t in range(1, 20)})
         if not checks_space:
-            monkeypatch.setattr(merge._Merge, "require_space", lambda _: None)
+            monkeypatch.setattr(merge.Merge, "require_space", lambda _: None)
         reason = "B free: make space" if checks_space else "No space left"
         with pytest.raises(StorageError, match=reason):
             merge_run(folder)
@@ -707,7 +707,7 @@ from h5sweep.merge.from_records import build as merge
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.output.writer import OutputWriter
 
-owners = {"durable": durable, "merge": merge, "run": merge._Merge, "writer": OutputWriter}
+owners = {"durable": durable, "merge": merge, "run": merge.Merge, "writer": OutputWriter}
 owner, _, function = sys.argv[2].partition(".")
 setattr(owners[owner], function, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
 merge.merge_run(RunFolder.of(sys.argv[1]))

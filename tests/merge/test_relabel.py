@@ -82,12 +82,13 @@ def test_a_new_parameter_has_this_value_in_all_rows(terminal: Terminal, run: Run
     assert found["aep"] == [0, 0.5, 1, 1.5, 10, 10.5, 11, 11.5]
 
 
-@pytest.mark.parametrize("text", ["7", "2.5", "true", "north", '"7"'])
+@pytest.mark.parametrize("text", ["7", "2.5", "true", "north", '"7"', ""])
 def test_a_new_parameter_has_the_type_of_its_value(terminal: Terminal, run: Run, text: str) -> None:
     """In double quotes it is a text, whatever it looks like."""
     run(BEFORE)
     relabel(terminal, "--add", f"site={text}")
-    value = {"true": True, "north": "north", '"7"': "7"}.get(text) or json.loads(text)
+    texts: dict[str, Any] = {"true": True, "north": "north", '"7"': "7", "": ""}
+    value = texts[text] if text in texts else json.loads(text)
     listed = [{"seed": seed, "site": value} for seed in range(4)]
     declared = f"@h5sweep.sweep(tasks={listed!r})\ndef optimise(seed, site):\n    return {{}}\n"
     assert "4 kept, 0 to do" in run(declared).stderr
@@ -340,3 +341,153 @@ def test_a_damaged_list_of_relabels_is_named(terminal: Terminal, run: Run, text:
     run(BEFORE)
     (terminal.folder / "out.h5.run/relabels.json").write_text(text)
     assert "relabels.json is damaged" in terminal.run("status", "out.h5", check=3).stderr
+
+
+def verified(terminal: Terminal, path: str = "out.h5") -> int:
+    """How many rows are equal when all are run again."""
+    return int(terminal.json("verify", path, "--sample", 50)["counts"]["equal"])
+
+
+def set_time(terminal: Terminal, code: int, time: str) -> None:
+    """Have the clock have been wrong when a version of the code was noted."""
+    path = terminal.folder / f"out.h5.run/code/{code}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "time": time}))
+
+
+def test_no_clock_decides_which_rows_a_relabel_is_behind(terminal: Terminal, run: Run) -> None:
+    """Rows of before are replayed by their names, and rows of behind it by the new ones."""
+    run(BEFORE)
+    set_time(terminal, 1, "2099-01-01T00:00:00Z")
+    relabel(terminal, "--add", "hub_height=110.0", "--rename", "aep=gross")
+    assert verified(terminal) == 4
+    run(ADDED.replace("aep", "gross"))
+    set_time(terminal, 2, "1999-01-01T00:00:00Z")
+    relabel(terminal, "--units", "gross=MWh")
+    assert verified(terminal) == 8
+
+
+OPTIONAL = """
+@h5sweep.sweep(seed=range(2){more})
+def f(seed, hub=80):
+    return {{"x": seed + hub}}
+"""
+
+
+def test_the_same_code_has_two_numbers_around_a_relabel(terminal: Terminal, run: Run) -> None:
+    """It was called without the parameter before; a run says nothing, and redoes nothing."""
+    run(OPTIONAL.format(more=""))
+    relabel(terminal, "--add", "hub=80")
+    said = run(OPTIONAL.format(more=", hub=[80, 100]"), "--changed", "redo").stderr
+    assert "2 kept, 2 to do\n" in said and "changed" not in said
+    assert rows(terminal, "x", "code") == {"x": [80, 81, 100, 101], "code": [1, 1, 2, 2]}
+    assert verified(terminal) == 4
+
+
+def test_a_copy_of_the_output_alone_can_be_replayed(terminal: Terminal, run: Run) -> None:
+    """It says itself what was relabelled; a run folder that adopts it knows that too."""
+    run(BEFORE)
+    relabel(terminal, "--add", "hub_height=110.0", "--rename", "aep=gross")
+    (terminal.folder / "far").mkdir()
+    shutil.copy(terminal.folder / "out.h5", terminal.folder / "far/out.h5")
+    assert verified(terminal, "far/out.h5") == 4
+    shutil.rmtree(terminal.folder / "out.h5.run")
+    run(ADDED.replace("aep", "gross"))
+    relabel(terminal, "--rename", "gross=net")
+    assert verified(terminal) == 8
+
+
+def test_axes_that_were_relabelled_as_advised_are_no_change(terminal: Terminal, run: Run) -> None:
+    run(BEFORE)
+    relabel(terminal, "--dims", "layout=turbine,xy", "--units", "aep=MWh")
+    said = run(LABELLED).stderr
+    assert "4 kept, 1 to do" in said and "changed" not in said
+
+
+UNITS = """
+@h5sweep.sweep(seed=range(4), units={{"p": "{unit}"}})
+def f(seed):
+    if seed == 2 and os.path.exists("bad"):
+        raise ValueError("bad")
+    return {{"p": seed * {factor}}}
+"""
+
+
+@pytest.fixture
+def half_redone(terminal: Terminal, run: Run) -> str:
+    """Rows in m, of which all but one were run again in km; what the second run said."""
+    run(UNITS.format(unit="m", factor=1000))
+    (terminal.folder / "bad").touch()
+    return run(UNITS.format(unit="km", factor=1), "--changed", "redo", check=1).stderr
+
+
+def test_a_redo_of_other_units_that_fails_says_how_far_it_is(half_redone: str) -> None:
+    """The merge has to wait: a column has one unit."""
+    assert "4 of 4 done, 1 failed" in half_redone
+    assert "not merged, out.h5 stays as it is: units: p is 'km' in the study" in half_redone
+    assert "is up to date" not in half_redone
+
+
+@pytest.mark.usefixtures("half_redone")
+def test_rows_of_two_units_are_not_given_one(terminal: Terminal) -> None:
+    terminal.run("redo", "out.h5", "--cancel")
+    said = relabel(terminal, "--units", "p=km", check=2)
+    assert "units: p is 'm' in 1 row of code 1 and 'km' in 3 rows of code 2" in said
+    assert "h5sweep run study.py -o out.h5 --changed redo" in said
+    (terminal.folder / "bad").unlink()
+    terminal.run("run", "study.py", "-o", "out.h5", "--changed", "redo")
+    assert rows(terminal, "p")["p"] == [0, 1, 2, 3]
+
+
+def test_units_are_taken_back_to_those_of_the_rows(terminal: Terminal, run: Run) -> None:
+    """Not to those of a study that has run nothing yet."""
+    run(UNITS.format(unit="m", factor=1000))
+    words = ("--changed", "redo", "--only", "seed=2")
+    (terminal.folder / "bad").touch()
+    run(UNITS.format(unit="km", factor=1), *words, check=1)
+    terminal.run("redo", "out.h5", "--cancel")
+    relabel(terminal, "--units", "p=km")
+    assert "units of p: m\n" in relabel(terminal, "--undo")
+    with h5py.File(terminal.folder / "out.h5") as file:
+        assert np.bytes_(file["p"].attrs["units"]) == b"m"
+
+
+RETURNS = """
+@h5sweep.sweep(seed=range({seeds}))
+def f(seed):
+    # {comment}
+    return {{"aep": seed{more}}}
+"""
+
+
+def test_a_study_that_still_returns_a_renamed_result_is_stopped(
+    terminal: Terminal, run: Run
+) -> None:
+    """Its code is as before, so it would; the way out is named, and works."""
+    run(RETURNS.format(seeds=2, comment="", more=""))
+    relabel(terminal, "--rename", "aep=gross")
+    grown = RETURNS.format(seeds=4, comment="", more="")
+    said = run(grown, check=2).stderr
+    assert "aep is called gross in out.h5 since it was relabelled" in said
+    assert "h5sweep relabel out.h5 --undo" in said
+    relabel(terminal, "--undo")
+    run(grown)
+    assert rows(terminal, "aep")["aep"] == [0, 1, 2, 3]
+    assert verified(terminal) == 4
+
+
+@pytest.mark.parametrize("without", ["", "records"])
+def test_two_columns_of_a_renamed_result_become_one_again(
+    terminal: Terminal, run: Run, without: str
+) -> None:
+    """A study that was edited, and returns the old name, is told so when it is merged."""
+    run(RETURNS.format(seeds=2, comment="", more=""))
+    relabel(terminal, "--rename", "aep=gross")
+    said = run(RETURNS.format(seeds=4, comment="", more=" + 0")).stderr
+    assert "aep is called gross since a relabel, and newer rows have aep" in said
+    assert verified(terminal) == 4
+    if without:
+        terminal.run("clean", "out.h5", "--yes")
+    relabel(terminal, "--undo")
+    assert rows(terminal, "aep")["aep"] == [0, 1, 2, 3]
+    assert "gross" not in columns(terminal)
+    assert verified(terminal) == 4

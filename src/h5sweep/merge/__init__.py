@@ -2,7 +2,9 @@
 
     merge_files      a merge of files, from the first look to the final name
     choose_parts     which inputs become columns and which become groups
+    export           the results in files of other kinds
     relabel          other names, units and axes for what is there, then a merge
+    row_labels       the units and axes that rows have by the code that made them
     policy           what to do about files that cannot be merged as they are
     damaged_inputs   damage that shows only to the HDF5 library, or when data are read
     salvage_refused  what is intact in refused files, as inputs

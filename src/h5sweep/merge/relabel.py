@@ -16,6 +16,8 @@ from ..base.plan import Key, check_names
 from ..base.progress_callback import Progress
 from ..base.relabels import MARK, Change, Relabel, Relabels
 from ..base.units import count_text
+from ..code.relabelled import last_known
+from ..code.store import load_versions
 from ..disk.find_files import PathLike
 from ..errors import UsageError
 from ..output.columns import Variant
@@ -32,6 +34,7 @@ from ..state.study import checked_axes
 from .from_records.build import merge_run
 from .from_records.output_plan import MergeReport
 from .from_records.rows import Sources
+from .row_labels import RowLabels
 
 Tell = Callable[[str], None]
 
@@ -122,20 +125,31 @@ def _commit(folder: RunFolder, state: FolderState, relabel: Relabel) -> Relabel:
     """Check the relabel and note it, durably; the audit trail has it before it counts."""
     old = OutputReader(folder.output, state.relabels) if folder.output.exists() else None
     try:
-        results = Sources(state, old).variants()
+        sources = Sources(state, old)
+        results, joined = sources.variants(), _joined(relabel, sources)
         marks = {old.attributes.get(RELABEL)} if old is not None else set()
     finally:
         if old is not None:
             old.close()
-    _require_possible(folder, state, relabel, results)
+    _require_possible(folder, state, relabel, results, joined)
+    labels = RowLabels.read(folder, state)
+    for what, name in labels.changed_by(relabel):
+        labels.require_one(what, name)
     marks |= {_mark_of(path) for path in state.paths}
+    marks |= {last_known(version) for version in load_versions(folder).values()}
     named = {mark for mark in marks if isinstance(mark, str)}
     others = sorted(mark for mark in named if not state.relabels.knows(mark))
-    relabel = replace(_with_labels_before(folder, relabel), also=tuple(others))
+    relabel = replace(_with_labels_before(folder, relabel, labels), also=tuple(others))
     what = "relabel taken back" if relabel.undoes else "relabel"
     append_event(folder.output, f"{what}: {'; '.join(relabel.texts())}")
     save_relabels(folder, Relabels((*state.relabels.entries, relabel)))
     return relabel
+
+
+def _joined(relabel: Relabel, sources: Sources) -> set[str]:
+    """Names that results get back, while others of these names came since: of no row both."""
+    renamed = relabel.rename.items() if relabel.undoes else ()
+    return {new for old, new in renamed if not sources.have_both(old, new)}
 
 
 def _mark_of(path: Path) -> Any:
@@ -144,7 +158,11 @@ def _mark_of(path: Path) -> Any:
 
 
 def _require_possible(
-    folder: RunFolder, state: FolderState, relabel: Relabel, results: list[Variant]
+    folder: RunFolder,
+    state: FolderState,
+    relabel: Relabel,
+    results: list[Variant],
+    joined: set[str],
 ) -> None:
     """Raise UsageError if a name is not there, is taken, or cannot be one."""
     there = [*state.plan.names, *{variant.name: None for variant in results}]
@@ -154,7 +172,7 @@ def _require_possible(
     check_names(new)
     left = [name for name in there if name not in {*relabel.rename, *relabel.drop}]
     for name in new:
-        if name in left:
+        if name in left and name not in joined:
             raise UsageError(f"{folder.output} has a column {name} already: choose another name")
     for name in relabel.units:
         _require_column(folder, name, [*left, *new])
@@ -193,20 +211,20 @@ def _require_one_value(folder: RunFolder, state: FolderState, name: str, value: 
         )
 
 
-def _with_labels_before(folder: RunFolder, relabel: Relabel) -> Relabel:
+def _with_labels_before(folder: RunFolder, relabel: Relabel, labels: RowLabels) -> Relabel:
     """The same, with the units, axes and name that it replaces: by these it is taken back."""
     sweep = folder.load_sweep()
     units = {**found_units(sweep.get("attributes") or {}), **(sweep.get("units") or {})}
-    old_names = {new: old for old, new in relabel.rename.items()}
+    units, dims = units | labels.of("units"), (sweep.get("dims") or {}) | labels.of("dims")
 
     def changes(known: Mapping[str, Any], wanted: Mapping[str, Change]) -> dict[str, Change]:
-        return {n: (known.get(old_names.get(n, n)), after) for n, (_, after) in wanted.items()}
+        return {n: (known.get(relabel.name_before(n)), after) for n, (_, after) in wanted.items()}
 
     return replace(
         relabel,
         sweep=relabel.sweep and (sweep.get("name"), relabel.sweep[1]),
         units=changes(units, relabel.units),
-        dims=changes(sweep.get("dims") or {}, relabel.dims),
+        dims=changes(dims, relabel.dims),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..base.safe_text import json_text
+from ..base.static_html import ShownAsText
 from ..base.units import command_text, count_text, size_text
 from ..runfolder.audit import Conflict, conflict_text
 from ..worker_files.findings import Finding, State, against_merging, state_of
@@ -81,7 +82,7 @@ class RefusedFile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FilesReport:
+class FilesReport(ShownAsText):
     """What a merge of files did; `notes` are sentences for the user."""
 
     output: Path

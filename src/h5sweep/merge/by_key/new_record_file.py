@@ -1,4 +1,4 @@
-"""The record file for tasks taken from other files."""
+"""The record files for tasks taken from other files: one for each version of the code."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from array import array
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -24,17 +25,60 @@ ROLE = "foreign"
 WRITE_BYTES = 2 << 20
 
 
+class NewRecordFiles:
+    """New record files, of which the records have numbers in one order; see `NewRecordFile`."""
+
+    def __init__(self, folder: RunFolder, names: Sequence[str], stack: ExitStack) -> None:
+        self.plan_id = os.urandom(8).hex()  # of the plan that their tasks are numbered by
+        self._new = partial(NewRecordFile, folder, names, stack, self.plan_id)
+        self._files: list[NewRecordFile] = []
+        self._places: dict[str, int] = {}  # among these, by the code that made the results
+        self._file_of, self._number_in_file = array("H"), array("q")
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Those with anything in them."""
+        return tuple(file.path for file in self._files if file.path is not None)
+
+    @property
+    def codes(self) -> set[str]:
+        """The ids of the versions of which there are results."""
+        return set(self._places)
+
+    def append(self, task: int, row: KeyRow, result: Result, finished_at: float) -> int:
+        """Add one record; return its number."""
+        place = self._places.setdefault(result.code, len(self._files))
+        if place == len(self._files):
+            self._files.append(self._new(result.code))
+        self._file_of.append(place)
+        in_file = self._files[place].append(task, row, result, finished_at)
+        self._number_in_file.append(in_file)
+        return len(self._file_of) - 1
+
+    def read(self, number: int) -> tuple[bytes, bytes]:
+        """Schema and data of the record with this number."""
+        return self._files[self._file_of[number]].read(self._number_in_file[number])
+
+    def finish(self, plan_id: str) -> None:
+        """Hand over all records to the system; `plan_id` says which plan their tasks are of."""
+        for file in self._files:
+            file.finish(plan_id)
+
+
 class NewRecordFile:
     """A new record file of a run folder, which appears whole as `stack` closes.
 
     It is begun with its first record: without any there is no file, and `path` is None.
     """
 
-    def __init__(self, folder: RunFolder, names: Sequence[str], stack: ExitStack) -> None:
+    def __init__(
+        self, folder: RunFolder, names: Sequence[str], stack: ExitStack, plan_id: str, code: str
+    ) -> None:
         self.path: Path | None = None
-        self.plan_id = os.urandom(8).hex()  # of the plan that its tasks are numbered by
+        self.plan_id = plan_id
         self._folder, self._stack = folder, stack
-        self._about = folder.about_records()  # what is merged now counts as new
+        # What is merged now counts as new.
+        self._about = folder.about_records() | ({"code": code} if code else {})
         self._mark = os.urandom(4)
         self._file: IO[bytes] | None = None
         self._end = 0

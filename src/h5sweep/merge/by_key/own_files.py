@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from ...base.key_rule import KeyRow, KeyRule
 from ...base.plan import Plan, key_text
 from ...base.relabels import Relabels
 from ...base.values import STR, Array, least_bytes, schema_bytes, schema_from_header
+from ...code.relabelled import relabels_since
+from ...code.store import parse_version, version_texts
 from ...errors import DamagedError, SweepError
 from ...output.reader import OutputReader, OutputSource
 from ...output.verify import damaged_rows
@@ -22,7 +25,7 @@ from ...worker_files import findings
 from ...worker_files.read_file import DamagedFileError
 from .column_attributes import Described
 from .number_keys import require_same_names
-from .tasks_of_file import About, Result
+from .tasks_of_file import About, KnownVersion, Result
 
 ROWS_AT_ONCE = 4096
 
@@ -46,6 +49,9 @@ class OutputTasks:
         self.about.datasets = dict.fromkeys(c.source_name for c in reader.columns())
         self.about.skipped = reader.strangers()
         describe(self.about, reader.described())
+        self.about.versions = list(_versions(reader.code_texts(), Relabels()))
+        ids = {version.number: version.id for version in self.about.versions}
+        self._codes = [ids.get(number, "") for number in reader.codes().tolist()]
         if len(reader.whole("failures/task")):
             self.about.note("only results are merged, not failures")
 
@@ -62,7 +68,15 @@ class OutputTasks:
             for row, cells in zip(rows.tolist(), read_cells(self._reader, rows), strict=True):
                 schema = schema_bytes((name, *cell[:2]) for name, cell in cells.items())
                 data = b"".join(data for _, _, data in cells.values())
-                yield Result(row, schema, data, float(finished_at[row]), float(duration_s[row]))
+                times = float(finished_at[row]), float(duration_s[row])
+                yield Result(row, schema, data, *times, self._codes[row])
+
+
+def _versions(texts: Mapping[int, str], relabels: Relabels) -> Iterator[KnownVersion]:
+    for number, text in texts.items():
+        with suppress(DamagedError):  # then its rows are kept, and their code is not known
+            version = parse_version(text)
+            yield KnownVersion(number, version.id, text, relabels_since(version, relabels))
 
 
 def describe(about: About, attributes: Attributes) -> None:
@@ -100,7 +114,9 @@ class RecordTasks:
         describe(self.about, _attributes_beside(path))
         last: dict[KeyRow, int] = {}
         found = Scan()
+        self.about.versions = list(_versions(_version_texts_beside(path), self._relabels))
         with RecordFile(path, self._relabels) as file:
+            self._code = str((file.about() or {}).get("code", ""))
             replaced = _replaced_in(file, plan)
             for offset, frame in file.scan(found):
                 if frame[3] != RecordKind.DONE:
@@ -122,7 +138,7 @@ class RecordTasks:
     def results(self, *, backwards: bool = False) -> Iterator[Result]:
         with RecordFile(self._path, self._relabels) as file:
             for number, offset in enumerate(self._offsets):
-                yield Result(number, *read_result(file, offset))
+                yield Result(number, *read_result(file, offset), self._code)
 
 
 def read_result(file: RecordFile, offset: int) -> tuple[bytes, bytes, float, float]:
@@ -179,6 +195,14 @@ def _relabels_beside(path: Path) -> Relabels:
         return RunFolder.of(path.absolute().parent.parent).load_relabels()
     except (SweepError, OSError):
         return Relabels()
+
+
+def _version_texts_beside(path: Path) -> dict[int, str]:
+    """What that run folder knows of the versions of the code."""
+    try:
+        return version_texts(RunFolder.of(path.absolute().parent.parent))
+    except (SweepError, OSError):
+        return {}
 
 
 def _attributes_beside(path: Path) -> Attributes:

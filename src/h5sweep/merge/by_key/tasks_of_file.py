@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ...base.key_rule import KeyRow
+from ...base.relabels import Relabels
 from .column_attributes import DatasetAttributes
 
 
@@ -18,6 +19,16 @@ class Result(NamedTuple):
     data: bytes
     finished_at: float
     duration_s: float = 0.0
+    code: str = ""  # the id of the version that made it; empty if that is not known
+
+
+class KnownVersion(NamedTuple):
+    """A version of the code as a file of ours has it, and what its labels have become there."""
+
+    number: int
+    id: str
+    text: str
+    since: Relabels
 
 
 class TasksOfFile(Protocol):
@@ -43,6 +54,7 @@ class About:
     datasets: dict[str, None] = field(default_factory=dict)  # names, in order
     attributes: dict[str, None] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # attributes no output has, as texts
+    versions: list[KnownVersion] = field(default_factory=list)  # that results are of
     content: bytes | None = None  # of the whole file, if that is in memory already
 
     def note(self, text: str) -> None:

@@ -1,7 +1,7 @@
 """Tasks of other programs' files → records of a run folder, from which `merge` makes the output.
 
 Groups, rows, one-task files, outputs and record files of other run folders all become results with
-their keys, in one new record file. The caller holds the run folder's lock.
+their keys, in new record files. The caller holds the run folder's lock.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from ...base.key_rule import KeyRow, KeyRule
 from ...base.plan import Plan, key_text
 from ...base.progress_callback import Progress
 from ...base.units import count_text
+from ...code.relabelled import text_with_relabels
+from ...code.store import adopt_texts
 from ...disk.find_files import absolute
 from ...errors import ConflictError
 from ...runfolder.audit import Conflict
@@ -31,10 +33,10 @@ from ...worker_files.survey import Survey
 from .column_attributes import ColumnAttributes
 from .equal_results import are_equal
 from .folder_results import FolderResults, RecordedResult
-from .new_record_file import ROLE, NewRecordFile
+from .new_record_file import ROLE, NewRecordFiles
 from .number_keys import PlanKeys
 from .open_tasks import key_rule, opened_tasks
-from .tasks_of_file import Result, TasksOfFile
+from .tasks_of_file import KnownVersion, Result, TasksOfFile
 
 # Which input and which of its tasks; or in words, the run folder's.
 _RowPlace = tuple[int, int] | str
@@ -61,9 +63,10 @@ def record_tasks(
     skip_unmatched: bool = False,
     before_it_counts: Callable[[], None] = lambda: None,
 ) -> TakenIn:
-    """Record every task of `inputs` that the run folder does not have, in one new record file.
+    """Record every task of `inputs` that the run folder does not have, in new record files.
 
-    That file appears whole or not at all; after a kill the same call does the rest. A task that is
+    There is one for each version of the code that results of ours are from, and one for all others.
+    Each appears whole or not at all; after a kill the same call does the rest. A task that is
     there already with equal values is not recorded again. ConflictError, and nothing is recorded,
     if two places have different values for one task, unless `on_conflict` says which to take.
     `before_it_counts` is called when all is read, and may raise as well.
@@ -132,7 +135,8 @@ class _Recording:
         self._survey, self._folder, self._known, self._rule = survey, folder, known, rule
         self._on_conflict = on_conflict
         self._keys = PlanKeys(known.state.plan, rule.names)
-        self._records = NewRecordFile(folder, rule.names, stack)
+        self._records = NewRecordFiles(folder, rule.names, stack)
+        self._versions: list[list[KnownVersion]] = []  # of each input
         # Of each task met: which input it is from, which of its tasks, the number of its record.
         self._seen: dict[int, int] = {}
         self._input_of, self._number_of, self._record_of = array("l"), array("q"), array("q")
@@ -146,8 +150,8 @@ class _Recording:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The record file, if there is anything in it."""
-        return () if self._records.path is None else (self._records.path,)
+        """The record files, as far as there is anything in them."""
+        return self._records.paths
 
     def take(self, one: Input, tasks: TasksOfFile) -> None:
         """Record the tasks of one file that nobody has recorded."""
@@ -161,6 +165,7 @@ class _Recording:
         taken.datasets, taken.attributes = tuple(about.datasets), tuple(about.attributes)
         taken.skipped, taken.left_out = tuple(about.skipped), about.left_out
         self._notes.update(dict.fromkeys(about.notes))
+        self._versions.append(about.versions)
         columns = {*about.datasets, *about.attributes}
         is_known = bool(columns) or not tasks.keys  # not of records
         self._attributes.take(
@@ -264,11 +269,20 @@ class _Recording:
         return are_equal(schema, data, result.schema, result.data)
 
     def finish(self) -> Plan:
-        """Finish the record file, which appears as the stack closes; return the plan with it."""
+        """Finish the record files, which appear as the stack closes; return the plan with them."""
+        self._keep_versions()
         plan = self._keys.extended_plan(self._records.plan_id)
         self._records.finish(plan.id)
         self._save_attributes()
         return plan
+
+    def _keep_versions(self) -> None:
+        """Have the run folder know the code of what was recorded, before there are records."""
+        known = self._folder.load_relabels()
+        for versions in self._versions:
+            used = [one for one in versions if one.id in self._records.codes]
+            texts = {one.number: text_with_relabels(one.text, one.since, known) for one in used}
+            adopt_texts(self._folder, texts)
 
     def _save_attributes(self) -> None:
         self._attributes.finish()

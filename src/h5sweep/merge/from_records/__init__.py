@@ -1,6 +1,7 @@
 """Records of a run folder, and rows of an earlier output, become the output.
 
     build          a merge of a run: scan, write, read back, rename
+    snapshot       the same into another file, without a lock and while a run goes on
     output_plan    which rows and columns there will be; the attributes of the whole output
     one_label      whether all rows of a column have one unit and one order of axes
     rows           the rows, block by block

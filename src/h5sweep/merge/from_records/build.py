@@ -17,6 +17,7 @@ from pathlib import Path
 from ...base.attribute_json import Attributes, united_with_units, with_texts_of_any_length
 from ...base.compare import are_identical
 from ...base.progress_callback import Progress
+from ...code.store import adopt_texts
 from ...disk import durable
 from ...errors import DamagedError, UnreadableError
 from ...output.columns import DataColumn
@@ -54,7 +55,11 @@ def merge_run(
     audit trail beside the output has a line about it afterwards; `note_entry` writes that.
     """
     only = is_declared_only(folder) if declared_only is None else declared_only
-    merge = partial(_merge, folder, compress, progress, note_entry or append_entry, only)
+    return twice(partial(_merge, folder, compress, progress, note_entry or append_entry, only))
+
+
+def twice(merge: Callable[[], MergeReport]) -> MergeReport:
+    """Merge, and once more if a record has changed meanwhile, or cannot be read any longer."""
     with suppress(ChangedRecordError, UnreadableError):
         return merge()
     # Which records these are shows when all are read once more; the others are merged.
@@ -73,7 +78,9 @@ def _merge(
     state = read_numbered_state(folder)
     old = OutputReader(folder.output, state.relabels) if folder.output.exists() else None
     try:
-        merge = _Merge(
+        if old is not None:
+            adopt_texts(folder, old.code_texts())
+        merge = Merge(
             folder, state, old, compress=compress, progress=progress, declared_only=declared_only
         )
         merge.require_space()
@@ -94,7 +101,7 @@ def _merge(
     return merge.report()
 
 
-class _Merge(OutputPlan):
+class Merge(OutputPlan):
     """One merge: the output as planned, written and then verified."""
 
     def write(self, path: Path) -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...base.relabels import Relabels
-from ...base.units import command_text, count_text, near_path
+from ...base.units import command_text, count_text
 from ...base.values import Array
 from ...code.changes import LABELS
+from ...code.relabelled import labels_of_now, relabels_since
 from ...code.version import CodeVersion
 from ...errors import ChangedStudyError
 from ...runfolder.layout import RunFolder
+from ...state.run_command import run_again_text
 
 
 def require_one_label(
@@ -28,32 +28,17 @@ def require_one_label(
     counts = dict(zip(*np.unique(codes, return_counts=True), strict=True))
     known = [(number, what) for number in counts if number in versions for what in LABELS]
     for number, what in known:
-        for name, label in _labels_now(relabels, what, versions[number]).items():
+        since = relabels_since(versions[number], relabels)
+        for name, label in labels_of_now(versions[number], what, since).items():
             now = (sweep.get(what) or {}).get(name, label)
             if now != label:
                 raise ChangedStudyError(
                     f"{what}: {name} is {now!r} in the study, and {label!r} in "
-                    f"{count_text(int(counts[number]), 'row')} of code {number}, which were not "
-                    f"run again yet: {_command(folder, sweep)}. Rows of tasks that the study no "
-                    f"longer has can be left out: {_without_undeclared(folder)}"
+                    f"{count_text(int(counts[number]), 'row')} of code {number}, still to be "
+                    f"run again: {run_again_text(sweep, folder.output, 'redo')}. Rows of tasks "
+                    f"that the study no longer has can be left out: {_without_undeclared(folder)}"
                 )
-
-
-def _labels_now(relabels: Relabels, what: str, version: CodeVersion) -> dict[str, Any]:
-    """Labels as they were declared once, with what was relabelled since."""
-    found = dict(version.facts[what])
-    for entry in relabels.entries:
-        if entry.time >= str(version.about.get("time", "")):
-            found = entry.labels(found, getattr(entry, what))
-    return found
 
 
 def _without_undeclared(folder: RunFolder) -> str:
     return command_text("merge", folder.output, "--declared-only")
-
-
-def _command(folder: RunFolder, sweep: Mapping[str, Any]) -> str:
-    study = sweep.get("study")
-    if not isinstance(study, str):
-        return f"{sweep.get('name')}.run({str(folder.output)!r}, changed='redo')"
-    return command_text("run", near_path(Path(study)), "-o", folder.output, "--changed", "redo")

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,17 @@ from ...base.progress_callback import Progress
 from ...base.provenance import user_name
 from ...base.units import command_text, count_text
 from ...base.values import Array
-from ...code.store import adopt_texts, load_versions, numbers_by_id, version_texts
+from ...code.relabelled import relabels_since, text_with_relabels
+from ...code.store import numbers_by_id, parse_version, version_texts, with_texts
 from ...disk import durable
 from ...output.columns import ColumnLayout, decide_columns
 from ...output.dimensions import Dimensions
-from ...output.reader import FORMAT, OutputReader
+from ...output.reader import AUDIT, FORMAT, SNAPSHOT, OutputReader
 from ...output.record_rows import OLD_OUTPUT
 from ...output.writer import key_column
-from ...runfolder.audit import AuditEntry, audit_path, record_input
+from ...runfolder.audit import AuditEntry, audit_path, now_text, record_input
 from ...runfolder.layout import RunFolder
+from ...state.extend_plan import with_labels
 from ...state.state import IN_OUTPUT, FolderState
 from ...state.state_notes import left_out_text, refusal_texts
 from .one_label import require_one_label
@@ -63,10 +64,12 @@ class OutputPlan:
         compress: bool,
         progress: Progress | None,
         declared_only: bool,
+        snapshot: Path | None = None,
     ) -> None:
         self.folder, self.state, self.plan, self.old = folder, state, state.plan, old
         self.compress, self._progress = compress, progress
-        self._sweep = folder.load_sweep()
+        self.target, self._is_snapshot = snapshot or folder.output, snapshot is not None
+        self._sweep = with_labels(folder.load_sweep(), state.held)
         left_out = _leave_out_undeclared(state) if declared_only else (0, 0)
         self._left_out, self._left_out_of_old = left_out
         self._sources = Sources(state, old)
@@ -84,12 +87,13 @@ class OutputPlan:
     def _find_codes(self) -> Array:
         """The version of the code that made each row; 0 if that is not known."""
         old, of_old_rows = self.old, np.zeros(0, np.uint16)
+        of_old = old.code_texts() if old is not None else {}
+        self._texts, numbers = with_texts(version_texts(self.folder), of_old)
         if old is not None:
-            numbers = adopt_texts(self.folder, old.code_texts())
             table = np.zeros(1 << 16, np.uint16)
             table[list(numbers)] = list(numbers.values())
             of_old_rows = table[old.codes()]
-        self._versions = load_versions(self.folder)
+        self._versions = {number: parse_version(text) for number, text in self._texts.items()}
         known, codes = numbers_by_id(self._versions), self.state.codes
         files = range(len(self.state.paths))
         of_files = np.array([known.get(codes.get(file, ""), 0) for file in files], np.uint16)
@@ -105,8 +109,11 @@ class OutputPlan:
 
     def _code_texts(self) -> dict[str, bytes]:
         """What /provenance says of each version of the code."""
-        texts = version_texts(self.folder)
-        return {f"code/{number}": text.encode() for number, text in texts.items()}
+        found, relabels = {}, self.state.relabels
+        for number, text in self._texts.items():
+            since = relabels_since(self._versions[number], relabels)
+            found[f"code/{number}"] = text_with_relabels(text, since, relabels).encode()
+        return found
 
     def _decide(self) -> None:
         variants = self._sources.variants()
@@ -123,6 +130,8 @@ class OutputPlan:
         self._rows_are_alike = all(sizes) and sum(sizes) <= _LARGEST_ROW_BYTES
         self._is_verbatim = self._sources.are_verbatim(columns)
         self._notes += notes + self._dimensions.notes + self._notes_on_labels()
+        results = {column.source_name for column in columns}
+        self._notes += _notes_on_old_names(self.folder, self.state, results)
         self._starts = {name: np.cumsum(sizes) - sizes for name, sizes in counts.items()}
 
     def _notes_on_labels(self) -> list[str]:
@@ -142,7 +151,7 @@ class OutputPlan:
         needed = int(self.rows.size_bytes.sum()) + len(self.rows) * row_bytes
         if self.compress:
             needed //= 2  # A guess; if it is too low, the disk says so while writing.
-        durable.require_space(self.folder.output, needed)
+        durable.require_space(self.target, needed)
 
     def keep_old_aside(self) -> None:
         """Leave the old output there under another name if the new one lacks something of it."""
@@ -172,13 +181,13 @@ class OutputPlan:
 
     def report(self) -> MergeReport:
         return MergeReport(
-            self.folder.output,
+            self.target,
             tasks_merged=len(self.rows),
             tasks_planned=len(self.plan),
             tasks_kept=int((self.rows.source == OLD_OUTPUT).sum()),
             tasks_left_out=len(self.state.left_out) + len(self._sources.lost_tasks),
             failures=len(self._failures["task"]),
-            size_bytes=self.folder.output.stat().st_size,
+            size_bytes=self.target.stat().st_size,
             notes=tuple(self._notes),
         )
 
@@ -208,13 +217,16 @@ class OutputPlan:
 
     def _describe(self) -> dict[str, str | int]:
         sweep, old = self._sweep, self.old.attributes if self.old is not None else {}
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        now = now_text()
         name = sweep.get("name") or self.folder.output.stem
         done = len(self.rows)
         total = self.state.tasks_total + len(self.state.done_undeclared)
         of_all = f" of {total:,}" if self.state.is_declared else ""
-        program = f"h5sweep {__version__}"
-        history = f"{now}: {program} merged {done:,}{of_all} tasks"
+        program, did = (
+            f"h5sweep {__version__}",
+            "made a snapshot of" if self._is_snapshot else "merged",
+        )
+        history = f"{now}: {program} {did} {done:,}{of_all} tasks"
         return {
             "Conventions": "CF-1.11, ACDD-1.3",
             "title": str(name),
@@ -228,11 +240,27 @@ class OutputPlan:
             "h5sweep_key": " ".join(self.plan.names),
             "h5sweep_plan": self.plan.id,
             "h5sweep_columns": " ".join(column.name for column in self.columns),
-            "h5sweep_audit": audit_path(self.folder.output).name,
+            **_place(self.folder.output, is_snapshot=self._is_snapshot),
             **{f"h5sweep_{mark}": known for mark, known in self.state.relabels.about().items()},
             "tasks_done": done,
             "tasks_planned": len(self.plan),
         }
+
+
+def _notes_on_old_names(folder: RunFolder, state: FolderState, results: set[str]) -> list[str]:
+    """Which results have come under a name that was changed since, beside those renamed."""
+    undo = command_text("relabel", folder.output, "--undo")
+    return [
+        f"{old} is called {new} since a relabel, and newer rows have {old}: let the study "
+        f"return {new} and run these again, or have one column {old} again: {undo}"
+        for old, new in state.relabels.names.items()
+        if {old, new} <= results
+    ]
+
+
+def _place(output: Path, *, is_snapshot: bool) -> dict[str, str]:
+    """What leads from the new file to what lies beside the output."""
+    return {SNAPSHOT: output.name} if is_snapshot else {AUDIT: audit_path(output).name}
 
 
 def _leave_out_undeclared(state: FolderState) -> tuple[int, int]:

@@ -110,6 +110,17 @@ class Sources:
                 first_row = block.start + int(part.rows[0])
                 yield ColumnCells(part.name, part.dtype, first_row, len(part.rows), part.axes)
 
+    def have_both(self, one: str, other: str) -> bool:
+        """Whether some row has values under both names."""
+        for block in self.rows.blocks():
+            parts = list(self.parts(block))
+            rows = [
+                {r for p in parts if p.name == n for r in p.rows.tolist()} for n in (one, other)
+            ]
+            if rows[0] & rows[1]:
+                return True
+        return False
+
     def counts(self, columns: Sequence[DataColumn]) -> dict[str, Array]:
         """For each of these columns, how many elements along its first axis each row has."""
         counts = {column.name: np.zeros(len(self.rows), np.int64) for column in columns}
