@@ -24,6 +24,7 @@ from ..errors import UsageError
 from ..runfolder.audit import AuditEntry, AuditInput, Refused, read_audit
 from ..runfolder.layout import RunFolder
 from ..runfolder.lock import lock_owner
+from ..runfolder.parts import part_beats
 from ..runfolder.records import RecordFile
 from ..state.state import LOCK_SILENT_S
 from ..state.tasks_in_output import output_identity
@@ -68,7 +69,7 @@ class _Finder:
                 f"{output} has neither an audit trail nor a run folder: it is unknown what it "
                 "was made from, so nothing is safe to remove"
             )
-        notes = [f"line {n} of its audit trail is {why}" for n, why in trail.unread]
+        notes = [f"line {n} of its audit trail is {why}" for n, why, _ in trail.unread]
         quarantines = read_quarantines(output)
         named = self._named(trail.entries)
         records = [path.absolute() for path in self.folder.record_paths()]
@@ -228,8 +229,10 @@ def _writer_objection(folder: RunFolder, path: Path) -> str:
         alive = False  # in a container of this machine, where it would hold its file
     if alive:
         return f"{owner} may still write to it"
-    # Workers end with their run, and a run keeps changing the lock. Recorders have no lock.
-    if alive is None and (about.get("role") == "recorder" or _is_lock_fresh(folder)):
+    # Workers end with their run, and a run keeps changing the lock; those of a part end with it,
+    # and its file goes then. Recorders have neither.
+    is_unseen = about.get("role") == "recorder" or about.get("part") in part_beats(folder)
+    if alive is None and (is_unseen or _is_lock_fresh(folder)):
         return f"it is unknown here whether {owner} still writes to it: run clean on that host"
     return ""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.safe_text import json_text, printable
+from ..base.static_html import ShownAsText
 from ..base.units import command_text, count_text, size_text
 from .quarantine import Item, Moved, Quarantine, QuarantineStage
 
@@ -25,7 +26,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class CleanReport:
+class CleanReport(ShownAsText):
     """What is safe to remove, what is not, and why."""
 
     output: Path
