@@ -195,6 +195,7 @@ def test_tasks_that_failed_before_are_left_alone(study: Terminal) -> None:
     assert "8 kept, 0 to do" in run.stderr
     assert "4 tasks that failed before left alone" in run.stderr
     assert "8 of 12 done, 4 failed" in run.stderr
+    assert "the same command without --failed keep tries these tasks again" in run.stderr
     assert count(study.folder, "executed") == before
     assert "8 kept, 4 to do" in study.run(*RUN).stderr
 

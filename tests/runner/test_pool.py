@@ -625,7 +625,7 @@ def test_study_that_kills_workers_at_import_ends_the_run_with_a_reason(
 ) -> None:
     """A study that segfaults in workers, but not in the coordinator, ends with a clear error."""
     study("""
-        if sys.argv[0] == "-c":  # so are workers started
+        if "H5SWEEP_WORKER" in os.environ:
             os.kill(os.getpid(), signal.SIGSEGV)
         @h5sweep.sweep(seed=range(3))
         def f(seed):
@@ -642,7 +642,7 @@ def test_study_that_does_not_import_in_workers_ends_the_run_with_its_traceback(
 ) -> None:
     """A study that raises in workers only is shown with the user's own frames, once."""
     study("""
-        if sys.argv[0] == "-c":  # so are workers started
+        if "H5SWEEP_WORKER" in os.environ:
             raise RuntimeError("no licence here")
         @h5sweep.sweep(seed=range(3))
         def f(seed):
@@ -659,7 +659,7 @@ def test_workers_that_are_killed_while_they_start_are_started_again(
     study(
         MARK
         + """
-if sys.argv[0] == "-c":  # so are workers started
+if "H5SWEEP_WORKER" in os.environ:
     mark("starts")
     if os.path.getsize("starts") <= 4:
         os.kill(os.getpid(), signal.SIGKILL)  # nobody can tell who sent it
@@ -717,7 +717,7 @@ def test_failed_starts_do_not_end_what_is_running(terminal: Terminal, study: Stu
     study(
         MARK
         + """
-if sys.argv[0] == "-c":
+if "H5SWEEP_WORKER" in os.environ:
     try:
         os.mkdir("first")
     except FileExistsError:
@@ -743,7 +743,7 @@ def test_workers_that_die_before_their_first_record_end_the_run_with_a_reason(
 ) -> None:
     """A worker that imports, and then always dies before a task, is not started for ever."""
     study("""
-        if sys.argv[0] == "-c":
+        if "H5SWEEP_WORKER" in os.environ:
             def pwrite(*_):
                 os._exit(7)
             os.pwrite = pwrite
@@ -792,7 +792,8 @@ def launch_order(folder: RunFolder, study_path: Path, tasks: int) -> LaunchOrder
     folder.create()
     folder.save_plan(plan_product({"seed": range(tasks)}))
     reference = asdict(StudyReference("f", str(study_path), None))
-    about = {"name": "f", "code": "", "search_path": sys.path, "sources": []}
+    about = {"name": "f", "code": "", "search_path": sys.path, "arguments": sys.argv}
+    about |= {"sources": [], "globals": {}}
     function = write_payload({**about, "reference": reference}, b"", [])
     return LaunchOrder(folder, function, 1, dict(os.environ))
 
@@ -829,7 +830,7 @@ def test_ctrl_c_ends_a_run_that_hangs_at_import(
     study(
         MARK
         + """
-if sys.argv[0] == "-c":  # in a worker, not in the coordinator
+if "H5SWEEP_WORKER" in os.environ:
     mark("importing")
     wait_for("never")
 @h5sweep.sweep(seed=range(3))
@@ -925,7 +926,7 @@ def test_what_tasks_print_goes_to_logs_tagged_by_key(terminal: Terminal, study: 
     assert "errors" not in done.stderr
     text = logs(terminal.folder)
     assert "--- seed=0\nfrom python\n" in text
-    assert "from a program\nand its errors\n--- printed by seed=1\n" in text
+    assert "from a program\nand its errors\n--- printed by seed=1: the 30 bytes above\n" in text
     assert re.search(r"--- seed=2\n.*UserWarning: from a warning", text)
 
 

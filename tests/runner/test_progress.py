@@ -19,7 +19,7 @@ import pytest
 from h5sweep.base.units import cut_middle
 from h5sweep.runner import progress
 from h5sweep.runner.progress import MOST_SAID, PlainDisplay
-from h5sweep.runner.time_left import Moment, RunningTask
+from h5sweep.runner.time_left import Durations, Moment, RunningTask
 
 WIDTH = 80
 TOKENS = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\s\S])")
@@ -53,7 +53,8 @@ def shown(tmp_path: Path, code: str) -> tuple[str, list[str]]:
         "progress.REDRAW_EVERY_S = 0\nd = progress.TerminalDisplay()\n"
         "def typed(): os.write(2, b'^C')\n"
         "def update(done, running):\n"
-        "    d.update(time_left.Moment(done, 0, 0, None, lambda: [LONG] * running))\n"
+        "    took, now = time_left.Durations, lambda: [LONG] * running\n"
+        "    d.update(time_left.Moment(done, 0, 0, took, now))\n"
         "LONG = time_left.RunningTask('name=' + 'long' * 30 + ', seed=3', 12, 'pid 4711')\n"
     )
     (tmp_path / "shows.py").write_text(head + textwrap.dedent(code))
@@ -194,15 +195,18 @@ def test_messages_are_one_line_of_bearable_length(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_hung_task_is_named_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log says which task has run far longer than the others, and promises no time left."""
+    """A log says which task has run far longer than others, and what that means for the end."""
     stream = io.StringIO()
     display = PlainDisplay(stream)
     display.begin(tasks_total=100, tasks_done=50)
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     hung = RunningTask("farm_id=3, seed=7", 480, "pid 4711")
-    display.update(Moment(49, 0, quiet_s=400, usual_s=2.0, running=lambda: [hung]))
+    took = Durations((2.0,) * 49)
+    display.update(Moment(49, 0, quiet_s=400, took=lambda: took, running=lambda: [hung]))
     first, second = stream.getvalue().splitlines()
     assert re.fullmatch(
-        r"h5sweep: \d\d:\d\d:\d\d 99 of 100 done, [\d,]+/s, the last task is running", first
+        r"h5sweep: \d\d:\d\d:\d\d 99 of 100 done, [\d,]+/s, the last task is running, "
+        "8 min left or more",
+        first,
     )
-    assert second.endswith(" 1 task running for 8 min (usually 2 s): farm_id=3, seed=7")
+    assert second.endswith(" 1 task running for 8 min (median 2 s): farm_id=3, seed=7")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -267,6 +268,22 @@ def test_a_crash_is_reported(terminal: Terminal, study: Study) -> None:
     assert terminal.json("verify", "out.h5", check=1)["counts"]["failed"] == 2
 
 
+def test_a_crash_is_replayed_with_its_own_code(terminal: Terminal, study: Study) -> None:
+    """No worker lived to record it, and other code was run since: its own is replayed."""
+    body = """
+        @h5sweep.sweep(seed=range({seeds}))
+        def f(seed):
+            if seed == 1:
+                {end}
+            return {{"x": seed}}
+    """
+    study(body.format(seeds=2, end="os.kill(os.getpid(), signal.SIGKILL)"))
+    terminal.run(*RUN, check=1)
+    study(body.format(seeds=3, end="seed = 5"))
+    terminal.run(*RUN, "--failed", "keep", check=1)
+    assert "failed: SIGKILL" in terminal.run("replay", "out.h5", "seed=1", check=1).stdout
+
+
 def test_a_task_that_hangs_is_ended(terminal: Terminal, study: Study) -> None:
     study(FAILING)
     terminal.run(*RUN, check=1)
@@ -399,6 +416,74 @@ def test_a_large_constant_comes_from_the_sources(terminal: Terminal, study: Stud
     """)
     terminal.run(*RUN)
     assert terminal.json("verify", "out.h5", check=0)["counts"]["equal"] == 3
+
+
+CONSTANTS = """
+    import dataclasses, enum, sys, h5sweep
+    import numpy as np
+    class Kind(enum.Enum):
+        A = 2
+    @dataclasses.dataclass
+    class Site:
+        loss: float = 0.5
+    def double(x):
+        return 2 * x
+    GIVEN = {
+        "kind": Kind.A,
+        "site": Site(),
+        "double": double,
+        "short": lambda x: x + 1,
+        "bits": np.random.PCG64(5),
+        "kinds": set(Kind),
+    }
+    @h5sweep.sweep(seed=range(3), constants=GIVEN)
+    def f(seed, kind, site, double, short, bits, kinds):
+        return {"x": double(short(seed)) * site.loss * kind.value + bits.state["state"]["inc"] % 7}
+    if __name__ == "__main__":
+        f.run("out.h5", workers=1)
+"""
+
+
+@pytest.mark.parametrize("how", ["command", "script"])
+def test_constants_of_any_kind_come_from_the_sources(
+    terminal: Terminal, study: Study, how: str
+) -> None:
+    text = CONSTANTS
+    if how == "command":
+        study(text.replace('"short": lambda x: x + 1', '"short": abs'))
+        terminal.run(*RUN)
+    else:
+        run_script(terminal.folder, text)
+    assert terminal.json("verify", "out.h5", check=0)["counts"]["equal"] == 3
+
+
+def test_values_that_a_script_has_changed_are_what_they_were(terminal: Terminal) -> None:
+    """Of every kind that is recorded as it is; also of classes and functions of modules."""
+    terminal.write(
+        "model.py",
+        "class A:\n    class B:\n        X = 1\n"
+        "def helper(x, k=1, *, by=1):\n    return x * k * by * helper.factor\n"
+        "helper.factor = 1\n",
+    )
+    text = """
+        import enum, model
+        import numpy as np
+        Kind = enum.Enum("Kind", "A B", module=__name__)
+        PAIR, GAP, KIND, TABLE, NUMBER, NAMES = (1, 2), 0.0, Kind.A, {}, np.float32(1), {1}
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            changed = PAIR[1] + TABLE[(1, 2)] + NUMBER + len(NAMES) + (KIND is Kind.B)
+            return {"x": changed + model.helper(seed) + model.A.B.X, "gap": GAP}
+        if __name__ == "__main__":
+            PAIR, GAP, KIND, TABLE = (1, 9), float("nan"), Kind.B, {(1, 2): 5, "b": None}
+            NUMBER, NAMES = np.float32(0.1), frozenset("abc")
+            model.helper.__defaults__, model.helper.factor, model.A.B.X = (3,), 7, 11
+            model.helper.__kwdefaults__["by"] = 2
+            f.run("out.h5", workers=1)
+    """
+    run_script(terminal.folder, text)
+    found = terminal.json("verify", "out.h5", check=0)
+    assert found["counts"]["equal"] == 3, found
 
 
 def test_a_function_without_a_file_cannot_be_replayed(terminal: Terminal) -> None:
@@ -543,3 +628,49 @@ def test_rows_that_were_relabelled_are_replayed(terminal: Terminal, study: Study
     assert "start=2, height=110: equal" in said or "height=110, start=2: equal" in said
     assert "energy  equal" in said
     assert terminal.json("verify", "out.h5", check=0)["counts"]["equal"] == 3
+
+
+def test_the_words_for_one_task_can_be_pasted(terminal: Terminal, study: Study) -> None:
+    study("""
+        @h5sweep.sweep(pos=[(1, 2), (3, 4)], seed=range(2))
+        def f(pos, seed):
+            return {"x": pos[0] + seed}
+    """)
+    terminal.run(*RUN)
+    said = terminal.run("replay", "out.h5", "seed=1", check=2).stderr
+    words = shlex.split(said.partition("such as ")[2])
+    assert words == ["pos=[1, 2]", "seed=1"]
+    terminal.run("replay", "out.h5", *words)
+
+
+def test_no_replay_is_advised_where_none_can_be(terminal: Terminal) -> None:
+    with h5sweep.Recorder(terminal.folder / "out.h5") as recorder:
+        recorder.write({"seed": 1}, x=1.0)
+    terminal.run("merge", "out.h5")
+    done = terminal.run("verify", "out.h5", check=1)
+    assert "the column code is 0" in done.stdout
+    assert "next:" not in done.stderr
+
+
+@pytest.mark.parametrize("how", ["outputs", "run folders", "key"])
+def test_rows_of_two_outputs_keep_their_code(terminal: Terminal, study: Study, how: str) -> None:
+    """Also if one was relabelled, and if both have their first code under the same number."""
+    body = """
+        K = {k}
+        @h5sweep.sweep({name}=range({first}, {first} + 2))
+        def f({name}):
+            return {{"x": K * {name}}}
+    """
+    for place, values in (("a", {"k": 2, "first": 0}), ("b", {"k": 5, "first": 2})):
+        study(body.format(name="seed", **values))
+        terminal.run("run", "study.py", "-o", f"{place}.h5", "-j", 1)
+    study(body.format(name="number", k=7, first=4))
+    terminal.run("run", "study.py", "-o", "c.h5", "-j", 1)
+    terminal.run("relabel", "c.h5", "--rename", "number=seed")
+    files = [f"{name}.h5.run" if how == "run folders" else f"{name}.h5" for name in "abc"]
+    key = ["--key", "seed"] if how == "key" else []
+    terminal.run("merge", *files, "-o", "all.h5", *key)
+    with h5py.File(terminal.folder / "all.h5") as file:
+        assert file["code"][:].tolist() == [1, 1, 2, 2, 3, 3]
+        assert file["x"][:].tolist() == [0, 2, 10, 15, 28, 35]
+    assert terminal.json("verify", "all.h5", check=0)["counts"]["equal"] == 6

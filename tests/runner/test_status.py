@@ -21,9 +21,9 @@ from h5sweep.runner.status import (
     Status,
     status_json,
     status_of,
-    status_screen,
     status_text,
 )
+from h5sweep.runner.watch_screen import screen_lines
 from h5sweep.state.missing_report import missing_lines
 from h5sweep.state.record_place import Failure
 from h5sweep.state.state import Missing, read_state
@@ -171,7 +171,7 @@ def test_a_hung_task_is_named_from_another_terminal(tmp_path: Path) -> None:
     assert lines[1:4] == [
         "  1 failed, 1 running, 1 waiting",
         "  14/h",
-        "  1 task running for 8 min (usually 2 s): seed=2",
+        "  1 task running for 8 min (median 2 s): seed=2",
     ]
     assert f"  running  seed=2  8 min  {this_process()}" in lines
     assert status.per_hour == pytest.approx(14.4, rel=0.01)
@@ -215,7 +215,7 @@ def test_a_screen_is_never_too_small(status: Status, columns: int, lines: int) -
     """Whatever its size, it is not exceeded, and the first and the last line are there."""
     counts = {name: [(f"{name} {n}", n, 30) for n in range(30)] for name in ("farm", "layout")}
     full = replace(status, done=3, columns=counts)
-    shown = status_screen(full, columns, lines).splitlines()
+    shown = screen_lines(full, columns, lines)
     assert len(shown) < lines
     assert max(map(len, shown)) <= columns
     assert shown[-1] == cut_middle(last_lines(full)[0], columns)

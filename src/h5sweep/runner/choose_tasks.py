@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,12 @@ class TaskChoice:
         if not choice.tasks(plan):
             raise UsageError(f"no task has all of these values; there are {values_text(plan)}")
         return choice
+
+    @property
+    def fingerprint(self) -> str:
+        """A word that is another one for another choice."""
+        selected = sorted((name, sorted(map(repr, of))) for name, of in self.selection.items())
+        return f"{zlib.crc32(repr((selected, self.keeps_failed)).encode()):08x}"
 
     def tasks(self, plan: Plan) -> Sequence[int]:
         """All that are selected, in order, whether they are missing or not."""

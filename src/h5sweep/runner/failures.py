@@ -4,17 +4,50 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from ..base.plan import Plan, key_text
+from ..base.plan import Key, Plan, key_text
 from ..base.safe_text import printable
 from ..base.units import count_text
 from ..runfolder.records import RecordKind
 from ..state.record_place import Failure
+from ..state.state import FolderState
 
 Cause = tuple[str, str, str, str]
+MOST_READ = 5000  # failures, to say what their causes are
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][-+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class FailureCause:
+    """Tasks that failed in the same way, and one of them."""
+
+    tasks: int
+    example: Key
+    failure: Failure
+
+    def __str__(self) -> str:
+        """`12 tasks raised: ValueError at study.py:7: no layout fits`."""
+        failed = self.failure
+        where = f" at {failed.where}" if failed.where else ""
+        count, message = count_text(self.tasks, "task"), " ".join(failed.message.split())
+        return f"{count} {failed.kind.words}: {failed.error}{where}: {message}"
+
+
+def failure_causes(state: FolderState) -> list[FailureCause]:
+    """The causes of what has failed, the commonest first; of a sample if there are very many."""
+    tasks = sorted(state.failures)
+    return _causes(state.plan, state.read_failures(tasks[:: len(tasks) // MOST_READ + 1]))
+
+
+def _causes(plan: Plan, failures: dict[int, Failure]) -> list[FailureCause]:
+    causes = []
+    for group in group_failures(failures):
+        task, failure = next(iter(group.items()))
+        causes.append(FailureCause(len(group), plan.key(task), failure))
+    return causes
 
 
 def group_failures(failures: dict[int, Failure]) -> list[dict[int, Failure]]:
@@ -38,15 +71,12 @@ def _shape(message: str) -> str:
 
 def failures_text(plan: Plan, failures: dict[int, Failure]) -> str:
     """What failed, one paragraph for each cause, with one traceback each."""
-    lines = (line for group in group_failures(failures) for line in _group_lines(plan, group))
+    lines = (line for cause in _causes(plan, failures) for line in _cause_lines(cause))
     return "\n".join(printable(line, breaks="\t") for line in lines)
 
 
-def _group_lines(plan: Plan, group: dict[int, Failure]) -> Iterator[str]:
-    task, example = next(iter(group.items()))
-    where = f" at {example.where}" if example.where else ""
-    count, message = count_text(len(group), "task"), " ".join(example.message.split())
-    yield f"{count} {example.kind.words}: {example.error}{where}: {message}"
-    yield f"  for example {key_text(plan.key(task))}"
-    yield from (f"  | {line}" for line in example.traceback.rstrip().splitlines())
+def _cause_lines(cause: FailureCause) -> Iterator[str]:
+    yield str(cause)
+    yield f"  for example {key_text(cause.example)}"
+    yield from (f"  | {line}" for line in cause.failure.traceback.rstrip().splitlines())
     yield ""

@@ -11,7 +11,7 @@ import os
 import pickle
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,12 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from ..base.units import command_text, near_path
+from ..code.changes import change_texts
+from ..code.describe_value import is_code
 from ..code.payload import read_payload, write_payload
+from ..code.process_values import ImportHere
+from ..code.reachable import MEMBERS
 from ..code.restore import facts_of_worker, restore_constants, restore_globals, study_source
 from ..code.snapshot_import import import_from
 from ..code.version import CodeVersion, Source, describe_globals, input_checksum
 from ..errors import StudyError, SweepError, UsageError
 from ..state.study import Declaration, Function, StudyReference, load_sweep, user_traceback
+from .settings import THREAD_VARIABLES, WORKER_VARIABLE
+
+MOST_CHANGES = 5  # that are told
 
 
 @contextmanager
@@ -38,15 +45,18 @@ def handed_over(declaration: Declaration, version: CodeVersion) -> Iterator[int]
         "name": declaration.name,
         "code": version.id,
         "reference": None if reference is None else asdict(reference),
-        "globals": {} if reference is None else version.facts["globals"],
+        "globals": version.facts["globals"],
         "search_path": sys.path,
+        "arguments": sys.argv,
         "sources": [source.as_json() for source in version.sources],
     }
     if reference is None:
         from ..code.by_value import dump_function
 
-        sent = declaration.callee(), declaration.function
-        content = dump_function(*sent, version, declaration.name, buffers.append)
+        callee, function = declaration.callee(), declaration.function
+        sent = dump_function(callee, function, version, declaration.name, buffers.append)
+        content = sent.content
+        description |= {"left": sent.left}
     else:
         content = _dump_constants(declaration.constants, buffers)
     with _payload(description, content, buffers) as descriptor:
@@ -67,7 +77,7 @@ def handed_over_again(version: CodeVersion, answers: Path) -> Iterator[int]:
         )
     about = version.about
     reference = StudyReference(
-        about.get("sweep"), source.path, source.module or None, about.get("forms") or {}
+        about.get("sweep"), source.path, source.module or None, version.facts["forms"]
     )
     description = {
         "name": reference.name or "",
@@ -89,14 +99,23 @@ def _payload(description: dict[str, Any], content: bytes, buffers: list[Any]) ->
         os.close(descriptor)
 
 
-def sending_texts(declaration: Declaration, version: CodeVersion) -> Iterator[str]:
-    """What to say of a function that is sent as it is here."""
+def sending_texts(
+    declaration: Declaration, version: CodeVersion, *, has_executor: bool = False
+) -> Iterator[str]:
+    """What to say of a function that is sent as it is here.
+
+    A script with an executor makes that when it starts, and no command could run it instead.
+    """
+    wanted = declaration.code_wanted
+    if wanted and wanted.id != version.id and (found := change_texts(wanted, version)):
+        more = f"; and {len(found) - MOST_CHANGES:,} more" if len(found) > MOST_CHANGES else ""
+        yield f"not the code that --code names: {'; '.join(found[:MOST_CHANGES])}{more}"
     for path in version.edited:
         yield (
             f"{Path(path).name} was edited after it was loaded here: what was loaded is run, and "
             "its text is not kept. To run the new one, restart Python"
         )
-    if text := _settings_text(declaration, version):
+    if not has_executor and (text := _settings_text(declaration, version)):
         yield text
 
 
@@ -139,90 +158,146 @@ class Received:
 
     function: Function
     code: str
-    differing: tuple[str, ...]  # globals that are not what they were when the run began
+    differing: tuple[str, ...] = ()  # globals that are not what they were when the run began
+    unexplained: tuple[str, ...] = ()  # of these, those that do not only say which process it is
 
 
 class GlobalsWatch:
     """Whether what a study reads at import, such as a file, changes while a run goes on.
 
-    What differs in the first worker already, such as a time or a process id, means nothing.
+    What differs in a first worker already is told apart: it may be random, or read from a file that
+    was just edited. Times, process ids and what is dealt round the workers mean nothing.
     """
 
-    def __init__(self) -> None:
-        self._usual: set[str] | None = None
+    def __init__(self, *, is_dealt: bool) -> None:
+        self._is_dealt = is_dealt
+        self._usual: dict[int, set[str]] = {}
 
-    def text(self, differing: Iterable[str]) -> str:
-        """What to say of a worker with these differences; empty if they are as usual."""
-        if self._usual is None:
-            self._usual = set(differing)
-        if not (new := sorted(set(differing) - self._usual)):
-            return ""
-        return (
-            f"{', '.join(new)} is not what it was when the run began: what the study reads at "
-            "import has changed, and later rows are of the new value. The next run notes it; with "
-            "--changed redo it runs all of them again"
-        )
+    def texts(
+        self, worker: int, differing: Iterable[str], unexplained: Iterable[str]
+    ) -> Iterator[str]:
+        """What to say of a worker with these differences; nothing if they are as usual.
+
+        Each has its own usual ones, by its number: it may have been dealt other variables.
+        """
+        if worker not in self._usual and not self._is_dealt and (names := ", ".join(unexplained)):
+            yield (
+                f"{names}: workers have another value than there was when the run began, and rows "
+                "do not say which. Make it a constant (constants=), or compute it in the function"
+            )
+        usual = self._usual.setdefault(worker, set(differing))
+        if new := sorted(set(differing) - usual):
+            yield (
+                f"{', '.join(new)} is not what it was when the run began: what the study reads at "
+                "import has changed, and later rows are of the new value. The next run notes it; "
+                "with --changed redo it runs all of them again"
+            )
 
 
-def receive_function(descriptor: int) -> Received:
-    """What `handed_over` has packed."""
+def beyond_text(modules: list[str]) -> str:
+    """What to say of modules that tasks import and that no statement of the study names."""
+    if not modules:
+        return ""
+    are, them = ("is", "it") if len(modules) == 1 else ("are", "them")
+    return (
+        f"a task imported {', '.join(modules)}, which {are} not in the code that rows are marked "
+        f"with: a change of {them} would not be noticed. Import {them} at the top of the study"
+    )
+
+
+def receive_function(descriptor: int, copies: Path) -> Received:
+    """What `handed_over` has packed; files that were edited since have copies below `copies`."""
     description, content, buffers = read_payload(descriptor)
-    function = _function_of(description, content, buffers)
-    differing: tuple[str, ...] = ()
-    if known := description.get("globals"):
-        now = describe_globals(function)
-        differing = tuple(name for name, value in known.items() if now.get(name, value) != value)
-    return Received(function, description["code"], differing)
-
-
-def _function_of(description: dict[str, Any], content: bytes, buffers: list[Any]) -> Function:
+    code = description["code"]
     if "again" in description:
-        return _receive_again(description)
+        return Received(_receive_again(description, copies), code)
     sys.path[:] = [p for p in description["search_path"] if p not in sys.path] + sys.path
-    import_from(Source(**source) for source in description["sources"])
-    if description["reference"] is not None:
-        function = load_sweep(StudyReference(**description["reference"]))[1]
-        constants = pickle.loads(content, buffers=buffers) if content else {}
-        return partial(function, **constants) if constants else function
-    from ..code import by_value
+    sys.argv[:] = description["arguments"]
+    import_from((Source(**source) for source in description["sources"]), copies)
+    if description["reference"] is None:
+        return Received(_receive_by_value(description, content, buffers), code)
+    here = ImportHere((*THREAD_VARIABLES, WORKER_VARIABLE))
+    declaration, function = load_sweep(StudyReference(**description["reference"]))
+    constants = pickle.loads(content, buffers=buffers) if content else {}
+    known = description["globals"]
+    now = _differing(declaration.function, constants, known)
+    unexplained = tuple(n for n in now if not here.explains(known[n], now[n]))
+    called = partial(function, **constants) if constants else function
+    return Received(called, code, tuple(now), unexplained)
 
+
+def _differing(
+    function: Function, constants: Mapping[str, object], known: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Globals that are not what they are known to be, as they are; of others nothing."""
+    now = describe_globals(function, constants.values(), only=known.keys())
+    found = {name: value for name, value in known.items() if now.get(name, value) != value}
+    # What a package has compiled from a function may come out of a pickle without its name.
+    names = (name for name, value in found.items() if not is_code(value) or is_code(now[name]))
+    return {name: now[name] for name in names}
+
+
+def _receive_by_value(description: dict[str, Any], content: bytes, buffers: list[Any]) -> Function:
+    """The function as it was sent.
+
+    StudyError if it is not as it was there: a function or a class is another one, or what is not
+    sent, such as a member of an enum, is not what an import gives.
+    """
+    from ..code.by_value import load_function
+
+    name = description["name"]
     try:
-        sent: Function = by_value.load_function(content, buffers)
+        callee, function = load_function(content, buffers)
     except SweepError:
         raise
     except Exception as error:  # whatever an import in the user's code may raise
+        text = user_traceback(error)
+        raise StudyError(f"{name} cannot be loaded in a worker:\n\n{text}") from error
+    is_left = tuple(description["left"])
+    known = description["globals"].items()
+    checked = {
+        n: v
+        for n, v in known
+        if is_code(v) or n.endswith(MEMBERS) or (is_left and n.startswith(is_left))
+    }
+    constants = callee.keywords if isinstance(callee, partial) else {}
+    if differing := _differing(function, constants, checked):
         raise StudyError(
-            f"{description['name']} cannot be loaded in a worker:\n\n{user_traceback(error)}"
-        ) from error
+            f"{name} uses {', '.join(differing)}, which was changed since it was imported, "
+            "here or in its file, and cannot be sent to workers as it is: change it inside "
+            f"{name}, or restart Python if its file was edited"
+        )
+    sent: Function = callee
     return sent
 
 
-def _receive_again(description: dict[str, Any]) -> Function:
+def _receive_again(description: dict[str, Any], copies: Path) -> Function:
     """The function of an earlier version; StudyError if it cannot be what it was."""
     again = description["again"]
     version = CodeVersion.from_json(again["version"])
     _restore_process(version, description["search_path"])
-    import_from(version.sources)
-    declaration, callee = load_sweep(StudyReference(**description["reference"]))
-    lost_globals = restore_globals(declaration.function, version.facts["globals"])
-    constants, lost = restore_constants(declaration.constants, version.facts["constants"])
+    import_from(version.sources, copies)
+    reference = StudyReference(**description["reference"])
+    declaration, callee = load_sweep(reference, with_constants=True)
+    given = declaration.function, declaration.constants
+    lost_globals = restore_globals(*given, version.facts["globals"])
+    constants, lost = restore_constants(*given, version.facts["constants"])
     if not version.about.get("imported", True):
         lost += lost_globals  # an import gives globals as it did then, or that is what differs
     if lost:
         raise StudyError("; ".join(lost))
-    found = facts_of_worker(version, declaration.function)
+    found = facts_of_worker(version, declaration.function, constants)
     (Path(again["answers"]) / f"{os.getpid()}.json").write_text(json.dumps(found))
     return partial(callee, **constants) if constants else callee
 
 
 def _restore_process(version: CodeVersion, search_path: list[str]) -> None:
-    """Be in the folder of the run, with the arguments of its script."""
+    """Be in the folder of the run, with its arguments."""
     sys.path[:] = [p for p in search_path if p not in sys.path] + sys.path
     about = version.about
     with suppress(OSError):
         os.chdir(about.get("folder") or os.curdir)
-    if not about.get("imported", True):
-        sys.argv[:] = shlex.split(about.get("command", "")) or sys.argv
+    sys.argv[:] = shlex.split(about.get("command", "")) or sys.argv
 
 
 def _dump_constants(constants: dict[str, object], buffers: list[Any]) -> bytes:

@@ -22,8 +22,8 @@ from ..errors import StorageError, StudyError, UsageError
 from ..runfolder.records import RecordKind
 from .channel import NOT_YET
 from .events import Event, Note, Stopped, Tick
-from .hand_over import GlobalsWatch
-from .queue import LARGEST_BATCH, TaskQueue
+from .hand_over import GlobalsWatch, beyond_text
+from .queue import LARGEST_BATCH, MoreTasks, TaskQueue
 from .settings import PoolSettings
 from .worker_handle import Current, LaunchOrder, Outcome, WorkerHandle, cause_of_death
 from .workers import Workers
@@ -43,17 +43,19 @@ class Pool:
     yields as done is in a record file that survives SIGKILL, and is durable within a second.
     """
 
+    unit, at_once = "running task", "stop now"  # what is waited for, and what a second Ctrl-C does
+
     def __init__(self, order: LaunchOrder, settings: PoolSettings) -> None:
         _allow_descriptors(DESCRIPTORS_EACH * settings.workers)
         self._settings = settings
-        self._tasks = TaskQueue((), settings)
+        self.tasks = TaskQueue((), settings)
         self._said: set[str] = set()
-        self._has_started, self._globals = False, GlobalsWatch()
-        self._start_error = ""
-        self._stopping = False
+        self._has_started, self._globals = False, GlobalsWatch(is_dealt=bool(settings.env))
+        self._start_error, self._stopping = "", False
         self._trouble: StorageError | None = None
         self._workers = Workers(order, self._set_trouble)
         self.has_results_untold = self._workers.have_results_untold
+        self.is_busy = self._workers.are_busy
 
     def __enter__(self) -> Pool:
         return self
@@ -70,9 +72,12 @@ class Pool:
             if self._workers.starts.is_due:
                 self._workers.start()
 
-    def run(self, tasks: Iterable[int]) -> Iterator[Event]:
-        """Run all tasks. StorageError if results can no longer be kept: what was done is kept."""
-        self._tasks.add(tasks)
+    def run(self, tasks: Iterable[int], more: MoreTasks | None = None) -> Iterator[Event]:
+        """Run all tasks, and what `more` gives when these run low.
+
+        StorageError if results can no longer be kept: what was done is kept.
+        """
+        self.tasks.add(tasks, more)
         try:
             yield from self._supervise()
         finally:
@@ -82,7 +87,7 @@ class Pool:
 
     def drain(self) -> None:
         """Let running tasks finish and begin no others. Safe in a signal handler."""
-        self._tasks.is_draining = True
+        self.tasks.is_draining = True
 
     def stop(self) -> None:
         """End running tasks now. Safe in a signal handler."""
@@ -92,17 +97,13 @@ class Pool:
         """The tasks that are running now."""
         return [current for _, current in self._workers.running()]
 
-    @property
-    def usual_s(self) -> float | None:
-        """How long a task takes on average; None if none has ended."""
-        return self._tasks.usual_s
-
     def _supervise(self) -> Iterator[Event]:
         while not self._stopping and self._trouble is None:
-            if self._tasks.is_draining:
+            if self.tasks.is_draining:
                 self._begin_no_more()
+            self.tasks.refill(is_idle=all(worker.is_idle for worker in self._workers.active))
             self._fill()
-            if not self._workers.active and not len(self._tasks):
+            if not self._workers.active and self.tasks.is_over:
                 return
             yield from self._wait()
             self._watch()
@@ -113,9 +114,8 @@ class Pool:
 
     def _stop_tasks(self) -> Iterator[Stopped]:
         """End running tasks, and say where those were that ran longest: they may have hung."""
-        running = sorted(self._workers.running(), key=lambda pair: -pair[1].running_s)[
-            :MOST_STOPPED
-        ]
+        longest = sorted(self._workers.running(), key=lambda pair: -pair[1].running_s)
+        running = longest[:MOST_STOPPED]
         for worker, _ in running:
             worker.end_with_stack()
         for worker, current in running:
@@ -124,7 +124,7 @@ class Pool:
                 yield Stopped(current.task, current.running_s, worker.stack()["where"])
 
     def _begin_no_more(self) -> None:
-        self._tasks.clear()
+        self.tasks.clear()
         for worker in self._workers.active:
             worker.begin_no_more()
 
@@ -135,7 +135,7 @@ class Pool:
         for worker in [m for m in self._workers.active if m.is_idle]:
             self._give_or_dismiss(worker)
         busy = sum(not m.is_idle for m in self._workers.active)
-        wanted = min(self._settings.workers, busy + len(self._tasks))
+        wanted = min(self._settings.workers, busy + len(self.tasks))
         if wanted and not self._workers.active and self._workers.starts.is_hopeless:
             raise self._workers.starts.error()
         while len(self._workers.active) < wanted and self._workers.starts.is_due:
@@ -144,10 +144,10 @@ class Pool:
     def _give_or_dismiss(self, worker: WorkerHandle) -> None:
         limit = self._settings.tasks_per_worker
         left = LARGEST_BATCH if limit is None else limit - worker.tasks_run
-        batch = self._tasks.next_batch(left) if left > 0 else []
+        batch = self.tasks.next_batch(left) if left > 0 else []
         if batch:
             worker.give(batch)
-        elif left <= 0 or not len(self._tasks):
+        elif left <= 0 or not len(self.tasks):
             self._workers.dismiss(worker)
 
     # What workers say
@@ -176,7 +176,9 @@ class Pool:
     def _take_message(self, worker: WorkerHandle, message: dict[str, Any]) -> Iterator[Event]:
         if "ready" in message:
             worker.record_path, self._has_started = Path(message["ready"]), True
-            yield from self._note_once("globals", self._globals.text(message["differing"]))
+            found = message["differing"], message["unexplained"]
+            for text in self._globals.texts(worker.number, *found):
+                yield from self._note_once(text, text)
         elif "broken" in message and not worker.is_ready and self._has_started:
             # It could be imported before: what it needs for that may come back.
             self._start_error = message["broken"]["message"]
@@ -185,7 +187,8 @@ class Pool:
         else:
             if message["ended"]:
                 self._workers.starts.succeed()
-            yield from self._tasks.take_answer(worker, message)
+            yield from self._note_once("modules", beyond_text(message["beyond"]))
+            yield from self.tasks.take_answer(worker, message)
 
     def _break(self, error: dict[str, Any]) -> None:
         """A worker cannot go on, and no other one could."""
@@ -216,10 +219,10 @@ class Pool:
         if worker.tasks_run or current is not None or worker.outcomes_on_disk():
             self._workers.starts.succeed()
         else:
-            reason = cause_of_death(exit_code, self._tasks.oom_kills).error["message"]
+            reason = cause_of_death(exit_code, self.tasks.oom_kills).error["message"]
             note = self._workers.fail_start(worker, exit_code, reason, self._start_error)
             yield from [Note(note)] if note else []
-        yield from self._tasks.settle_batch(worker, current, exit_code)
+        yield from self.tasks.settle_batch(worker, current, exit_code)
 
     # What is enforced
 
@@ -228,7 +231,7 @@ class Pool:
         for worker, current in self._workers.steady():
             self._workers.check_limits(worker, current, self._settings)
             if current.running_s >= STUCK_S:
-                self._tasks.give_back(worker.take_back_behind(current.index))
+                self.tasks.give_back(worker.take_back_behind(current.index))
         self._workers.kill_overdue()
 
     def _set_trouble(self, error: StorageError) -> None:

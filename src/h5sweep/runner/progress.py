@@ -1,12 +1,13 @@
-"""Show a run: a live view on a terminal, one line a minute elsewhere."""
+"""Show a run: a live view on a terminal or in a notebook, one line a minute elsewhere."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from ..base.safe_text import printable
@@ -24,15 +25,20 @@ REDRAW_EVERY_S = 0.25
 SHOW_AFTER_S = 0.5  # what ends sooner shows nothing on its way
 MOST_RUNNING = 8
 MOST_SAID = 400  # characters of one message; a task's error may be of any length
+NOTEBOOK_EVERY_S = 0.5
+NOTEBOOK_WIDTH = 100
+BAR_WIDTH = 40
 KEYS_TYPED = 8  # columns left free for what the terminal echoes, such as ^C
 
 
 class Count:
     """How far a run is; `kept` tasks were done before it."""
 
-    def __init__(self, tasks_total: int, tasks_done: int) -> None:
+    def __init__(self, tasks_total: int, tasks_done: int, *, is_part: bool = False) -> None:
+        """Of a part nobody knows how many tasks it will have run when all are done."""
         self.total = tasks_total
         self.kept = tasks_done
+        self._is_part = is_part
         self._begun = time.monotonic()
 
     def pace(self, moment: Moment) -> Pace:
@@ -40,14 +46,16 @@ class Count:
 
         ended = moment.done + moment.failed
         elapsed_s = time.monotonic() - self._begun
-        left = max(self.total - self.kept - ended, 0)
-        return Pace(ended, elapsed_s, left, moment.quiet_s, moment.usual_s, moment.running())
+        left = 0 if self._is_part else max(self.total - self.kept - ended, 0)
+        return Pace(ended, elapsed_s, left, moment.quiet_s, moment.took(), moment.running())
 
-    def describe(self, moment: Moment, pace: Pace) -> str:
-        """`2,431 of 3,000 done, 13 failed, 644/h, 51 min left`."""
+    def describe(self, moment: Moment, pace: Pace | None = None) -> str:
+        """`2,431 of 3,000 done, 13 failed, 644/h, 51 min left (until 17:32)`."""
         failed = [f"{moment.failed:,} failed"] if moment.failed else []
         done = f"{self.kept + moment.done:,} of {self.total:,} done"
-        return ", ".join([done, *failed, *pace.words()])
+        if self._is_part:
+            done = f"{moment.done:,} done by this part"
+        return ", ".join([done, *failed, *(pace.words() if pace else [])])
 
 
 class _Steps:
@@ -79,7 +87,9 @@ class _Steps:
 
 
 class PlainDisplay(_Steps):
-    """Lines on a stream that is no terminal: a log, a pipe, a notebook."""
+    """Lines on a stream that is no terminal: a log, a pipe."""
+
+    again = "press Ctrl-C again"  # how somebody says a second time that it is to stop
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = _Forgiving(stream or sys.stderr)
@@ -90,8 +100,8 @@ class PlainDisplay(_Steps):
         self._stream.write(f"h5sweep: {_one_line(text)}\n")
         self._stream.flush()
 
-    def begin(self, *, tasks_total: int, tasks_done: int) -> None:
-        self._count = Count(tasks_total, tasks_done)
+    def begin(self, *, tasks_total: int, tasks_done: int, is_part: bool = False) -> None:
+        self._count = Count(tasks_total, tasks_done, is_part=is_part)
         self._last_line = time.monotonic()
 
     def update(self, moment: Moment) -> None:
@@ -120,6 +130,8 @@ class PlainDisplay(_Steps):
 class TerminalDisplay(_Steps):
     """A live view: a bar, counts, rate, time left, and the tasks that are running."""
 
+    again = "press Ctrl-C again"
+
     def __init__(self) -> None:
         from rich.console import Console
 
@@ -139,8 +151,8 @@ class TerminalDisplay(_Steps):
         if live is not None:
             self._show(live.renderable)
 
-    def begin(self, *, tasks_total: int, tasks_done: int) -> None:
-        self._count = Count(tasks_total, tasks_done)
+    def begin(self, *, tasks_total: int, tasks_done: int, is_part: bool = False) -> None:
+        self._count = Count(tasks_total, tasks_done, is_part=is_part)
         self._open(tasks_total, tasks_done)
 
     def update(self, moment: Moment) -> None:
@@ -216,6 +228,65 @@ class TerminalDisplay(_Steps):
         self._live.update(self._narrowed(Group(self._bar, *texts)), refresh=True)
 
 
+class NotebookDisplay(_Steps):
+    """A bar of text below a cell, which is drawn again in its place; the last one stays."""
+
+    again = "interrupt the kernel again"
+
+    def __init__(self) -> None:
+        self._messages = PlainDisplay()
+        self._count = Count(0, 0)
+        self._last_draw = 0.0
+        self._last: Moment | None = None
+        self._shown: Any = None
+        self._draw(0, 1, "starting")
+
+    def say(self, text: str) -> None:
+        self._messages.say(text)
+
+    def begin(self, *, tasks_total: int, tasks_done: int, is_part: bool = False) -> None:
+        self._count = Count(tasks_total, tasks_done, is_part=is_part)
+        self._draw(tasks_done, tasks_total, f"{tasks_done:,} of {tasks_total:,} done")
+
+    def update(self, moment: Moment) -> None:
+        self._last = moment
+        if time.monotonic() - self._last_draw >= NOTEBOOK_EVERY_S:
+            pace = self._count.pace(moment)
+            lines = [self._count.describe(moment, pace), *pace.long_line(NOTEBOOK_WIDTH)]
+            self._draw(self._ended(moment), self._count.total, *lines)
+
+    def _ended(self, moment: Moment) -> int:
+        return self._count.kept + moment.done + moment.failed
+
+    def _show_step(
+        self, done: int, total: int, text: Callable[[], str], *, at_once: bool = False
+    ) -> None:
+        if time.monotonic() - self._last_draw >= NOTEBOOK_EVERY_S:
+            self._draw(done, total, text())
+
+    def end(self) -> None:
+        """Say how far it came, which stays; nothing if it did not begin."""
+        if self._last is None:
+            self._show("")
+        else:
+            ended = self._ended(self._last)
+            self._draw(ended, self._count.total, self._count.describe(self._last))
+
+    def _draw(self, done: int, total: int, *lines: str) -> None:
+        filled = min(BAR_WIDTH * done // max(total, 1), BAR_WIDTH)
+        bar = "█" * filled + "·" * (BAR_WIDTH - filled)
+        safe = [printable(line, breaks="") for line in lines]
+        self._show("\n".join([f"{bar} {_share(done, total):>3} %", *safe]))
+
+    def _show(self, text: str) -> None:
+        if self._shown is None:
+            display = import_module("IPython.display").display
+            self._shown = display({"text/plain": text}, raw=True, display_id=True)
+        else:
+            self._shown.update({"text/plain": text}, raw=True)
+        self._last_draw = time.monotonic()
+
+
 class _Forgiving:
     """A stream whose reader may go away (`| head`, a closed terminal): the run goes on."""
 
@@ -235,14 +306,33 @@ class _Forgiving:
         return getattr(self._stream, name)
 
 
-Display = PlainDisplay | TerminalDisplay
+Display = PlainDisplay | TerminalDisplay | NotebookDisplay
 
 
 def choose_display() -> Display:
-    """The live view if messages go to a terminal that can show one."""
+    """The live view if messages go to a notebook, or to a terminal that can show one."""
+    if _is_notebook():
+        return NotebookDisplay()
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return TerminalDisplay()
     return PlainDisplay()
+
+
+@contextmanager
+def showing_progress() -> Iterator[Display]:
+    """A display for as long as something goes on; it is gone before a result is printed."""
+    display = choose_display()
+    try:
+        yield display
+    finally:
+        display.end()
+
+
+def _is_notebook() -> bool:
+    """Whether this is a kernel, of which somebody sees what its cells show."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
 
 
 def _one_line(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..runfolder.records import RecordKind
@@ -17,6 +17,12 @@ BATCH_S = 0.2
 BATCH_GROWTH = 8
 LARGEST_BATCH = 20_000
 LONGEST_BACKOFF_S = 60.0
+DURATIONS_KEPT = 1000
+BATCHES_AHEAD = 4  # for each worker, of tasks that are claimed as they are needed
+
+# Gives at least so many more tasks, or as many as there are; none if there will be no more, None if
+# there may be later. It is told whether nothing runs any more.
+MoreTasks = Callable[[int, bool], list[int] | None]
 
 
 class TaskQueue:
@@ -32,21 +38,45 @@ class TaskQueue:
         self._settings = settings
         self._seconds_a_task: float | None = None
         self._last_size = 1
+        self._more: MoreTasks | None = None
         self.is_draining = False  # no task is begun any more
         self.oom_kills = OomKills()
-        self._answered = 0  # tasks, of batches that took so long:
-        self._answered_s = 0.0
+        self.durations_s: deque[float] = deque(
+            maxlen=DURATIONS_KEPT
+        )  # of tasks, or of a batch each
 
     def __len__(self) -> int:
         return len(self._new) + len(self._later)
 
-    def add(self, tasks: Iterable[int]) -> None:
+    def add(self, tasks: Iterable[int], more: MoreTasks | None = None) -> None:
         self._new.extend(tasks)
+        self._more = more
 
     def clear(self) -> None:
         """Hand out nothing more."""
         self._new.clear()
         self._later.clear()
+        self._more = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to hand out, and will be nothing."""
+        return not len(self) and self._more is None
+
+    def refill(self, *, is_idle: bool) -> None:
+        """Get more tasks before workers have to wait for them."""
+        wanted = self._tasks_ahead()
+        if self._more is None or self.is_draining or len(self._new) >= wanted:
+            return
+        found = self._more(wanted - len(self._new), is_idle and not len(self))
+        if found is not None and not found:
+            self._more = None
+        self._new.extend(found or ())
+
+    def _tasks_ahead(self) -> int:
+        """So many that batches need not be smaller than they would be, and no long ones."""
+        fitting = 0 if self._seconds_a_task is None else BATCH_S / max(self._seconds_a_task, 1e-9)
+        return self._settings.workers * min(max(int(BATCHES_AHEAD * fitting), 1), LARGEST_BATCH)
 
     def next_batch(self, largest: int) -> list[int]:
         """As many tasks as fill about BATCH_S; a task tried again comes alone."""
@@ -68,13 +98,7 @@ class TaskQueue:
         seconds = elapsed_s / tasks
         known = self._seconds_a_task
         self._seconds_a_task = seconds if known is None else (known + seconds) / 2
-        self._answered += tasks
-        self._answered_s += elapsed_s
-
-    @property
-    def usual_s(self) -> float | None:
-        """How long a task takes on average; None if none has ended."""
-        return self._answered_s / self._answered if self._answered else None
+        self.durations_s.append(seconds)
 
     def give_back(self, tasks: list[int]) -> None:
         """Put tasks that were handed out but not begun back to the front, unless none is begun."""

@@ -10,7 +10,6 @@ import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from heapq import nsmallest
 from itertools import count, groupby
 from pathlib import Path
 
@@ -18,14 +17,15 @@ from ..base.compare import Agreement, compare_again
 from ..base.plan import Key, Plan, key_text
 from ..base.progress_callback import Progress
 from ..base.relabels import Relabels
-from ..base.selection import Only, Selection, read_selection, select_tasks, values_text
-from ..base.units import command_text, count_text
+from ..base.selection import Only, select_one
+from ..base.units import command_text
 from ..base.values import Array
+from ..code.relabelled import relabels_since
 from ..code.store import load_versions, numbers_by_id, parse_version
 from ..code.version import CodeVersion
 from ..disk.find_files import PathLike
-from ..errors import DamagedError, StudyError, SweepError, UsageError, WrongFolderError
-from ..output.one_row import RowReader, is_gap
+from ..errors import DamagedError, StudyError, UsageError, WrongFolderError
+from ..output.one_row import RowReader, is_gap, reading_output
 from ..output.reader import OutputReader
 from ..output.row_tasks import tasks_of_output
 from ..runfolder.layout import RunFolder
@@ -36,7 +36,6 @@ from .replay_report import ColumnAgreement, Replay, ReplayResult, Verification
 from .run_again import Attempt, run_again
 
 DEFAULT_SAMPLE = 20
-_MOST_NEAR = 3
 _EDITED = "the row itself has changed: its checksum is wrong"
 
 
@@ -50,21 +49,15 @@ class _Job:
     row: dict[str, Array] | None  # None if there is no result
     duration_s: float | None
     is_as_written: bool = True  # its row
-    relabels: Relabels = field(default_factory=Relabels)  # since then
+    relabels: Relabels = field(default_factory=Relabels)  # since its code was noted
 
     @property
     def key_then(self) -> Key:
-        return self._back.key(self.key)
+        return self.relabels.taken_back().key(self.key)
 
     def values_now(self, values: dict[str, Array]) -> dict[str, Array]:
         """What the function has returned, by the names that columns have now."""
-        names = {old: new for new, old in self._back.names.items()}
-        return {names.get(name, name): value for name, value in values.items()}
-
-    @property
-    def _back(self) -> Relabels:
-        time = "" if self.version is None else str(self.version.about.get("time", ""))
-        return self.relabels.taken_back_to(time)
+        return dict(zip(self.relabels.cell_names(list(values)), values.values(), strict=True))
 
 
 def replay_task(output: PathLike, only: Only, *, timeout_s: float | None = None) -> Replay:
@@ -120,10 +113,10 @@ class _Rows:
     """The rows of an output as jobs."""
 
     def __init__(self, reader: OutputReader, relabels: Relabels) -> None:
-        self.reader, self._relabels = reader, relabels
+        self.reader = reader
         self._keys, self._codes = reader.keys(), reader.codes()
         self._durations_s = reader.whole("duration_s")
-        self._versions = dict(_sound_versions(reader.code_texts()))
+        self._versions = dict(_sound_versions(reader.code_texts(), relabels))
         self._rows = RowReader(reader)
 
     def __len__(self) -> int:
@@ -134,27 +127,25 @@ class _Rows:
         code = int(self._codes[row])
         seconds = float(self._durations_s[row])
         values, is_as_written = self._rows.read(row), self._rows.is_as_written(row)
-        known = code, self._versions.get(code)
-        return _Job(key, *known, values, seconds, is_as_written, self._relabels)
+        version, since = self._versions.get(code, (None, Relabels()))
+        return _Job(key, code, version, values, seconds, is_as_written, since)
 
 
-def _sound_versions(texts: Mapping[int, str]) -> Iterator[tuple[int, CodeVersion]]:
+def _sound_versions(
+    texts: Mapping[int, str], relabels: Relabels
+) -> Iterator[tuple[int, tuple[CodeVersion, Relabels]]]:
+    """Each version of an output, and what was relabelled since."""
     for number, text in texts.items():
         with suppress(DamagedError):  # which is told of a row that needs it
-            yield number, parse_version(text)
+            version = parse_version(text)
+            yield number, (version, relabels_since(version, relabels))
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[_Rows]:
-    try:
-        with _not_ours(path), OutputReader(path) as reader:
-            yield _Rows(reader, RunFolder(path).load_relabels())
-    except SweepError:
-        raise
-    except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
-        # What h5py and NumPy may raise for a file that somebody has edited.
-        check = command_text("check", path)
-        raise DamagedError(f"{path} cannot be read as an output ({error}): {check}") from error
+    relabels = RunFolder(path).load_relabels()
+    with _not_ours(path), reading_output(path, relabels) as reader:
+        yield _Rows(reader, relabels)
 
 
 @contextmanager
@@ -177,29 +168,7 @@ def _one_task(plan: Plan, only: Only, folder: RunFolder) -> int:
     """The task that is meant; UsageError if it is none, or one of several."""
     if not len(plan):
         raise UsageError(f"{folder.output} has no tasks: name the output of a run")
-    selection = read_selection(only, plan)
-    found = list(select_tasks(selection, plan))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        words = " ".join(f"{name}={value}" for name, value in plan.key(found[0]).items())
-        raise UsageError(
-            f"{count_text(len(found), 'task')} have these values: name all of one, such as {words}"
-        )
-    near = " or ".join(key_text(key) for key in _nearest_keys(plan, selection))
-    raise UsageError(
-        f"no task has all of these values: near are {near}; there are {values_text(plan)}"
-    )
-
-
-def _nearest_keys(plan: Plan, selection: Selection) -> list[Key]:
-    """The first of those that have most of these values."""
-
-    def strangers(task: int) -> int:
-        key = plan.key(task)
-        return sum(key[name] not in values for name, values in selection.items())
-
-    return [plan.key(task) for task in nsmallest(_MOST_NEAR, range(len(plan)), key=strangers)]
+    return select_one(only, plan)
 
 
 def _job_of_row(folder: RunFolder, state: FolderState, task: int) -> _Job | None:
@@ -219,13 +188,12 @@ def _job_of_failure(folder: RunFolder, state: FolderState, task: int) -> _Job:
             raise _not_merged(folder, f"the result of {name} is not in {folder.output}")
         raise UsageError(f"{name} has neither a result nor a failure: run it first")
     versions = load_versions(folder)
-    # Of a task that ended its process no worker could say more than that it was the last run's.
-    last = folder.load_sweep().get("code_id")
-    identity = state.codes.get(state.failures[task].file, last)
-    number = numbers_by_id(versions).get(str(identity), 0)
+    identity = state.codes.get(state.failures[task].file, "")
+    number = numbers_by_id(versions).get(identity, 0)
     seconds = state.all_failures[task].duration_s
-    known = number, versions.get(number)
-    return _Job(state.plan.key(task), *known, None, seconds, relabels=state.relabels)
+    version = versions.get(number)
+    since = Relabels() if version is None else relabels_since(version, state.relabels)
+    return _Job(state.plan.key(task), number, version, None, seconds, relabels=since)
 
 
 def _replay_all(
@@ -272,8 +240,8 @@ def _known_version(job: _Job) -> CodeVersion:
             "of the output from before that"
         )
     raise StudyError(
-        "its code is not known (the column code is 0). Results of a Recorder and of other programs "
-        "have none: choose a task that a run has done"
+        "its code is not known (the column code is 0), as of results of a Recorder, of other "
+        "programs, and of what was salvaged: choose a task that a run has done"
     )
 
 

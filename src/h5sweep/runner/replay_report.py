@@ -14,6 +14,8 @@ from typing import Any
 from ..base.compare import Agreement
 from ..base.plan import Key, key_json, key_text
 from ..base.safe_text import json_text
+from ..base.selection import key_words
+from ..base.static_html import ShownAsText
 from ..base.units import command_text, count_text
 
 _MOST_SHOWN = 5
@@ -49,7 +51,7 @@ class ColumnAgreement:
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replay(ShownAsText):
     """One task that was run again with the code that made its row.
 
     `changes` are sentences about what is not as it was then.
@@ -98,7 +100,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(ShownAsText):
     """Rows of an output that were computed again; `seed` draws the same sample once more."""
 
     output: Path
@@ -175,12 +177,12 @@ def _why_text(replay: Replay) -> str:
 
 
 def next_text(found: Verification) -> str:
-    """How to look closer at the first row that was not repeated; empty if all were."""
-    other = next((replay for replay in found.replays if not replay.is_equal), None)
+    """How to look closer at the first row that was not repeated; empty if all that can be were."""
+    unlike = (ReplayResult.EQUAL, ReplayResult.CLOSE, ReplayResult.IMPOSSIBLE)
+    other = next((replay for replay in found.replays if replay.result not in unlike), None)
     if other is None:
         return ""
-    words = [f"{name}={value}" for name, value in other.key.items()]
-    return f"next: {command_text('replay', found.output, *words)}"
+    return f"next: {command_text('replay', found.output, *key_words(other.key))}"
 
 
 def replay_json(replay: Replay) -> str:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..errors import UsageError
 from ..runfolder.records import RecordKind
+
+WORKER_VARIABLE = "H5SWEEP_WORKER"  # in which each worker finds its number
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,7 @@ class PoolSettings:
     retries: Retries = Retries()
     backoff_s: float = 1.0
     tasks_per_worker: int | None = None
+    env: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dealt round the workers
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -53,3 +65,23 @@ def parse_retries(text: str) -> Retries:
     except (ValueError, TypeError) as error:
         advice = "write a number, or died=3,timed-out=1,raised=0,over-memory=0"
         raise UsageError(f"{text!r} is not a number of retries: {advice}") from error
+
+
+def parse_env(text: str) -> tuple[str, tuple[str, ...]]:
+    """`CUDA_VISIBLE_DEVICES=0,1,2,3`; with a semicolon, values may have commas: `0,1;2,3`."""
+    name, equals, values = text.partition("=")
+    if not equals:
+        raise UsageError(f"{text!r} deals no values: write NAME=0,1,2,3")
+    return name, dealt_values(name, values.split(";" if ";" in values else ","))
+
+
+def dealt_values(name: str, values: Sequence[object]) -> tuple[str, ...]:
+    """The values of a variable that is dealt round workers, as texts."""
+    if isinstance(values, str) or not values or not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise UsageError(
+            f"env: {name!r} needs a name, and a list of its values: NAME=0,1,2,3 in a command, "
+            'env={"NAME": [0, 1, 2, 3]} in Python'
+        )
+    if name == WORKER_VARIABLE:
+        raise UsageError(f"env: {name} is the number of each worker: choose another variable")
+    return tuple(map(str, values))

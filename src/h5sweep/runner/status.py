@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..base.plan import Key, Plan, Value, key_text, plain_key, plain_value
+from ..base.plan import GroupCount, Key, Plan, Value, key_text, plain_key, plain_value
 from ..base.process_id import ProcessId
 from ..base.safe_text import json_text, printable
-from ..base.units import command_text, count_text, cut_middle
+from ..base.selection import require_parameters
+from ..base.static_html import bar_html, folded_html, lines_html, table_html, text_html
+from ..base.units import command_text, count_text, duration_text
+from ..batch.submissions import QueuedJobs, queued_jobs, read_submissions
 from ..disk.find_files import PathLike
 from ..runfolder.layout import RunFolder
 from ..runfolder.lock import held_since, lock_owner
+from ..runfolder.parts import Part, read_parts
 from ..runfolder.records import FINISHED_AT
 from ..state.expected_tasks import existing_folder, read_expected_state
 from ..state.state import FolderState
+from ..state.state_counts import count_columns, count_groups, count_salvaged
 from ..state.state_notes import left_out_text, refusal_texts
-from .time_left import Pace, RunningTask
+from .failures import FailureCause, failure_causes
+from .key_table import table_lines
+from .time_left import Pace, RunningTask, durations_since
 
 STATUS_SCHEMA = "h5sweep.status/1"
 MOST_VALUES = 12
-VALUE_WIDTH = 16
-BAR_WIDTH = 20
 MOST_VALUES_COUNTED = 50
-DURATIONS_READ = 50  # of a run, to say how long its tasks usually take
+MOST_PARTS = 1  # that are named, so that a line has 80 columns
+QUEUE_KNOWN_FOR_S = 10.0  # so often a batch system is asked by who watches a sweep
+COLORS = {"done": "#2e7d32", "salvaged": "#00838f", "failed": "#c62828", "running": "#f9a825"}
+REST_COLOR = "#bbb"
+MOST_CAUSES = 3  # of failures, that are named
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,7 @@ class Running:
     key: Key
     process: ProcessId
     since: float
+    memory_bytes: int = 0  # that its process uses; 0 if that cannot be seen from here
 
 
 @dataclass(frozen=True)
@@ -79,8 +89,28 @@ class Status:
     refusal_texts: tuple[str, ...]
     pace: Pace
     columns: Mapping[str, tuple[tuple[Value, int, int], ...]]  # each value: tasks done, of all
+    parts: tuple[Part, ...] = ()  # that are at work, as far as anybody here can say
+    jobs: QueuedJobs | None = None  # that were submitted and are not over, or may not be
+    was_submitted: bool = False  # to a batch system, whatever became of it
     again: int = 0  # of those done, to be run again
     again_waiting: int = 0  # of these, neither running nor failed
+    salvaged: int = 0  # of those done, found in damaged files
+    causes: tuple[FailureCause, ...] = ()  # of failures, the commonest first
+    by: tuple[str, ...] = ()  # the key columns whose combinations were to be counted
+    groups: tuple[GroupCount, ...] = ()  # each combination: tasks done, of all
+
+    @property
+    def is_active(self) -> bool | None:
+        """Whether a run or a part is at work, or queued; None if nobody here can say."""
+        alive = [self.run.alive, *(part.is_alive for part in self.parts), self.is_queued]
+        return True if True in alive else None if None in alive else False
+
+    @property
+    def is_queued(self) -> bool | None:
+        """Whether jobs are; None if nobody answers, and there is something for them to do."""
+        if self.jobs is None or self.jobs.is_answered:
+            return self.jobs is not None
+        return None if self.waits else False
 
     @property
     def missing(self) -> int:
@@ -91,6 +121,32 @@ class Status:
     def per_hour(self) -> float | None:
         """Tasks that the run ends in an hour, since it began; None if none is going on."""
         return None if self.pace.per_s is None else 3600 * self.pace.per_s
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many tasks are done, failed and so on; those that are none are left out.
+
+        A task that has failed or is running again may have an older result.
+        """
+        left = self.missing + self.again - self.failed - len(self.running)
+        rest = "not finished" if self.is_active is False else "waiting"
+        counts = {
+            "done": self.done,
+            "salvaged": self.salvaged,
+            "failed": self.failed,
+            "running": len(self.running),
+            rest: left - self.again_waiting - self.left_out,
+            "done, but to be run again": self.again_waiting,
+        }
+        return {what: count for what, count in counts.items() if count > 0}
+
+    @property
+    def tables(self) -> dict[str, tuple[GroupCount, ...]]:
+        """What to show of the key: the combinations that were asked for, or each column."""
+        if self.by:
+            return {", ".join(self.by): self.groups}
+        columns = {name: counts for name, counts in self.columns.items() if len(counts) > 1}
+        return {name: tuple(((v,), n, of) for v, n, of in c) for name, c in columns.items()}
 
     @property
     def waits(self) -> bool:
@@ -110,13 +166,19 @@ class Status:
     def __str__(self) -> str:
         return status_text(self).rstrip("\n")
 
+    def _repr_html_(self) -> str:
+        return status_html(self)
 
-def read_status(output: PathLike, *, most_values: int | None = None) -> Status:
+
+def read_status(
+    output: PathLike, *, most_values: int | None = None, by: Sequence[str] = ()
+) -> Status:
     """How far the sweep of `output` is, from its run folder alone; right during a run.
 
-    Key columns of more than `most_values` values are not counted.
+    Key columns of more than `most_values` values are not counted. `groups` counts each combination
+    of the values of the key columns `by`.
     """
-    return status_in(existing_folder(output), most_values=most_values)
+    return status_in(existing_folder(output), most_values=most_values, count_by=by)
 
 
 def status_in(
@@ -125,13 +187,33 @@ def status_in(
     by: str = "",
     *,
     most_values: int | None = None,
+    count_by: Sequence[str] = (),
 ) -> Status:
     """The same of a run folder that may not be there yet; `expected` as for its state."""
+    return state_and_status(folder, expected, by, most_values=most_values, count_by=count_by)[1]
+
+
+def state_and_status(
+    folder: RunFolder,
+    expected: Plan | None = None,
+    by: str = "",
+    *,
+    most_values: int | None = None,
+    count_by: Sequence[str] = (),
+) -> tuple[FolderState, Status]:
+    """The status, and the state of each task that it sums up."""
     # Before the state: what is read after a run has ended is what it left.
+    jobs = queued_jobs(folder, known_for_s=QUEUE_KNOWN_FOR_S)
     run = LockHolder.of(lock_owner(folder.lock_path), held_since(folder.lock_path))
+    parts = [part for part in read_parts(folder) if part.is_alive is not False]
     state = read_expected_state(folder, expected, by)
     is_there = folder.output.exists()
-    return status_of(state, str(folder.output), is_there, most_values=most_values, run=run)
+    name = str(folder.output)
+    found = status_of(
+        state, name, is_there, most_values=most_values, run=run, parts=parts, by=count_by
+    )
+    was_submitted = bool(read_submissions(folder))
+    return state, replace(found, jobs=jobs, was_submitted=was_submitted)
 
 
 def status_of(
@@ -141,13 +223,17 @@ def status_of(
     *,
     most_values: int | None = None,
     run: LockHolder | None = None,
+    parts: Sequence[Part] = (),
+    by: Sequence[str] = (),
 ) -> Status:
     """Sum a state up; key columns of more than `most_values` values are left out."""
     beyond_plan = _count_keys(key for key, _ in state.beyond_plan)
     left_out = _count_keys(key for key, _ in state.left_out)
     again = state.again_done
+    if by:
+        require_parameters(state.plan, by)
     running = tuple(
-        Running(task, state.plan.key(task), process, since)
+        Running(task, state.plan.key(task), process, since, process.resident_bytes())
         for task, (process, since) in sorted(state.running.items())
     )
     return Status(
@@ -167,29 +253,40 @@ def status_of(
         left_out=left_out,
         left_out_text=left_out_text(state) if left_out else "",
         refusal_texts=tuple(refusal_texts(state)),
-        pace=_pace_of(state, running, run.since if run else None),
-        columns={n: tuple(counts) for n, counts in state.counts_by_column(most_values).items()},
+        pace=_pace_of(state, running, _begun(run, parts)),
+        columns={n: tuple(counts) for n, counts in count_columns(state, most_values).items()},
+        parts=tuple(parts),
         again=len(again),
         again_waiting=sum(t not in state.running and t not in state.failures for t in again),
+        salvaged=count_salvaged(state),
+        causes=tuple(failure_causes(state)),
+        by=tuple(by),
+        groups=tuple(count_groups(state, by)) if by else (),
     )
+
+
+def _begun(run: LockHolder | None, parts: Sequence[Part]) -> float | None:
+    """When the run that goes on began, or the first of its parts."""
+    since = run.since if run else None
+    return min((part.since for part in parts), default=since)
 
 
 def _pace_of(state: FolderState, running: Iterable[Running], begun: float | None) -> Pace:
     """How fast the run goes that began at `begun`."""
     now = time.time()
     begun = now if begun is None else begun
-    done = [task for task, at in enumerate(state.finished_at) if at >= begun]
+    ended_at = [at for at in state.finished_at if at >= begun]
     failures_at = (place.frame[FINISHED_AT] for place in state.failures.values())
     failed_at = [at for at in failures_at if at >= begun]
-    sample_s = state.durations_s(done[:: len(done) // DURATIONS_READ + 1])
     return Pace(
-        ended=len(done) + len(failed_at),
+        ended=len(ended_at) + len(failed_at),
         elapsed_s=now - begun,
         left=state.tasks_total - state.tasks_done + len(state.again_done) - len(failed_at),
-        quiet_s=now - max([begun, *failed_at, *(state.finished_at[task] for task in done)]),
-        usual_s=sum(sample_s) / len(sample_s) if sample_s else None,
+        quiet_s=now - max([begun, *failed_at, *ended_at]),
+        took=durations_since(state, begun),
         running=tuple(
-            RunningTask(key_text(r.key), max(now - r.since, 0.0), str(r.process)) for r in running
+            RunningTask(key_text(r.key), max(now - r.since, 0.0), str(r.process), r.memory_bytes)
+            for r in running
         ),
     )
 
@@ -204,48 +301,50 @@ def status_text(status: Status) -> str:
     return "".join(f"{printable(line, breaks='')}\n" for line in _status_lines(status))
 
 
-def status_screen(status: Status, columns: int, lines: int) -> str:
-    """The same on a terminal, with only as many values and running tasks as it has room for."""
-    found = _fitting_lines(status, columns, lines - 1)  # one is for the cursor
-    if len(found) >= lines:
-        found = [*found[: max(lines - 2, 0)], found[-1]]
-    return "".join(f"{cut_middle(printable(line, breaks=''), columns)}\n" for line in found)
+def status_parts(status: Status) -> tuple[str, list[str], list[str]]:
+    """What `status` says besides counts by key: how far it is, what is amiss, what to do next."""
+    amiss = [line for line in _summary_lines(status) if line]
+    return head_line(status), amiss, list(closing_lines(status))
 
 
-def _fitting_lines(status: Status, width: int, most_lines: int) -> list[str]:
-    """The most that fits: first fewer values of each key column, then fewer of these."""
-    names = list(status.columns)
-    for kept in range(len(names), -1, -1):
-        shown = replace(status, columns={name: status.columns[name] for name in names[:kept]})
-        for most in range(MOST_VALUES, 1 if kept else -1, -1):
-            found = list(_status_lines(shown, most, width))
-            if len(found) <= most_lines:
-                return found
-    return found
-
-
-def _status_lines(
-    status: Status, most: int = MOST_VALUES, width: int | None = None
-) -> Iterator[str]:
-    yield _head_line(status)
-    yield from (f"  {line}" for line in _summary_lines(status, width and width - 2))
-    yield from _column_lines(status, most, width)
-    for task in status.pace.longest_first[:most]:
-        yield f"  running  {task.line(width and width - 11)}"
-    yield from _closing_lines(status)
-
-
-def _summary_lines(status: Status, width: int | None) -> Iterator[str]:
-    left = status.missing + status.again - status.failed - len(status.running)
-    waiting = left - status.again_waiting - status.left_out
-    rest = "not finished" if status.run.alive is False else "waiting"
-    counts = {"failed": status.failed, "running": len(status.running), rest: waiting}
-    counts["done, but to be run again"] = status.again_waiting
-    if parts := [f"{count:,} {what}" for what, count in counts.items() if count > 0]:
+def _summary_lines(status: Status) -> Iterator[str]:
+    if parts := [f"{count:,} {what}" for what, count in status.counts.items() if what != "done"]:
         yield ", ".join(parts)
+    yield from (*pace_lines(status), *note_lines(status))
+
+
+def _status_lines(status: Status) -> Iterator[str]:
+    yield head_line(status)
+    yield from (f"  {line}" for line in _summary_lines(status))
+    yield from (f"  {line}" for line in cause_lines(status, MOST_CAUSES))
+    for title, counts in status.tables.items():
+        most = len(counts) if status.by else MOST_VALUES
+        yield from table_lines(title, counts, most, is_declared=status.is_declared)
+    for task in status.pace.longest_first[:MOST_VALUES]:
+        yield f"  running  {task.line()}"
+    yield from closing_lines(status)
+
+
+def pace_lines(status: Status, width: int | None = None) -> Iterator[str]:
+    """How fast the run is, when it ends, and what has run far too long."""
     if words := status.pace.words():
         yield ", ".join(words)
     yield from status.pace.long_line(width)
+
+
+def cause_lines(status: Status, most: int) -> Iterator[str]:
+    """Why tasks failed, a line for each cause."""
+    left = len(status.causes) - most
+    yield from map(str, status.causes[: most if left <= 0 else most - 1])
+    if left > 0:
+        yield f"… and {count_text(left + 1, 'other cause')} of failures"
+    looked_at = sum(cause.tasks for cause in status.causes)
+    if most and looked_at < status.failed:
+        yield f"(these are the causes of {looked_at:,} of {status.failed:,} failures)"
+
+
+def note_lines(status: Status) -> Iterator[str]:
+    """What is damaged, not merged yet, or left out."""
     if status.damaged_records and status.missing:
         them = "its task" if status.damaged_records == 1 else "their tasks"
         yield f"{count_text(status.damaged_records, 'damaged record')}: `run` runs {them} again"
@@ -253,13 +352,14 @@ def _summary_lines(status: Status, width: int | None) -> Iterator[str]:
     if status.unreadable_files:
         files = count_text(status.unreadable_files, "record file")
         yield f"{files} with an unreadable beginning"
-    if status.beyond_plan or (status.not_merged and status.output_exists and not status.run.alive):
+    if status.beyond_plan or (status.not_merged and status.output_exists and not status.is_active):
         yield f"{count_text(status.not_merged, 'result')} not merged yet"
     if status.left_out:
         yield status.left_out_text
 
 
-def _head_line(status: Status) -> str:
+def head_line(status: Status) -> str:
+    """How much of what is done."""
     if status.is_empty:
         return f"{status.output}: nothing is recorded yet"
     if not status.is_declared:
@@ -274,65 +374,24 @@ def undeclared_text(results: int) -> str:
     return f"; {count_text(results, 'result')} of tasks that are not declared" if results else ""
 
 
-def _column_lines(status: Status, most: int, width: int | None) -> Iterator[str]:
-    for name, counts in status.columns.items():
-        if len(counts) < 2:
-            continue
-        yield f"  {name}"
-        by_share = sorted(range(len(counts)), key=lambda place: _share(counts[place]))
-        for place in sorted(by_share[:most]):
-            if status.is_declared:
-                yield _value_line(*counts[place], width)
-            else:
-                yield _count_line(*counts[place][:2], width)
-        if rest := [_share(counts[place]) for place in by_share[most:]]:
-            words = f", {_share_words(rest)}" if status.is_declared else ""
-            yield f"    {'…':>{VALUE_WIDTH}}  {len(rest):,} more{words}"
-
-
-def _value_line(value: Value, done: int, total: int, width: int | None) -> str:
-    """One value of a key column; to fit a width, first the bar is shortened."""
-    counts = f"{_count_line(value, done, width)} of {total:<9,} "
-    room = BAR_WIDTH if width is None else min(BAR_WIDTH, max(width - len(counts), 0))
-    return counts + _bar(done, total, room)
-
-
-def _count_line(value: Value, done: int, width: int | None) -> str:
-    """The same where nobody has said how many there should be."""
-    text = str(value) if width is None else cut_middle(str(value), VALUE_WIDTH)
-    return f"    {text:>{VALUE_WIDTH}}  {done:>9,}"
-
-
-def _share(count: tuple[object, int, int]) -> float:
-    _, done, total = count
-    return done / max(total, 1)
-
-
-def _share_words(ascending: list[float]) -> str:
-    """How far those values are that are not shown because others are less far."""
-    if ascending[0] == 1:
-        return "all done"
-    return "with an equal or larger share done" if ascending[-1] else "with nothing done"
-
-
-def _bar(done: int, total: int, width: int) -> str:
-    filled = width * done // max(total, 1)
-    return "█" * filled + "·" * (width - filled)
-
-
-def _closing_lines(status: Status) -> Iterator[str]:
+def closing_lines(status: Status) -> Iterator[str]:
     """Whether a run is going on, and what to do next."""
-    run = status.run
-    if run.alive:
+    run, is_active = status.run, status.is_active
+    if status.parts:
+        yield from _part_lines(status.parts)
+    elif run.alive:
         yield f"a run is active ({run.process})"
     elif run.alive is None:
         yield f"a run may be active ({run.process}); this cannot be seen from here"
-    elif status.is_declared and status.waits:
-        yield "no run is active: start the run again"
+    if status.is_queued is not False:
+        yield str(status.jobs)
+    if is_active is False and status.is_declared and status.waits:
+        submit = "submit again, or " if status.was_submitted else ""
+        yield f"no run is active: {submit}start the run again"
     missing = command_text("missing", status.output)
     if status.waits:
         yield f"next: {missing} lists what is missing, and why"
-    elif run.alive is not False or status.is_empty:
+    elif is_active is not False or status.is_empty:
         return
     elif status.not_merged or not status.output_exists:
         yield f"next: {command_text('merge', status.output)} writes the output"
@@ -340,6 +399,34 @@ def _closing_lines(status: Status) -> Iterator[str]:
         yield "complete"
     elif not status.is_declared:
         yield f"next: {missing} --expect TASKS (a study or CSV) lists what is missing"
+
+
+def _part_lines(parts: Sequence[Part]) -> Iterator[str]:
+    seen = [part for part in parts if part.is_alive]
+    there = count_text(len(parts), "part")
+    unseen = f", {len(parts) - len(seen):,} on other hosts" if len(seen) < len(parts) else ""
+    named = ", ".join(map(str, parts[:MOST_PARTS])) + (", …" if len(parts) > MOST_PARTS else "")
+    yield f"{there} at work{unseen}: {named}"
+
+
+def status_html(status: Status) -> str:
+    """`status` in a notebook: static HTML."""
+    counts = {**status.counts, "done": status.done - status.salvaged}
+    shares = [(what, number, COLORS.get(what, REST_COLOR)) for what, number in counts.items()]
+    words = ", ".join(f"{number:,} {what}" for what, number in counts.items() if what != "done")
+    lines = [head_line(status), words, *pace_lines(status), *note_lines(status)]
+    found = lines_html(filter(None, lines)) + (bar_html(shares) if status.is_declared else "")
+    if status.causes:
+        rows = [(str(cause), key_text(cause.example)) for cause in status.causes]
+        found += table_html(("failed", "for example"), rows)
+    if running := status.pace.longest_first:
+        times = [(task.key, duration_text(task.running_s), task.process) for task in running]
+        title = count_text(len(running), "running task")
+        found += folded_html(title, table_html(("task", "for", "in"), times))
+    for title, groups in status.tables.items():
+        values = [(", ".join(map(str, v)), f"{n:,} of {total:,}") for v, n, total in groups]
+        found += folded_html(title, table_html((title, "done"), values))
+    return found + text_html("\n".join(closing_lines(status)))
 
 
 def status_json(status: Status) -> str:
@@ -352,9 +439,17 @@ def status_json(status: Status) -> str:
         "tasks": status.tasks,
         "done": status.done,
         "failed": status.failed,
+        "salvaged": status.salvaged,
         "run": {"alive": status.run.alive, **_plain_process(status.run.process)},
+        "parts": [
+            {"part": part.number, "alive": part.is_alive, "since": part.since}
+            | _plain_process(part.process)
+            for part in status.parts
+        ],
+        "jobs": _plain_jobs(status.jobs),
         "running": [
-            {"task": r.task, "key": plain_key(r.key), "since": r.since} | _plain_process(r.process)
+            {"task": r.task, "key": plain_key(r.key), "since": r.since, "bytes": r.memory_bytes}
+            | _plain_process(r.process)
             for r in status.running
         ],
         "missing": status.missing if status.is_declared else None,
@@ -366,6 +461,24 @@ def status_json(status: Status) -> str:
         "results_left_out": status.left_out,
         "results_undeclared": status.undeclared,
         "per_hour": status.per_hour,
+        "left_s": status.pace.left_s,
+        "median_s": status.pace.took.median_s,
+        "causes": [
+            {
+                "tasks": cause.tasks,
+                "how": cause.failure.kind.words,
+                "error": cause.failure.error,
+                "where": cause.failure.where,
+                "message": cause.failure.message,
+                "example": plain_key(cause.example),
+            }
+            for cause in status.causes
+        ],
+        "groups": [
+            {"key": dict(zip(status.by, map(plain_value, values), strict=True))}
+            | {"done": done, "tasks": total}
+            for values, done, total in status.groups
+        ],
         "columns": {
             name: [
                 {"value": plain_value(v), "done": done, "tasks": total} for v, done, total in counts
@@ -374,6 +487,13 @@ def status_json(status: Status) -> str:
         },
     }
     return json_text(value)
+
+
+def _plain_jobs(jobs: QueuedJobs | None) -> dict[str, Any] | None:
+    if jobs is None:
+        return None
+    about = {"engine": jobs.engine, "answered": jobs.is_answered}
+    return about | {"states": jobs.states, "reasons": jobs.reasons}
 
 
 def _plain_process(process: ProcessId | None) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,6 +19,8 @@ from ..base.plan import Key, key_text
 from ..base.safe_text import printable
 from ..disk.durable import storage_error
 from .crash_stacks import write_stacks_to
+
+_MOST_READ = 1 << 28  # bytes at the end of a log
 
 
 class TaskLog:
@@ -48,15 +52,21 @@ class TaskLog:
 
     def end(self) -> None:
         """Tag what C code printed past us, now that we see it."""
-        size_bytes = self._size_bytes()
-        if size_bytes != self._end:
+        if self._size_bytes() != self._end:
             if not self._tagged:
-                os.write(self._file, f"--- printed by {self._name()}\n".encode())
+                self._tag_what_is_above()
             self._end = self._size_bytes()
+
+    def _tag_what_is_above(self) -> None:
+        """Say whose it is, and how much: what is above that may be of another task."""
+        if size_bytes := self._size_bytes() - self._end:
+            tag = f"--- printed by {self._name()}: the {size_bytes} bytes above\n"
+            os.write(self._file, tag.encode())
 
     def write(self, data: bytes) -> int:
         """Write what Python code prints; above the first of it, whose it is."""
         if not self._tagged:
+            self._tag_what_is_above()
             self._tagged = True
             os.write(self._file, f"--- {self._name()}\n".encode())
         return os.write(self._file, data)
@@ -78,7 +88,7 @@ class TaskLog:
 
     def _name(self) -> str:
         name = "importing the study" if self._key is None else key_text(self._key)
-        return printable(name, breaks="")
+        return _tag_name(name)
 
 
 class _TaggingFile(io.RawIOBase):
@@ -95,3 +105,36 @@ class _TaggingFile(io.RawIOBase):
 
     def fileno(self) -> int:
         return 1
+
+
+def read_task_log(log: Path, key: Key) -> str:
+    """What the task of that key has printed into a log, in all its attempts there."""
+    own = _tag_name(key_text(key)).encode()
+    with log.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _MOST_READ))
+        content = file.read()
+    if b" " + own not in content:
+        return ""
+    found = (content[start:end] for start, end in _stretches(content, own, next(iter(key))))
+    return b"".join(found).decode(errors="replace")
+
+
+def _stretches(content: bytes, own: bytes, parameter: str) -> Iterator[tuple[int, int]]:
+    """Where what `own` has printed lies: below its tag, or above one that says how much."""
+    # A line of dashes is a tag if it names the first parameter.
+    name = rb"(?:%b=[^\n]*|importing the study)" % re.escape(parameter.encode())
+    tags = rb"--- (?:printed by (%b): the (\d+) bytes above|(%b))\n" % (name, name)
+    start = None
+    for tag in re.finditer(tags, content):
+        end = tag.start() - int(tag[2] or 0)
+        if start is not None:
+            yield start, end
+        if tag[1] == own:
+            yield end, tag.start()
+        start = tag.end() if tag[3] == own else None
+    if start is not None:
+        yield start, len(content)
+
+
+def _tag_name(name: str) -> str:
+    return printable(name, breaks="")

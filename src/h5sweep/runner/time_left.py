@@ -1,20 +1,73 @@
-"""How fast a run is, what is left, and which tasks take far longer than usual, in words.
+"""How fast a run is, what is left, and which tasks take far longer than others, in words.
 
-`run` and `status` both say it from here. Time left is said only where it can be told: not when the
-last tasks are running, and not when none has ended for far longer than a task usually takes.
+`run` and `status` both say it from here. What is left is never less than what the task suggests
+that has run longest. It is not said where nobody can know it: while none has ended for far longer
+than tasks take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..base.units import cut_middle, duration_text, rate_text
+from ..base.units import clock_text, cut_middle, duration_text, rate_text
+from ..state.state import FolderState
 
-LONG_FACTOR = 5  # times the usual
-LONG_S = 10.0  # and no less than this
-LONG_FIRST_S = 60.0  # while nothing has ended, so that nobody knows what is usual
+MOST_READ = 200  # results, to say how long tasks take
+LONG_SHARE = 0.95
+LONG_FACTOR = 3  # times what this share of the tasks take is far too long
+LONG_S = 1.0  # and no less than this
+LONG_FIRST_S = 60.0  # while nothing has ended, so that nobody knows how long tasks take
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """How long tasks have taken that have ended, the shortest first; a sample if there are many."""
+
+    ascending: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, durations_s: Iterable[float]) -> Durations:
+        return cls(tuple(sorted(durations_s)))
+
+    @property
+    def median_s(self) -> float | None:
+        return self.ascending[len(self.ascending) // 2] if self.ascending else None
+
+    @property
+    def most_within_s(self) -> float | None:
+        """How long 95 of 100 tasks take at most."""
+        if not self.ascending:
+            return None
+        return self.ascending[math.ceil(LONG_SHARE * len(self.ascending)) - 1]
+
+    @property
+    def long_s(self) -> float:
+        """What is far longer than tasks take."""
+        most_s = self.most_within_s
+        return LONG_FIRST_S if most_s is None else max(LONG_S, LONG_FACTOR * most_s)
+
+    def is_longest(self, running_s: float) -> bool:
+        """Whether no task that has ended has taken so long."""
+        return not self.ascending or running_s >= self.ascending[-1]
+
+    def left_s(self, running_s: float) -> float:
+        """How much longer a task will take that has run so long, as those did that took longer.
+
+        If none did, as long again: nothing better is known.
+        """
+        longer = self.ascending[bisect_right(self.ascending, running_s) :]
+        return sum(longer) / len(longer) - running_s if longer else running_s
+
+
+def durations_since(state: FolderState, begun: float) -> Durations:
+    """How long tasks have taken that have ended since then; read from some of them."""
+    done = [task for task, at in enumerate(state.finished_at) if at >= begun]
+    return Durations.of(state.durations_s(done[:: len(done) // MOST_READ + 1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +77,7 @@ class RunningTask:
     key: str
     running_s: float
     process: str
+    memory_bytes: int = 0  # of its process; 0 if that cannot be seen from here
 
     def line(self, width: int | None = None) -> str:
         """`KEY  12 s  pid 4711`, with the key cut so that the rest is seen."""
@@ -39,7 +93,7 @@ class Moment:
     done: int
     failed: int
     quiet_s: float  # since the last task ended
-    usual_s: float | None
+    took: Callable[[], Durations]
     running: Callable[[], list[RunningTask]]
 
 
@@ -51,7 +105,7 @@ class Pace:
     elapsed_s: float
     left: int
     quiet_s: float
-    usual_s: float | None
+    took: Durations
     running: Sequence[RunningTask]
 
     @property
@@ -64,40 +118,61 @@ class Pace:
 
     @property
     def long_running(self) -> list[RunningTask]:
-        """The tasks that have run far longer than usual, the longest first."""
-        return [task for task in self.longest_first if task.running_s >= self._long_s]
+        """The tasks that have run far longer than others took, the longest first."""
+        return [task for task in self.longest_first if task.running_s >= self.took.long_s]
 
     @property
-    def _long_s(self) -> float:
-        return LONG_FIRST_S if self.usual_s is None else max(LONG_S, LONG_FACTOR * self.usual_s)
+    def left_s(self) -> float | None:
+        """How long it will take until all have ended; None if nobody can know."""
+        is_stalled = self.left > len(self.running) and self.quiet_s >= self.took.long_s
+        if self.per_s is None or not self.left or is_stalled:
+            return None
+        return max(self._by_rate_s(self.per_s), self._by_slowest_s)
+
+    def _by_rate_s(self, per_s: float) -> float:
+        """The last tasks are running all at once: no rate says when they end."""
+        return self.left / per_s if self.left > len(self.running) else 0.0
+
+    @cached_property
+    def _by_slowest_s(self) -> float:
+        return max((self.took.left_s(task.running_s) for task in self.running), default=0.0)
 
     def words(self) -> list[str]:
-        """`644/h` and `51 min left`, or what can be said of that."""
+        """`644/h` and `51 min left (until 17:32)`, or what can be said of that."""
         if self.per_s is None:
             return []
-        return [rate_text(self.per_s), *self._left_words(self.per_s)]
-
-    def _left_words(self, per_s: float) -> list[str]:
-        if self.left > len(self.running):
-            is_stalled = self.quiet_s >= self._long_s
-            return [] if is_stalled else [f"{duration_text(self.left / per_s)} left"]
         last = f"{self.left:,} tasks are" if self.left > 1 else "task is"
-        return [f"the last {last} running"] if self.left else []
+        is_last = 0 < self.left <= len(self.running)
+        words = [rate_text(self.per_s), *([f"the last {last} running"] if is_last else [])]
+        return [*words, *self._left_words()]
+
+    def _left_words(self) -> list[str]:
+        if self.left_s is None:
+            return []
+        text = f"{duration_text(self.left_s)} left"
+        longest_s = self.longest_first[0].running_s if self.running else 0.0
+        if self.left_s == self._by_slowest_s and self.took.is_longest(longest_s):
+            return [f"{text} or more"]
+        return [f"{text} (until {clock_text(time.time() + self.left_s)})"]
 
     def long_line(self, width: int | None = None) -> list[str]:
-        """Name what has run far longer than usual, if anything has."""
+        """Name what has run far longer than others took, if anything has."""
         long = self.long_running
         if not long:
             return []
-        usual = "" if self.usual_s is None else f" (usually {_usual_text(self.usual_s)})"
-        time = f"{duration_text(long[0].running_s)}{usual}"
+        median_s = self.took.median_s
+        usual = "" if median_s is None else f" (median {short_text(median_s)})"
+        time_text = f"{duration_text(long[0].running_s)}{usual}"
         if len(long) == 1:
-            text = f"1 task running for {time}: "
+            text = f"1 task running for {time_text}: "
         else:
-            text = f"{len(long):,} tasks running for up to {time}: "
+            text = f"{len(long):,} tasks running for up to {time_text}: "
         room = len(long[0].key) if width is None else width - len(text)
         return [text + cut_middle(long[0].key, max(room, 1))]
 
 
-def _usual_text(seconds: float) -> str:
-    return duration_text(seconds) if seconds >= 1 else "under 1 s"
+def short_text(seconds: float) -> str:
+    """How long a task takes, which may be next to nothing."""
+    if seconds >= 1:
+        return duration_text(seconds)
+    return f"{seconds:.1g} s" if seconds >= 0.001 else "under 1 ms"

@@ -10,8 +10,10 @@ from ..base.safe_text import printable
 from ..base.selection import Only
 from ..base.units import count_text, duration_text
 from ..base.values import ResultEncoder
+from ..errors import InterruptedRunError
 from ..state.study import Declaration, user_traceback
 from .choose_tasks import TaskChoice
+from .interruption import DEFAULT_GRACE_S, TrialInterruption
 
 
 def try_tasks(
@@ -21,8 +23,12 @@ def try_tasks(
     tell: Callable[[str], None],
     *,
     only: Only = (),
+    grace_s: float = DEFAULT_GRACE_S,
 ) -> int:
-    """Run `count` tasks spread over the sweep; write nothing. Return the exit code."""
+    """Run `count` tasks spread over the sweep; write nothing. Return the exit code.
+
+    InterruptedRunError after a signal: the first lets a task finish within the grace.
+    """
     plan = declaration.plan
     chosen = TaskChoice.of(plan, only).tasks(plan)
     count = min(count, len(chosen))
@@ -30,16 +36,24 @@ def try_tasks(
     tasks = [chosen[place * (len(chosen) - 1) // max(count - 1, 1)] for place in range(count)]
     durations_s = []
     failed = 0
+    interruption = TrialInterruption(tell, grace_s)
     for task in tasks:
+        if interruption.signal is not None:
+            break
         key = plan.key(task)
         name = printable(key_text(key), breaks="")
         begun = time.monotonic()
+        data = None
         try:
-            _, data = encoder.encode(declaration.function(**declaration.arguments(key)))
+            with interruption.letting_finish():
+                _, data = encoder.encode(declaration.function(**declaration.arguments(key)))
         except Exception as error:  # shown in full, which is what a trial is for
             failed += 1
             tell(f"{name}: failed\n{user_traceback(error)}")
             continue
+        if data is None:
+            tell(f"{name}: stopped after {duration_text(time.monotonic() - begun)}")
+            break
         durations_s.append(time.monotonic() - begun)
         tell(f"{name}: ok, {durations_s[-1]:.3g} s, {count_text(len(data), 'byte')}")
     if durations_s:
@@ -49,4 +63,6 @@ def try_tasks(
             f"{len(durations_s)} ok, {mean_s:.3g} s each; "
             f"{count_text(len(chosen), 'task')} ≈ {whole} on {count_text(workers, 'worker')}"
         )
+    if interruption.signal is not None:
+        raise InterruptedRunError("stopped; a trial writes nothing", interruption.signal)
     return 1 if failed else 0

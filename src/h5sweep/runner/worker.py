@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from ..base.plan import Key, Plan, PlanColumn, key_json, value_json
 from ..base.values import ResultEncoder, result_header
-from ..code.snapshot_import import show_lines_in_tracebacks
+from ..code.snapshot_import import modules_beyond, show_lines_in_tracebacks
 from ..disk.durable import storage_error
 from ..errors import DamagedError, StorageError, SweepError, UnsupportedValueError, system_error
 from ..library.limit_child import die_with_parent
@@ -46,6 +46,7 @@ class WorkerOrder:
     slot: int
     function: int  # the descriptor of what `hand_over` has packed
     parent: int
+    part: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -70,7 +71,7 @@ def main() -> None:
     record_path = folder.new_record_path("worker")
     try:
         log = TaskLog(folder.log_path(record_path))
-        received = receive_function(order.function)
+        received = receive_function(order.function, folder.copies_path)
         os.close(order.function)
     except BaseException as error:  # reported to the coordinator, which ends the run
         channel.send(broken_message(error))
@@ -90,14 +91,15 @@ def _serve(
     record_path: Path,
     log: TaskLog,
 ) -> None:
-    channel.send({"ready": str(record_path), "differing": received.differing})
+    found = {"differing": received.differing, "unexplained": received.unexplained}
+    channel.send({"ready": str(record_path), **found})
     # The plan is read with the first batch: we may have been started before it was there.
     first_batch = channel.receive()
     if first_batch is not None:
         folder = RunFolder(Path(order.output))
         slot = WorkerPosition.open(order.slot)
         try:
-            worker = Worker(received, folder, record_path, slot, log)
+            worker = Worker(received, folder, record_path, slot, log, order.part)
         except OSError as error:
             if (refused := system_error(error)) is None:
                 raise
@@ -126,6 +128,7 @@ class Worker:
         record_path: Path,
         slot: WorkerPosition,
         log: TaskLog,
+        part: str = "",
     ) -> None:
         plan = folder.load_plan()
         if plan is None:
@@ -133,13 +136,14 @@ class Worker:
         self._function = received.function
         self._plan = plan
         about = {"role": "worker", "plan": plan.id, "code": received.code}
-        about |= folder.about_records()
+        about |= folder.about_records() | ({"part": part} if part else {})
         self._records = RecordWriter(record_path, about=about)
         self._slot = slot
         self._log = log
         self._pid = os.getpid()
         self._has_study_alarm = signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)
         log.end()
+        self._modules_known, self._modules_loaded = modules_beyond(), len(sys.modules)
         self._encode = ResultEncoder(plan.names).encode
         self._key_json = KeyEncoder(plan)
 
@@ -166,7 +170,14 @@ class Worker:
                 errors[index] = error
             ended += 1
         slot.rest()
-        return {"ended": ended, "errors": errors}
+        return {"ended": ended, "errors": errors, "beyond": self._modules_beyond()}
+
+    def _modules_beyond(self) -> list[str]:
+        """Own modules that tasks have imported and that are no part of the code that rows name."""
+        if len(sys.modules) == self._modules_loaded:
+            return []
+        self._modules_loaded = len(sys.modules)
+        return sorted(modules_beyond() - self._modules_known)
 
     def _run_task(self, task: int) -> dict[str, Any] | None:
         """Run one task and append its outcome; return the failure, if it is one."""

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,17 +25,12 @@ from ..runfolder.layout import RunFolder
 from ..runfolder.records import FAILURES, KIND, TASK, RecordFile, RecordKind, Scan
 from .channel import Channel, is_readable
 from .crash_stacks import asked_stack, crash_stack, end_with_stack, size_bytes
+from .settings import THREAD_VARIABLES, WORKER_VARIABLE
 from .worker import WorkerOrder
 from .worker_position import NO_END, WorkerPosition
 
 EXIT_S = 5.0
 STACK_S = 1.0
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
 
 
 @dataclass(frozen=True)
@@ -46,21 +41,33 @@ class LaunchOrder:
     function: int  # the descriptor of what `hand_over` has packed
     threads: int
     environment: Mapping[str, str]
+    part: str = ""  # which part of a sweep they work for
+    place: str | None = None  # the folder in which they work, if not that of this process
+    dealt: Mapping[str, Sequence[str]] = field(default_factory=dict)  # variables, value by value
+    first_number: int = 0  # of its workers, as they find it in their environment
 
-    def start(self, connection: int, slot: int) -> subprocess.Popen[bytes]:
+    def start(self, connection: int, slot: int, number: int) -> subprocess.Popen[bytes]:
         """Start a new interpreter that runs `main` of `worker`."""
         output = str(self.folder.output)
-        order = WorkerOrder(output, connection, slot, self.function, os.getpid())
+        order = WorkerOrder(output, connection, slot, self.function, os.getpid(), self.part)
         # Each library's threads are limited to this worker's share of cores.
-        limits = dict.fromkeys(THREAD_VARIABLES, str(self.threads))
+        defaults = dict.fromkeys(THREAD_VARIABLES, str(self.threads))
+        # Sets of texts are in one order in all of them, today and tomorrow.
+        defaults["PYTHONHASHSEED"] = "0"
         # A session of its own: Ctrl-C in the terminal reaches the coordinator alone.
         return subprocess.Popen(
             python_command("h5sweep.runner.worker", order.to_json()),
             pass_fds={connection, slot, self.function},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            env={**limits, **self.environment},
+            cwd=self.place,
+            env={**defaults, **self.environment, **self._own_variables(self.first_number + number)},
         )
+
+    def _own_variables(self, number: int) -> dict[str, str]:
+        """What differs between workers: which one it is, and what falls to it of each variable."""
+        dealt = {name: values[number % len(values)] for name, values in self.dealt.items()}
+        return {WORKER_VARIABLE: str(number), **dealt}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,7 @@ class WorkerHandle:
     channel: Channel
     slot: WorkerPosition
     sentinel: int
+    number: int  # from 0; who replaces it has the same
     started: float = field(default_factory=time.monotonic)
     record_path: Path | None = None
     batch: list[int] = field(default_factory=list)
@@ -109,13 +117,13 @@ class WorkerHandle:
     _stack_start: int = sys.maxsize  # of its log; it was not asked for a stack
 
     @classmethod
-    def start(cls, order: LaunchOrder) -> WorkerHandle:
+    def start(cls, order: LaunchOrder, number: int) -> WorkerHandle:
         """Start a worker process; it says when it is ready."""
         ours, theirs = Channel.make_pair()
         with ours, theirs, WorkerPosition.create() as (slot, descriptor):
-            process = order.start(theirs.fileno(), descriptor)
+            process = order.start(theirs.fileno(), descriptor, number)
             sentinel = os.pidfd_open(process.pid)
-            return cls(order.folder, process, Channel(ours.detach()), slot, sentinel)
+            return cls(order.folder, process, Channel(ours.detach()), slot, sentinel, number)
 
     @property
     def pid(self) -> int:
@@ -147,9 +155,8 @@ class WorkerHandle:
         self.channel.send(tasks)
 
     def end_batch(self, ended: int) -> list[int]:
-        """Make it idle after so many tasks of its batch; return those that it has left.
-
-        StorageError if its record file is not there any more.
+        """Make it idle after so many tasks of its batch; return the rest. StorageError if its
+        record file is not there any more.
         """
         assert self.record_path is not None  # it said so before it was given a batch
         left = self.batch[ended : self._taken_back_at]
@@ -285,15 +292,6 @@ class WorkerHandle:
         if self.record_path is None or not self.record_path.exists():
             return {}
         return _read_outcomes(self.record_path, self._scan_from)
-
-
-def resident_bytes(pid: int) -> int:
-    """How much memory a process uses; 0 if it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/statm").read_text().split()
-    except OSError:
-        return 0
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _read_outcomes(path: Path, start: int) -> dict[int, Outcome]:

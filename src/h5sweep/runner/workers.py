@@ -11,8 +11,10 @@ import math
 import selectors
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
+from ..base.process_id import resident_bytes
 from ..disk.durable import Syncer
 from ..errors import StartError, StorageError, StudyError, SweepError
 from ..runfolder.records import RecordKind
@@ -23,7 +25,6 @@ from .worker_handle import (
     Outcome,
     WorkerHandle,
     is_from_outside,
-    resident_bytes,
 )
 
 TICK_S = 0.1
@@ -59,8 +60,10 @@ class Workers:
 
     def start(self) -> None:
         """Start one more; one that cannot be started is noted in `starts`."""
+        taken = {worker.number for worker in self.active}
+        number = next(number for number in count() if number not in taken)
         try:
-            worker = WorkerHandle.start(self._order)
+            worker = WorkerHandle.start(self._order, number)
         except OSError as error:
             # Too many processes or open files, or too little memory: that may pass.
             reason = f"cannot start a worker: {error.strerror}"
@@ -116,6 +119,10 @@ class Workers:
         ready = self._selector.select(TICK_S)
         saying = [key.data for key, _ in ready if key.fd != key.data.sentinel]
         return saying, [key.data for key, _ in ready if key.fd == key.data.sentinel]
+
+    def are_busy(self) -> bool:
+        """Whether one has tasks; it may be about to begin one that is not seen to run yet."""
+        return any(worker.batch for worker in self.active)
 
     def running(self) -> list[tuple[WorkerHandle, Current]]:
         """Workers with the task that each is in."""
