@@ -22,9 +22,10 @@ LEVELS = (
     ("base",),
     ("disk", "hdf5"),
     ("runfolder", "worker_files", "output"),
-    ("code",),
+    ("code", "batch"),
     ("state", "library"),
     ("check", "salvage", "merge", "runner", "clean"),
+    ("report",),
     ("api", "cli"),
 )
 SIDEWAYS = {

@@ -1,8 +1,10 @@
 """Run thousands of tasks in parallel, keep every finished result, get one HDF5 file.
 
 @h5sweep.sweep declares a sweep, `h5sweep run study.py` runs it. `Recorder` keeps the results of
-programs that have their own pool. `open` returns the output as an xarray Dataset; `read_status`,
-`read_missing`, `read_plan` and `read_audit` say what is there, what is not, and where it is from.
+programs that have their own pool. `open` returns the output as an xarray Dataset, `to_grid` and
+`to_dataframe` make a grid over the parameters or a table of it; `read_status`,
+`read_missing`, `read_plan`, `read_task` and `read_audit` say what is there, what is not, and where
+it is from.
 `redo_tasks` has finished tasks run again, and `cancel_redo` has them not.
 `check_files` says what is wrong with HDF5 files of any program, `merge_files` makes one file of
 them, and `salvage_files` gets the results out of damaged ones. `find_removable` says which files
@@ -33,12 +35,16 @@ if TYPE_CHECKING:
     from .merge.merge_files import merge_files
     from .merge.policy import OnDamaged, Policy, Threshold
     from .merge.report import FilesReport
+    from .output.grid import to_dataframe, to_grid
+    from .report.write_report import write_report
     from .runfolder.audit import AuditTrail, read_audit
     from .runner.recorder import Recorder
     from .runner.replay import replay_task, verify_output
     from .runner.replay_report import Replay, Verification
     from .runner.run import RunReport
+    from .runner.show_task import read_task
     from .runner.status import Status, read_status
+    from .runner.task_report import TaskReport
     from .salvage.report import SalvageReport
     from .salvage.salvage import salvage_files
     from .state.expected_tasks import read_plan
@@ -71,6 +77,7 @@ __all__ = [
     "SalvageReport",
     "Status",
     "Sweep",
+    "TaskReport",
     "Threshold",
     "Verification",
     "cancel_redo",
@@ -85,12 +92,16 @@ __all__ = [
     "read_missing",
     "read_plan",
     "read_status",
+    "read_task",
     "redo_tasks",
     "replay_task",
     "restore_quarantine",
     "salvage_files",
     "sweep",
+    "to_dataframe",
+    "to_grid",
     "verify_output",
+    "write_report",
 ]
 
 # Imported when first used: the command line starts without them.
@@ -106,12 +117,16 @@ _MODULES = {
     "merge.merge_files": "merge_files",
     "merge.policy": "OnDamaged Policy Threshold",
     "merge.report": "FilesReport",
+    "output.grid": "to_dataframe to_grid",
+    "report.write_report": "write_report",
     "runfolder.audit": "AuditTrail read_audit",
     "runner.recorder": "Recorder",
     "runner.replay": "replay_task verify_output",
     "runner.replay_report": "Replay Verification",
     "runner.run": "RunReport",
+    "runner.show_task": "read_task",
     "runner.status": "Status read_status",
+    "runner.task_report": "TaskReport",
     "salvage.report": "SalvageReport",
     "salvage.salvage": "salvage_files",
     "state.expected_tasks": "read_plan",

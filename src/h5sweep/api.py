@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, ParamSpec, TypeVar
 
+from .base.plan import PlanColumn
+from .base.static_html import lines_html, table_html
+from .base.units import count_text
 from .disk.find_files import PathLike
 from .errors import UsageError
 from .runfolder.layout import RunFolder
 from .state.study import Declaration, end_reading
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import xarray
 
     from .runner.run import RunReport
+    from .runner.run_part import PartReport
+    from .runner.settings import PoolSettings
     from .runner.status import Status
     from .state.state import Missing
 
+MOST_VALUES = 12  # of a parameter, that a notebook shows
 Arguments = ParamSpec("Arguments")
 Result_co = TypeVar("Result_co", bound=Mapping[str, object], covariant=True)
 
@@ -41,12 +49,16 @@ class Sweep(Declaration, Generic[Arguments, Result_co]):
         memory_bytes: int | None = None,
         retries: int | None = None,
         tasks_per_worker: int | None = None,
+        env: Mapping[str, Sequence[object]] | None = None,
         merge: bool = True,
         compress: bool = False,
         changed: str | None = None,
         only: Mapping[str, object] | None = None,
         failed: Literal["retry", "keep"] = "retry",
         keep_going: bool = False,
+        executor: Executor | None = None,
+        parts: int | None = None,
+        report: bool = True,
     ) -> RunReport:
         """Run what is missing and merge all results into `output`; the same call again resumes.
 
@@ -57,32 +69,79 @@ class Sweep(Declaration, Generic[Arguments, Result_co]):
         `only={"farm_id": 3, "seed": range(10)}` runs no others, `failed="keep"` none that have
         failed before. If the first 20 tasks all fail of one cause, HopelessError is raised, unless
         `keep_going` is true.
+
+        With an `executor` (of Dask, MPI, Parsl, or any `concurrent.futures.Executor`) tasks run
+        where it runs calls, in `parts` calls, by default as many as it can run at once; each has
+        `workers` worker processes, by default one. The folder of `output` must be shared with them.
+
+        At the end an HTML page is written into the run folder, unless `report` is false.
         """
         end_reading()
-        from .runner.progress import choose_display
-        from .runner.run import run_sweep
-        from .runner.settings import PoolSettings, Retries
-        from .state.code_change import OnChange
+        from .runner.progress import showing_progress
 
-        settings = PoolSettings(
-            workers=default_workers() if workers is None else workers,
-            timeout_s=timeout_s,
-            memory_bytes=memory_bytes,
-            retries=Retries() if retries is None else Retries(retries, retries, retries, retries),
-            tasks_per_worker=tasks_per_worker,
-        )
-        return run_sweep(
-            self,
-            Path(output),
-            settings,
-            choose_display(),
-            merge=merge,
-            compress=compress,
-            changed=None if changed is None else OnChange.parse(changed),
-            only=only or {},
-            failed=failed,
-            keep_going=keep_going,
-        )
+        if executor is None and parts is not None:
+            raise UsageError("parts is for an executor: give executor=, or use run_part")
+        with showing_progress() as display:
+            # Imported now, because that takes a while in which something is to be seen.
+            from .report.write_report import write_after_run
+            from .runner.engine import Engine
+            from .runner.run import run_sweep
+            from .state.code_change import OnChange
+
+            engine = None if executor is None else Engine.of(executor, parts)
+            workers = 1 if engine and workers is None else workers
+            ended = run_sweep(
+                self,
+                Path(output),
+                _settings(workers, timeout_s, memory_bytes, retries, tasks_per_worker, env),
+                display,
+                merge=merge,
+                compress=compress,
+                changed=None if changed is None else OnChange.parse(changed),
+                only=only or {},
+                failed=failed,
+                keep_going=keep_going,
+                engine=engine,
+            )
+        if report:
+            write_after_run(ended.output)
+        return ended
+
+    def run_part(
+        self,
+        output: PathLike,
+        part: str,
+        *,
+        workers: int | None = None,
+        timeout_s: float | None = None,
+        memory_bytes: int | None = None,
+        retries: int | None = None,
+        env: Mapping[str, Sequence[object]] | None = None,
+        changed: str | None = None,
+        keep_going: bool = False,
+    ) -> PartReport:
+        """Run a part of what is missing, such as "3/40"; other processes run the other parts.
+
+        All that they need to share is the folder of `output`. Nothing is merged: `h5sweep merge`
+        does that. `part="auto"` is the rank under mpirun or srun.
+        """
+        end_reading()
+        from .runner.progress import showing_progress
+
+        with showing_progress() as display:
+            from .runner.part_number import parse_part
+            from .runner.run_part import run_part
+            from .state.code_change import OnChange
+
+            return run_part(
+                self,
+                Path(output),
+                _settings(workers, timeout_s, memory_bytes, retries, env=env),
+                display,
+                part=parse_part(part),
+                changed=None if changed is None else OnChange.parse(changed),
+                keep_going=keep_going,
+            )
 
     def status(self, output: PathLike) -> Status:
         """What is done, failed and running, from the folder alone; right during a run."""
@@ -95,14 +154,28 @@ class Sweep(Declaration, Generic[Arguments, Result_co]):
         """Every task without a result, with its key and the reason."""
         end_reading()
         from .state.expected_tasks import read_expected_state
+        from .state.missing_report import MissingTasks
 
-        folder = RunFolder.of(output)
-        return list(read_expected_state(folder, self.plan, f"the sweep {self.name}").missing())
+        state = read_expected_state(RunFolder.of(output), self.plan, f"the sweep {self.name}")
+        return MissingTasks(state.missing())
 
     def open(self, output: PathLike) -> xarray.Dataset:
         """The output as an xarray Dataset."""
         end_reading()
         return open_output(output)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: its parameters, and how many tasks they make."""
+        rows = [(column.name, column.type, _values_text(column)) for column in self.plan.columns]
+        about = [f"the sweep {self.name}", count_text(len(self.plan), "task")]
+        return lines_html(about) + table_html(("parameter", "type", "values"), rows)
+
+
+def _values_text(column: PlanColumn) -> str:
+    """`0, 1, 2, … and 97 more`"""
+    shown = ", ".join(map(str, column.values[:MOST_VALUES]))
+    left = len(column.values) - MOST_VALUES
+    return f"{shown}, … and {left:,} more" if left > 0 else shown
 
 
 def sweep(
@@ -111,7 +184,7 @@ def sweep(
     dims: Mapping[str, Iterable[str]] | None = None,
     units: Mapping[str, str] | None = None,
     constants: Mapping[str, object] | None = None,
-    inputs: Iterable[str | os.PathLike[str]] = (),
+    inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
     **parameters: Iterable[object],
 ) -> Callable[[Callable[Arguments, Result_co]], Sweep[Arguments, Result_co]]:
     """Declare that a function is to be run over all combinations of parameter values.
@@ -137,7 +210,7 @@ def sweep(
             dims={} if dims is None else dims,
             units={} if units is None else units,
             constants={} if constants is None else constants,
-            inputs=[os.fspath(path) for path in inputs],
+            inputs=inputs,
         )
         # Not its attributes: those of an object that can be called might have names of ours.
         update_wrapper(made, function, updated=())
@@ -147,7 +220,12 @@ def sweep(
 
 
 def open_output(path: PathLike) -> xarray.Dataset:
-    """Open an output as an `xarray.Dataset`; ImportError says how to install xarray."""
+    """Open an output as an `xarray.Dataset`; ImportError says how to install xarray.
+
+    If the run folder has results that the output lacks, as during a run, these are there too: then
+    it is a snapshot of this moment, for which no run waits, and which leaves no file behind. The
+    dataset has the methods `h5sweep.to_grid()` and `h5sweep.to_dataframe()`.
+    """
     end_reading()
 
     try:
@@ -155,7 +233,35 @@ def open_output(path: PathLike) -> xarray.Dataset:
         import xarray
     except ImportError as error:
         raise ImportError("h5sweep.open needs xarray: pip install 'h5sweep[xarray]'") from error
-    return xarray.open_dataset(path, engine="h5netcdf")
+    from .merge.from_records.snapshot import NamelessFile, finished_output
+    from .output.grid import register_accessor
+
+    register_accessor()
+    with finished_output(path) as found:
+        is_temporary = found != RunFolder.of(path).output
+        return xarray.open_dataset(
+            NamelessFile(found) if is_temporary else found, engine="h5netcdf"
+        )
+
+
+def _settings(
+    workers: int | None,
+    timeout_s: float | None,
+    memory_bytes: int | None,
+    retries: int | None,
+    tasks_per_worker: int | None = None,
+    env: Mapping[str, Sequence[object]] | None = None,
+) -> PoolSettings:
+    from .runner.settings import PoolSettings, Retries, dealt_values
+
+    return PoolSettings(
+        workers=default_workers() if workers is None else workers,
+        timeout_s=timeout_s,
+        memory_bytes=memory_bytes,
+        retries=Retries() if retries is None else Retries(retries, retries, retries, retries),
+        tasks_per_worker=tasks_per_worker,
+        env={name: dealt_values(name, values) for name, values in (env or {}).items()},
+    )
 
 
 def default_workers() -> int:

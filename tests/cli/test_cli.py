@@ -25,6 +25,7 @@ from pathlib import Path
 
 import pytest
 
+from h5sweep.cli.full_screen import ENTER, HOME, LEAVE
 from h5sweep.runfolder.records import RecordKind, read_records
 from h5sweep.runner.recorder import Recorder
 from places import DOCS
@@ -143,7 +144,10 @@ def test_status_as_json(mixed: Terminal) -> None:
         "tasks": 6,
         "done": 5,
         "failed": 1,
+        "salvaged": 0,
         "run": {"alive": False, "pid": None, "host": None},
+        "parts": [],
+        "jobs": None,
         "running": [],
         "missing": 1,
         "again": 0,
@@ -153,7 +157,20 @@ def test_status_as_json(mixed: Terminal) -> None:
         "results_not_merged": 5,
         "results_left_out": 0,
         "results_undeclared": 0,
-        "per_hour": mixed.json("status", "out.h5")["per_hour"],
+        "per_hour": None,
+        "left_s": None,
+        "median_s": None,
+        "causes": [
+            {
+                "tasks": 1,
+                "how": "raised",
+                "error": "ValueError",
+                "where": "study.py:9 in f",
+                "message": "two\nlines, and a comma",
+                "example": {"farm": "b", "seed": 1},
+            }
+        ],
+        "groups": [],
         "columns": {
             "farm": [
                 {"value": "a", "done": 3, "tasks": 3},
@@ -419,7 +436,7 @@ def test_run_without_anything_to_do_says_that_the_output_is_up_to_date(
     study('@h5sweep.sweep(seed=[1])\ndef f(seed): return {"x": seed}\n')
     assert "wrote out.h5 (1 task, " in terminal.run("run", "study.py", "-o", "out.h5").stderr
     again = terminal.run("run", "study.py", "-o", "out.h5").stderr
-    assert again.endswith("1 of 1 done, 0 failed\nout.h5 is up to date\n")
+    assert "1 of 1 done, 0 failed\nout.h5 is up to date\nreport: out.h5.run/report.html\n" in again
     assert "up to date" not in terminal.run(*RUN).stderr
 
 
@@ -485,22 +502,53 @@ def test_full_disk_behind_stdout_is_told(mixed: Terminal, words: list[str]) -> N
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_in_a_trial_says_what_is_left(terminal: Terminal, study: Study) -> None:
-    """Ctrl-C where no run is going on: exit code 130 and a sentence, no traceback."""
-    study("""
-        @h5sweep.sweep(seed=range(3))
-        def f(seed):
-            open("in", "w").close()
-            time.sleep(60)
-    """)
-    trial = terminal.start("run", "study.py", "--try", "1")
+TRIED = """
+@h5sweep.sweep(seed=range(3))
+def f(seed):
+    open("in", "w").close()
+    while not os.path.exists("go"):
+        try:
+            time.sleep(0.01)
+        except Exception:
+            pass
+    return {"x": seed}
+"""
+
+
+def begin_trial(terminal: Terminal, study: Study, *words: str) -> subprocess.Popen[str]:
+    """A trial of two tasks that is in the first, after one Ctrl-C."""
+    study(TRIED)
+    trial = terminal.start("run", "study.py", "--try", "2", *words)
     until(lambda: (terminal.folder / "in").exists())
     trial.send_signal(signal.SIGINT)
+    return trial
+
+
+def test_ctrl_c_lets_the_task_of_a_trial_finish(terminal: Terminal, study: Study) -> None:
+    """The time it has is said, and no other begins: exit code 130, no traceback."""
+    trial = begin_trial(terminal, study)
+    assert trial.stderr is not None
+    first = trial.stderr.readline()
+    assert first == ("waiting up to 20 s for the running task; press Ctrl-C again to stop now\n")
+    (terminal.folder / "go").touch()
     _, said = trial.communicate(timeout=30)
     assert trial.returncode == 130
-    assert "stopped; every finished result is kept" in said
-    assert "run the same command again" in said
+    assert "seed=0: ok, " in said and "seed=2" not in said
+    assert said.endswith("h5sweep: stopped; a trial writes nothing\n")
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("how", ["a second time", "too long"])
+def test_ctrl_c_ends_a_trial(terminal: Terminal, study: Study, how: str) -> None:
+    """A second one ends it at once, and so does the end of the grace."""
+    trial = begin_trial(terminal, study, *(["--grace", "1s"] if how == "too long" else []))
+    assert trial.stderr is not None and trial.stderr.readline().startswith("waiting up to ")
+    if how == "a second time":
+        trial.send_signal(signal.SIGINT)
+    _, said = trial.communicate(timeout=15)
+    assert trial.returncode == 130
+    assert said.startswith("seed=0: stopped after ")
+    assert said.endswith("h5sweep: stopped; a trial writes nothing\n")
 
 
 # Lightness and pipes
@@ -570,7 +618,7 @@ def test_no_escape_codes_without_a_terminal(terminal: Terminal, study: Study) ->
 class Screen:
     """A command on a pseudo terminal of 80 columns, and everything it wrote there."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, **env: str) -> None:
         self._deadline = time.monotonic() + 40
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -583,7 +631,7 @@ class Screen:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env={**environment, "TERM": "xterm-256color"},
+            env={**environment, "TERM": "xterm-256color", **env},
             start_new_session=True,
         )
         os.close(theirs)
@@ -595,6 +643,12 @@ class Screen:
             more = self._read()
             assert more, f"never shown: {words}\n{self.text}"
             self.text += more
+
+    def read_more(self) -> bool:
+        """Read what is there by now; True, to be part of a condition."""
+        while select.select([self._ours], [], [], 0)[0] and (more := self._read()):
+            self.text += more
+        return True
 
     def read_to_end(self) -> int:
         while more := self._read():
@@ -618,13 +672,21 @@ class Screen:
             return ""
 
     def frames(self) -> list[list[str]]:
-        """What was to be seen between one clearing of the screen and the next."""
-        return [frame.split("\r\n") for frame in re.split(r"\x1b\[2J\x1b\[1;1H", self.text)]
+        """What was to be seen after each drawing of the second screen."""
+        frames = self.text.partition(LEAVE)[0].split(HOME)[1:]
+        return [_without_escapes(frame).split("\r\n") for frame in frames]
+
+    def left(self) -> list[str]:
+        """What was written to the first screen after the second was left for good."""
+        return _without_escapes(self.text.rpartition(LEAVE)[2]).split("\r\n")
 
     def lines(self) -> list[str]:
         """What was written, line by line, without escape codes."""
-        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text)
-        return re.split(r"[\r\n]+", plain)
+        return re.split(r"[\r\n]+", _without_escapes(self.text))
+
+
+def _without_escapes(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
 @pytest.fixture
@@ -666,7 +728,7 @@ def test_live_view_fits_the_terminal(
     live = [line for line in live if "failure" not in line and "example" not in line]
     assert live
     assert max(map(len, live)) <= 80
-    assert "39 of 40 done, 1 failed" in screens[0].lines()[-3]
+    assert "39 of 40 done, 1 failed" in screens[0].lines()[-4]
 
 
 def test_ctrl_c_on_a_terminal_reaches_the_coordinator_alone(
@@ -709,23 +771,28 @@ def test_status_on_a_terminal_watches_until_all_is_done(
     assert "3 of 3 done" in screens[0].text
 
 
-def test_watching_fits_the_terminal(
-    terminal: Terminal, study: Study, screens: list[Screen]
-) -> None:
-    """status --watch fills no more than the terminal has, also after that has become smaller."""
+@pytest.fixture
+def watched(terminal: Terminal, study: Study) -> Iterator[subprocess.Popen[str]]:
+    """A run with a failure that is in a task of which the key is long, until `go` is there."""
     names = [("long" * 30) + str(number) for number in range(20)]
     study(WATCHED.replace('["long" * 30]', repr(names)).replace("range(40)", "range(35)"))
-    run = terminal.start(*RUN, "-j", 1)
-    try:
-        until(lambda: (terminal.folder / "in").exists())
-        screens.append(Screen(terminal.folder, "status", "out.h5", "--watch"))
-        screens[0].read_until("lists what is missing, and why")
-        screens[0].resize(16, 60)
-        screens[0].read_until("\x1b[2J")
-        screens[0].read_until("is missing, and why\r\n\x1b[2J")
-    finally:
-        run.kill()
-        run.communicate()
+    run = terminal.start(*RUN, "-j", 1, "--keep-going")
+    until(lambda: (terminal.folder / "in").exists())
+    yield run
+    run.kill()
+    run.communicate()
+
+
+def test_watching_fits_the_terminal(
+    terminal: Terminal, watched: subprocess.Popen[str], screens: list[Screen]
+) -> None:
+    """status --watch fills no more than the terminal has, also after that has become smaller."""
+    screens.append(Screen(terminal.folder, "status", "out.h5", "--watch"))
+    screens[0].read_until("again in 2 s")
+    screens[0].resize(16, 60)
+    shown = len(screens[0].text)
+    until(lambda: screens[0].read_more() and "again in 2 s" in screens[0].text[shown:])
+    watched.kill()
     assert screens[0].read_to_end() == 0
     first, *_, last = screens[0].frames()
     assert 20 < len(first) <= 24
@@ -733,48 +800,101 @@ def test_watching_fits_the_terminal(
     assert 10 < len(last) <= 16
     assert 50 < max(map(len, last)) <= 60
     for frame in (first, last):
-        assert any("long" in line and "35 " in line for line in frame)
-        assert frame[0].startswith("out.h5: ")
+        assert frame[0].startswith("out.h5: 29 of 700 done")
         assert frame[-2].startswith("next: h5sweep missing out.h5")
-    assert "running" in first[-4] and " s  pid " in first[-4]
+    assert first[1].count("█") + first[1].count("·") == 78  # and a cell for what runs, or failed
+    assert first[2] == "█ 29 done  x 1 failed  ▒ 1 running  · 669 waiting"
+    (worker,) = (line for line in first if line.startswith("    pid "))
+    assert re.search(r"^    pid \d+ on \S+ +\d+ s +[\d.> ]+ × +[\d.]+ MB  name=long.*…", worker)
+    assert any(line.startswith("  1 task raised: ValueError at study.py") for line in first)
+    assert any("long" in line and "35 " in line for line in first)
+
+
+def test_watching_redraws_in_place_and_leaves_the_terminal_clean(
+    terminal: Terminal, watched: subprocess.Popen[str], screens: list[Screen]
+) -> None:
+    """Nothing is cleared to be drawn again; after Ctrl-C the first screen is there with one state.
+
+    So it is while the command is suspended.
+    """
+    screens.append(Screen(terminal.folder, "status", "out.h5", "--watch"))
+    screens[0].read_until("again in 2 s")
+    screens[0].process.send_signal(signal.SIGTSTP)
+    screens[0].read_until(LEAVE)
+    until(lambda: kinds_of_process(screens[0].process.pid) == "T")
+    screens[0].process.send_signal(signal.SIGCONT)
+    until(lambda: screens[0].read_more() and screens[0].text.count("again in 2 s") > 1)
+    screens[0].process.send_signal(signal.SIGINT)
+    assert screens[0].read_to_end() == 130
+    text = screens[0].text
+    assert text.startswith(ENTER)
+    assert (text.count(ENTER), text.count(LEAVE)) == (2, 2)
+    assert "\x1b[2J" not in text
+    assert screens[0].left()[0].startswith("out.h5: 29 of 700 done")
+    assert screens[0].left()[-2].startswith("next: h5sweep missing out.h5")
+    assert screens[0].left()[-1] == ""
+
+
+def kinds_of_process(pid: int) -> str:
+    """R if it runs, S if it sleeps, T if it is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.parametrize(("env", "has_colors"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_no_color_is_respected(
+    terminal: Terminal,
+    watched: subprocess.Popen[str],
+    screens: list[Screen],
+    env: dict[str, str],
+    has_colors: bool,
+) -> None:
+    """With NO_COLOR no escape sets a colour, neither for who watches nor for who runs."""
+    screens.append(Screen(terminal.folder, "status", "out.h5", "--watch", **env))
+    screens[0].read_until("again in 2 s")
+    assert ("\x1b[32m" in screens[0].text) == has_colors
+    watched.kill()
+    watched.wait()
+    screens.append(Screen(terminal.folder, *RUN, "-j", "1", **env))
+    screens[1].read_until("━")
+    assert bool(re.search(r"\x1b\[[0-9;]*[34]\d", screens[1].text)) == has_colors
+
+
+def test_a_dumb_terminal_gets_no_escapes(
+    terminal: Terminal, watched: subprocess.Popen[str], screens: list[Screen]
+) -> None:
+    """Where nothing can be drawn in place, one state follows the other."""
+    screens.append(Screen(terminal.folder, "status", "out.h5", "--watch", TERM="dumb"))
+    screens[0].read_until("is missing, and why")
+    watched.kill()
+    assert screens[0].read_to_end() == 0
+    assert "\x1b" not in screens[0].text
 
 
 def test_watching_ends_with_the_run(
-    terminal: Terminal, study: Study, screens: list[Screen]
+    terminal: Terminal, watched: subprocess.Popen[str], screens: list[Screen]
 ) -> None:
     """status --watch ends when the run is dead, after it has shown what that run left."""
-    study(WATCHED)
-    run = terminal.start(*RUN, "-j", 1)
-    try:
-        until(lambda: (terminal.folder / "in").exists())
-        screens.append(Screen(terminal.folder, "status", "out.h5", "--watch"))
-        screens[0].read_until("a run is active (pid ")
-    finally:
-        run.kill()
-        run.communicate()
+    screens.append(Screen(terminal.folder, "status", "out.h5", "--watch"))
+    screens[0].read_until("a run is active (pid ")
+    watched.kill()
     assert screens[0].read_to_end() == 0
-    last = screens[0].lines()
-    assert "no run is active: start the run again" in last
-    assert last.index("no run is active: start the run again") == len(last) - 3
+    assert screens[0].left()[-3] == "no run is active: start the run again"
 
 
-def test_ctrl_c_ends_watching_in_silence(
-    terminal: Terminal, study: Study, screens: list[Screen]
-) -> None:
-    """Whoever watches ends it with Ctrl-C; nothing is said about it."""
-    study(WATCHED)
-    run = terminal.start(*RUN, "-j", 1)
-    try:
-        until(lambda: (terminal.folder / "in").exists())
-        screens.append(Screen(terminal.folder, "status", "out.h5", "--watch"))
-        screens[0].read_until("next: h5sweep missing out.h5 lists what is missing, and why")
-        screens[0].process.send_signal(signal.SIGINT)
-        assert screens[0].read_to_end() == 130
-    finally:
-        (terminal.folder / "go").touch()
-        run.communicate(timeout=30)
-    assert screens[0].lines()[-2].startswith("next: h5sweep missing")
-    assert screens[0].lines()[-1] == ""
+def test_groups_of_a_key_are_counted(mixed: Terminal) -> None:
+    """--by names key columns: each combination of their values has a line, also in --json."""
+    lines = mixed.run("status", "out.h5", "--by", "seed,farm").stdout.splitlines()
+    place = lines.index("  seed, farm")
+    found = [line.split()[:5] for line in lines[place + 1 : place + 7]]
+    assert ["1,", "b", "0", "of", "1"] in found
+    assert sorted(f[0] + f[1] for f in found) == ["0,a", "0,b", "1,a", "1,b", "2,a", "2,b"]
+    groups = mixed.json("status", "out.h5", "--by", "farm")["groups"]
+    assert groups == [
+        {"key": {"farm": "a"}, "done": 3, "tasks": 3},
+        {"key": {"farm": "b"}, "done": 2, "tasks": 3},
+    ]
+    said = mixed.run("status", "out.h5", "--by", "turbine", check=2).stderr
+    assert "there is no parameter 'turbine': choose by farm, seed" in said
 
 
 # The reference

@@ -5,6 +5,7 @@ Heavy modules are imported only when needed. There is one module per command, an
     entry        the commands in order; errors become messages and exit codes
     options      options that several commands share
     terminal     printing; no other module prints
+    full_screen  a terminal that is drawn in place, and left as it was
 """
 
 from .entry import cli, main

@@ -51,7 +51,7 @@ def check_command(
     as_csv: bool,
     **as_given: Any,
 ) -> int:
-    """Report what is wrong with each HDF5 file, what is in it, and what to do next.
+    """Say what is wrong with HDF5 files, and what to do next.
 
     PATH is a file, a folder or a glob: worker files of any program, record files, outputs. Check
     writes nothing and does not touch a file that another process is writing. Exit code: 0 if every

@@ -18,6 +18,7 @@ from .terminal import print_json, print_text, print_texts, showing_progress, tel
 @click.option("--yes", is_flag=True, help="Move the files that are safe to remove to quarantine.")
 @click.option(
     "--also",
+    type=click.Path(),
     metavar="FILE",
     multiple=True,
     help="With --yes: move FILE too, even if it is damaged, empty or not merged.",
@@ -52,7 +53,7 @@ def clean_command(
     purge: str | None,
     show_all: bool,
 ) -> int:
-    """List the worker and record files that are safe to remove because OUTPUT holds their results.
+    """List the files that are safe to remove: OUTPUT has their results.
 
     A file is safe to remove if every result in it has just been read back from OUTPUT and is equal.
     All other files are kept, and the list says why. Nothing changes without --yes, which moves the

@@ -12,7 +12,7 @@ from importlib import import_module
 import click
 
 from ..errors import InterruptedRunError, StorageError, SweepError, system_error
-from .terminal import give_up_stdout, open_closed_streams, refused_text, tell
+from .terminal import give_up, open_closed_streams, refused_text, tell
 
 INTERNAL_ERROR = 70
 STOPPED = (
@@ -26,11 +26,16 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [
             "run",
+            "submit",
             "status",
             "missing",
+            "show",
+            "report",
             "redo",
             "merge",
+            "export",
             "relabel",
+            "audit",
             "check",
             "salvage",
             "clean",
@@ -43,6 +48,8 @@ class Commands(click.Group):
             return None
         module = import_module(f".{cmd_name}", __package__)
         command: click.Command = getattr(module, f"{cmd_name}_command")
+        # All of the first sentence, which click would cut: in lists it goes on in the next line.
+        command.short_help = command.get_short_help_str(limit=1000)
         return command
 
 
@@ -53,7 +60,9 @@ def cli() -> None:
 
     \b
     h5sweep run study.py -o layouts.h5     run what is missing, then merge
+    h5sweep submit study.py --parts 40     the same on a cluster, with Slurm
     h5sweep status layouts.h5              show progress, from any terminal
+    h5sweep report layouts.h5              write a page to look at and to mail
     h5sweep check layouts.h5_temp          find damage in the files of any program
     h5sweep salvage layouts.h5_temp        recover results from damaged files
     h5sweep clean layouts.h5               list the files that are safe to remove
@@ -75,7 +84,7 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        give_up_stdout()
+        give_up(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             tell(f"h5sweep: {refused_text(error)}")
             code = code or 1

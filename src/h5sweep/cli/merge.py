@@ -65,6 +65,13 @@ if TYPE_CHECKING:
     "run folder, or in the old output, which is kept.",
 )
 @click.option(
+    "--snapshot",
+    type=options.PATH,
+    metavar="FILE",
+    help="For a run: write what is finished by now to FILE, also while the run goes on; the output "
+    "stays as it is.",
+)
+@click.option(
     "--remove-merged",
     is_flag=True,
     help="Remove each file whose results were all read back from the output.",
@@ -72,7 +79,7 @@ if TYPE_CHECKING:
 @click.option("--audit-text", is_flag=True, help="Print what was taken from which file.")
 @options.as_json
 def merge_command(paths: tuple[str, ...], output: Path | None, **choices: Any) -> int:
-    """Merge worker files into one HDF5 file, or a run folder into its output.
+    """Merge worker files, or a run folder, into one HDF5 file.
 
     With -o, PATH is a file, a folder or a glob: worker files of any program, run folders, record
     files, earlier outputs. Groups stay groups and columns stay columns. With --key, the output has
@@ -82,47 +89,61 @@ def merge_command(paths: tuple[str, ...], output: Path | None, **choices: Any) -
 
     \b
     h5sweep merge layouts.h5
+    h5sweep merge layouts.h5 --snapshot peek.h5
     h5sweep merge layouts.h5_temp -o layouts.h5
     h5sweep merge layouts.h5_temp -o layouts.h5 --key farm_id,farm_type,seed
     """
     options.keep_process_small()
     if output is not None:
-        if choices.pop("declared_only"):
-            raise UsageError("--declared-only is for the output of a run: leave out -o")
+        for name in ("declared_only", "snapshot"):
+            if choices.pop(name):
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} is for the output of a run: leave out -o")
         return _merge_files(paths, output, **choices)
-    ours = {name: choices.pop(name) for name in ("compress", "as_json", "declared_only")}
+    names = ("compress", "as_json", "declared_only", "snapshot")
+    ours = {name: choices.pop(name) for name in names}
     wrong = [name for name, value in choices.items() if value not in (False, None, "stop")]
     if len(paths) > 1 or wrong:
         raise UsageError("name the file to write, for example -o layouts.h5")
     return _merge_run(Path(paths[0]), **ours)
 
 
-def _merge_run(output: Path, *, compress: bool, as_json: bool, declared_only: bool) -> int:
+def _merge_run(
+    output: Path, *, compress: bool, as_json: bool, declared_only: bool, snapshot: Path | None
+) -> int:
     from ..merge.from_records.build import merge_run
+    from ..merge.from_records.snapshot import save_snapshot
     from ..runfolder.lock import holding
     from ..state.expected_tasks import existing_folder, require_declaration
 
     if output.is_dir() and not output.name.endswith(RUN_SUFFIX):
         raise UsageError(f"{output} is a folder: name the file to write, for example -o layouts.h5")
     folder = existing_folder(output)
-    with showing_progress() as display, holding(folder.lock_path, tell=display.say):
-        if declared_only:
-            require_declaration(folder)
-        report = merge_run(
-            folder, compress=compress, progress=display.merging, declared_only=declared_only
-        )
+    if declared_only:
+        require_declaration(folder)
+    with showing_progress() as display:
+        merging = display.merging
+        if snapshot is not None:
+            report = save_snapshot(
+                folder, snapshot, compress=compress, progress=merging, declared_only=declared_only
+            )
+        else:
+            with holding(folder.lock_path, tell=display.say):
+                report = merge_run(
+                    folder, compress=compress, progress=merging, declared_only=declared_only
+                )
     if as_json:
-        print_json(_run_json(report))
+        print_json(_run_json(report, "sweep" if snapshot is None else "snapshot"))
     say_notes(report)
     say_wrote(report)
     return 1 if report.tasks_left_out else 0
 
 
-def _run_json(report: MergeReport) -> dict[str, Any]:
+def _run_json(report: MergeReport, way: str) -> dict[str, Any]:
     return {
         "schema": "h5sweep.merge/1",
         "output": str(report.output),
-        "way": "sweep",
+        "way": way,
         "tasks": report.tasks_merged,
         "tasks_in_output": report.tasks_merged,
         "tasks_planned": report.tasks_planned,

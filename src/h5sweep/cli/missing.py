@@ -19,7 +19,7 @@ from .terminal import print_texts, tell
 def missing_command(
     output: Path, as_json: bool, as_csv: bool, expect: Path | None, name: str | None
 ) -> int:
-    """List every task of OUTPUT that has no result, or is to be run again, and why.
+    """List every task of OUTPUT that is still to be run, and why.
 
     The reasons: never started, running, failed (and how), lost with a damaged record, interrupted,
     changed in the output, to be run again. Exit code: 0 if nothing is listed, 1 if something is.

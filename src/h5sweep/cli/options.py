@@ -43,16 +43,16 @@ def parsed(*names: str, parse: Callable[[str], Any], **settings: Any) -> Decorat
 
 
 def time_limit(**settings: Any) -> Decorator:
-    parse = _above_zero(parse_duration)
+    parse = above_zero(parse_duration)
     return parsed("--timeout", "timeout_s", parse=parse, metavar="DURATION", **settings)
 
 
 def memory_limit(**settings: Any) -> Decorator:
-    parse = _above_zero(parse_size)
+    parse = above_zero(parse_size)
     return parsed("--memory", "memory_bytes", parse=parse, metavar="SIZE", **settings)
 
 
-def _above_zero(parse: Callable[[str], float]) -> Callable[[str], float]:
+def above_zero(parse: Callable[[str], float]) -> Callable[[str], float]:
     """The same parser for a limit, which must leave something to use."""
 
     def parse_above_zero(text: str) -> float:
@@ -66,7 +66,9 @@ def _above_zero(parse: Callable[[str], float]) -> Callable[[str], float]:
     return parse_above_zero
 
 
-paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+paths = click.argument(  # a type for the shell, which completes them; globs stay texts
+    "paths", type=click.Path(), nargs=-1, required=True, metavar="PATH..."
+)
 output = click.argument("output", type=PATH)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 show_all = click.option(

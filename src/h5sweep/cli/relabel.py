@@ -55,10 +55,10 @@ def relabel_command(
     undo: bool,
     as_json: bool,
 ) -> int:
-    """Change names, units or axes of the results in OUTPUT; no value changes, nothing is run.
+    """Change names, units or axes of the results in OUTPUT.
 
-    The output has the new labels at once, and `run` goes on with a study that has them too. Without
-    an option, the relabels so far are listed.
+    No value changes, and nothing is run. The output has the new labels at once, and `run` goes on
+    with a study that has them too. Without an option, the relabels so far are listed.
 
     \b
     h5sweep relabel layouts.h5 --add hub_height=110.0
@@ -92,8 +92,8 @@ def _pairs(option: str, texts: Iterable[str], parse: Callable[[str, str], T]) ->
     """What follows an option, by name."""
     found: dict[str, T] = {}
     for text in texts:
-        name, _, value = text.partition("=")
-        if not name or not value:
+        name, is_given, value = text.partition("=")
+        if not name or not (value or (is_given and option == "--add")):
             raise UsageError(f"{option} {text!r} names no column and label: write {option} a=b")
         if name in found:
             raise UsageError(f"{option} names {name} twice: leave one of them out")

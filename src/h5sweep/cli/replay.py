@@ -18,7 +18,7 @@ from .terminal import print_text, print_texts, tell
 def replay_command(
     output: Path, key: tuple[str, ...], timeout_s: float | None, as_json: bool
 ) -> int:
-    """Run one task of OUTPUT again with the code that made its row, and compare.
+    """Run one task of OUTPUT again with its own code, and compare.
 
     The code is the one recorded with the row, whatever has become of the files since. Shows for
     each result whether it is equal bit by bit, and what has changed since then: packages, inputs,

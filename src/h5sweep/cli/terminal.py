@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, TextIO
 
 import click
 
 from ..base.safe_text import json_text, printable
 from ..errors import StorageError
-
-if TYPE_CHECKING:
-    from ..runner.progress import Display
+from ..runner.progress import showing_progress as showing_progress  # for all commands
 
 
 def print_texts(texts: Iterable[str]) -> bool:
@@ -27,10 +25,10 @@ def print_texts(texts: Iterable[str]) -> bool:
             sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        give_up_stdout()
+        give_up(sys.stdout)
         return False
     except OSError as error:
-        give_up_stdout()
+        give_up(sys.stdout)
         raise StorageError(refused_text(error)) from error
     return True
 
@@ -45,21 +43,11 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def tell(text: str) -> None:
-    # Nobody may be listening any more (`2>&1 | head`): what is done is done all the same.
-    with suppress(OSError):
-        click.echo(printable(text), err=True)
-
-
-@contextmanager
-def showing_progress() -> Iterator[Display]:
-    """A display for as long as something goes on; it is gone before a result is printed."""
-    from ..runner.progress import choose_display
-
-    display = choose_display()
     try:
-        yield display
-    finally:
-        display.end()
+        click.echo(printable(text), err=True)
+    except OSError:
+        # Nobody is listening any more (`2>&1 | head`): what is done is done all the same.
+        give_up(sys.stderr)
 
 
 def terminal_size() -> os.terminal_size | None:
@@ -84,10 +72,10 @@ def open_closed_streams() -> None:
             setattr(sys, name, stream)
 
 
-def give_up_stdout() -> None:
-    """Let what is left in the buffer of standard output go nowhere."""
+def give_up(stream: TextIO) -> None:
+    """Let what is left in the buffer of a stream go nowhere, also when Python ends."""
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def refused_text(error: OSError) -> str:

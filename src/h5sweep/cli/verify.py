@@ -34,11 +34,12 @@ def verify_command(
     timeout_s: float | None,
     as_json: bool,
 ) -> int:
-    """Run a random sample of the rows of OUTPUT again, each with the code that made it.
+    """Run a sample of the rows of OUTPUT again, and compare.
 
-    Counts those that are equal bit by bit, equal within 1e-9, different, failed, and those that
-    cannot be replayed, and says of the first of these what has changed since. Nothing is written.
-    The code comes from OUTPUT, so verify only files that you trust.
+    It is a random sample, and each row is run with the code that made it. Counts those that are
+    equal bit by bit, equal within 1e-9, different, failed, and those that cannot be replayed, and
+    says of the first of these what has changed since. Nothing is written. The code comes from
+    OUTPUT, so verify only files that you trust.
 
     Exit code: 0 if all rows of the sample are equal within 1e-9, 1 if not.
 

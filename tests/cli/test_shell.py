@@ -1,0 +1,198 @@
+"""In a shell: completion, pipes that nobody reads to the end, and a help that says all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from h5sweep.cli import cli
+from terminal import H5SWEEP, Terminal
+
+Study = Callable[[str], Path]
+COMMANDS = cli.list_commands(click.Context(cli))
+STUDY = """
+@h5sweep.sweep(farm=["a", "b"], seed=range(3))
+def f(farm, seed):
+    if farm == "b" and seed == 1:
+        raise ValueError("no")
+    return {"x": seed}
+"""
+
+
+# Help
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_no_summary_is_cut(columns: int) -> None:
+    """The list of commands says of each all that its summary says, however wide the terminal is."""
+    context = click.Context(cli, info_name="h5sweep", terminal_width=columns)
+    shown = " ".join(cli.get_help(context).partition("Commands:\n")[2].split())
+    assert "..." not in shown
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None and command.help is not None
+        summary = " ".join(command.help.split("\n\n")[0].split())
+        assert f"{name} {summary}" in shown
+
+
+def test_summaries_are_one_line_of_80_columns() -> None:
+    """One sentence each, so that the list of commands is one."""
+    context = click.Context(cli, info_name="h5sweep", terminal_width=80, max_content_width=80)
+    lines = cli.get_help(context).partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in lines] == COMMANDS
+    assert all(line.endswith(".") for line in lines)
+
+
+# Pipes
+
+READING = {
+    "status": ["out.h5"],
+    "missing": ["out.h5"],
+    "show": ["out.h5", "farm=a", "seed=1"],
+    "report": ["out.h5"],
+    "export": ["out.h5", "--csv", "out.csv", "--force"],
+    "audit": ["out.h5"],
+    "redo": ["out.h5", "--cancel"],
+    "merge": ["out.h5", "--audit-text"],
+    "relabel": ["out.h5"],
+    "check": ["out.h5.run"],
+    "salvage": ["out.h5"],
+    "clean": ["out.h5"],
+    "replay": ["out.h5", "farm=a", "seed=1"],
+    "verify": ["out.h5", "--sample", "1"],
+    "run": ["study.py", "-o", "out.h5"],
+    "submit": ["study.py", "-o", "out.h5", "--parts", "2", "--dry-run"],
+}
+
+
+def test_every_command_is_tried_with_a_closed_pipe() -> None:
+    """A new command gets a line above."""
+    assert sorted(READING) == sorted(COMMANDS)
+
+
+@pytest.fixture
+def done(terminal: Terminal, study: Study) -> Terminal:
+    """A folder after a run of which one task has failed."""
+    study(STUDY)
+    terminal.run("run", "study.py", "-o", "out.h5", "-j", 1, check=1)
+    return terminal
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_reader_that_goes_away_gets_no_traceback(done: Terminal, command: str) -> None:
+    """`| head` and `2>&1 | head`: the exit code is that of the command, or of its help."""
+    words = [command, *READING[command]]
+    code = into_closed_pipe(done, words, "")
+    for closed in ("stdout", "stdout and stderr"):
+        assert into_closed_pipe(done, words, closed) == code
+        assert into_closed_pipe(done, [command, "--help"], closed) in (0, 1)
+
+
+def into_closed_pipe(terminal: Terminal, words: list[str], closed: str) -> int:
+    """The exit code of a command of which these streams have no reader."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    # Not what pytest or a user may have set: what Python does with a full buffer is tried.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    ran = subprocess.run(
+        [*H5SWEEP, *words],
+        cwd=terminal.folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=writer if closed else subprocess.DEVNULL,
+        stderr=writer if "stderr" in closed else subprocess.PIPE,
+        text=True,
+    )
+    os.close(writer)
+    assert "\nTraceback" not in f"\n{ran.stderr or ''}"  # those of tasks are behind a bar
+    assert "Broken" not in (ran.stderr or "")
+    return ran.returncode
+
+
+# Completion
+
+
+class Bash:
+    """An interactive bash of which somebody presses keys."""
+
+    def __init__(self, folder: Path) -> None:
+        self._deadline = time.monotonic() + 60
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
+        scripts = str(Path(sys.executable).parent)
+        env = {**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}", "PS1": "$ ", "TERM": "dumb"}
+        self.process = subprocess.Popen(
+            ["bash", "--norc", "--noprofile", "-i"],
+            cwd=folder,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**env, "HISTFILE": "", "INPUTRC": "/dev/null"},
+            start_new_session=True,
+        )
+        os.close(theirs)
+
+    def press(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def read_until(self, words: str) -> str:
+        text = ""
+        while words not in text:
+            left_s = max(self._deadline - time.monotonic(), 0)
+            assert select.select([self._ours], [], [], left_s)[0], f"never shown: {words}\n{text}"
+            text += os.read(self._ours, 65536).decode(errors="replace")
+        return text
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+@pytest.fixture
+def bash(tmp_path: Path) -> Iterator[Bash]:
+    """With the line that the docs say to put into ~/.bashrc."""
+    found = Bash(tmp_path)
+    found.press('eval "$(_H5SWEEP_COMPLETE=bash_source h5sweep)"; echo is "ready"\n')
+    found.read_until("is ready")
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("h5sweep sta", "tus "),
+        ("h5sweep status --wa", "tch "),
+        ("h5sweep run --failed re", "try "),
+        ("h5sweep status lay", "outs.h5 "),
+        ("h5sweep check lay", "outs.h5 "),
+        ("h5sweep merge lay", "outs.h5 "),
+        ("h5sweep run stu", "dy.py "),
+    ],
+)
+def test_bash_completes(bash: Bash, tmp_path: Path, typed: str, completed: str) -> None:
+    """Commands, options, their choices, and files, in a real bash."""
+    for name in ("layouts.h5", "study.py"):
+        (tmp_path / name).touch()
+    bash.press(f"{typed}\t")
+    bash.read_until(f"{typed}{completed}")
+
+
+def test_bash_lists_all_commands(bash: Bash) -> None:
+    """After h5sweep and a space."""
+    bash.press("h5sweep \t\t")
+    listed = bash.read_until(COMMANDS[-1])
+    assert set(listed.split()) >= set(COMMANDS)
