@@ -18,16 +18,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 import h5py
+import numpy as np
 import pytest
 
 import h5sweep
 from cases import some_of
+from fake_slurm import ACCEPTS, REFUSES_MERGE, fake_slurm, listing
 from foreign_samples import KEY, write_groups
+from h5sweep.base.plan import plan_product
+from h5sweep.runfolder.layout import RunFolder
+from read_page import read_page
 from running import until
 from terminal import Terminal
+from written_records import write_records
 
 SOURCES = Path(h5sweep.__file__).parent
-VERBS = "run|status|missing|redo|check|merge|relabel|salvage|clean|replay|verify"
+VERBS = "run|submit|status|missing|report|redo|check|merge|relabel|salvage|clean|replay|verify"
 COMMAND = re.compile(rf"h5sweep ({VERBS})\b")
 OUT = "my out.h5"
 STUDY = """
@@ -155,6 +161,45 @@ def not_merged(terminal: Terminal) -> str:
     return said(terminal, "status", OUT)
 
 
+def report_of(terminal: Terminal, path: str = OUT) -> str:
+    """What the page says that a command writes, in one line."""
+    said(terminal, "report", path, "-o", "page.html")
+    return read_page(terminal.folder / "page.html").text
+
+
+def stopped_on_a_page(terminal: Terminal) -> str:
+    stopped(terminal)
+    return report_of(terminal)
+
+
+def not_merged_on_a_page(terminal: Terminal) -> str:
+    not_merged(terminal)
+    return report_of(terminal)
+
+
+def large_files_on_a_page(terminal: Terminal) -> str:
+    """More than is compared with the output for a page: two arrays of 40 MB."""
+    folder = RunFolder(terminal.folder / OUT)
+    plan = plan_product({"seed": [1, 2]})
+    write_records(folder, plan, {task: {"x": np.full(5_000_000, task)} for task in range(2)})
+    said(terminal, "merge", OUT)
+    return report_of(terminal)
+
+
+def worker_files_on_a_page(terminal: Terminal) -> str:
+    worker_files(terminal)
+    return report_of(terminal, "my night")
+
+
+def report_refused(terminal: Terminal) -> str:
+    """Something lies in its place, and is taken away then."""
+    page = terminal.folder / f"{OUT}.run" / "report.html"
+    page.mkdir(parents=True)
+    text = run_study(terminal)
+    page.rmdir()
+    return text
+
+
 def undeclared(terminal: Terminal) -> str:
     merged_by_key(terminal)
     return said(terminal, "status", OUT)
@@ -206,11 +251,30 @@ def relabelled(terminal: Terminal) -> str:
     return said(terminal, "relabel", OUT, "--rename", "aep=gross")
 
 
+def returns_the_old_name(terminal: Terminal) -> str:
+    relabelled(terminal)
+    terminal.write("my study.py", LABELLED.replace("[1, 2]", "[1, 2, 3]"))
+    return said(terminal, "run", "my study.py", "-o", OUT, check=2)
+
+
+def has_both_names(terminal: Terminal) -> str:
+    returns_the_old_name(terminal)
+    return said(terminal, "run", "my study.py", "-o", OUT, "--changed", "keep")
+
+
 def cannot_be_sent(terminal: Terminal) -> str:
     terminal.write("my study.py", LOCKED)
     words = [sys.executable, "my study.py"]
     done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True)
     return done.stderr
+
+
+def failed_in_python(terminal: Terminal) -> str:
+    call = f"if __name__ == '__main__':\n        print(optimise.run('{OUT}', workers=1))\n"
+    terminal.write("my study.py", f"{STUDY.format(tasks=8)}\n    {call}")
+    words = [sys.executable, "my study.py"]
+    done = subprocess.run(words, cwd=terminal.folder, capture_output=True, text=True)
+    return done.stdout
 
 
 def settings_left_out(terminal: Terminal) -> str:
@@ -225,7 +289,7 @@ def half_redone(terminal: Terminal) -> str:
     terminal.run("run", "my study.py", "-o", OUT)
     terminal.write("my study.py", IN_UNITS.format("m"))
     (terminal.folder / "broken").touch()
-    text = said(terminal, "run", "my study.py", "-o", OUT, "--changed", "redo", check=2)
+    text = said(terminal, "run", "my study.py", "-o", OUT, "--changed", "redo", check=1)
     (terminal.folder / "broken").unlink()
     return text
 
@@ -234,7 +298,7 @@ def removed_half(terminal: Terminal) -> str:
     terminal.write("my study.py", IN_UNITS.format("km"))
     terminal.run("run", "my study.py", "-o", OUT)
     terminal.write("my study.py", IN_UNITS.format("m").replace("[1, 2]", "[1]"))
-    return said(terminal, "run", "my study.py", "-o", OUT, "--changed", "redo", check=2)
+    return said(terminal, "run", "my study.py", "-o", OUT, "--changed", "redo", check=1)
 
 
 def merged_by_key(terminal: Terminal) -> str:
@@ -414,6 +478,11 @@ def replayed_foreign(terminal: Terminal) -> str:
     return said(terminal, "verify", OUT, check=2)
 
 
+def shown_foreign(terminal: Terminal) -> str:
+    write_groups(terminal.folder / OUT, range(3))
+    return said(terminal, "show", OUT, "farm_id=1", check=2)
+
+
 def verified_broken(terminal: Terminal) -> str:
     run_study(terminal)
     with h5py.File(terminal.folder / OUT, "r+") as file:
@@ -427,16 +496,57 @@ def not_repeated(terminal: Terminal) -> str:
     return said(terminal, "verify", OUT, check=1)
 
 
+def submit(
+    terminal: Terminal, tasks: int = 4, sbatch: str = ACCEPTS, squeue: str = "", check: int = 0
+) -> str:
+    """What is said to who submits the study to a Slurm that does as it is told here."""
+    terminal.write("my study.py", STUDY.format(tasks=tasks))
+    path = fake_slurm(terminal.folder / "bin", sbatch, squeue)
+    words = ("submit", "my study.py", "-o", OUT, "--parts", "2")
+    return terminal.run(*words, check=check, PATH=path).stderr
+
+
+def ran_in_parts(terminal: Terminal) -> str:
+    return run_study(terminal, "--part", "1/1")
+
+
+def submitted(terminal: Terminal) -> str:
+    return submit(terminal)
+
+
+def submitted_twice(terminal: Terminal) -> str:
+    submit(terminal)
+    return submit(terminal, squeue=listing("17_1 RUNNING"), check=4)
+
+
+def submitted_when_done(terminal: Terminal) -> str:
+    run_study(terminal, "--no-merge")
+    return submit(terminal)
+
+
+def submitted_without_merge(terminal: Terminal) -> str:
+    run_study(terminal, "--no-merge")
+    return submit(terminal, tasks=6, sbatch=f"{REFUSES_MERGE}; {ACCEPTS}", check=1)
+
+
 STEPS = [
-    Step("merge/from_records/one_label: run -o --changed redo", half_redone, ". Rows", 0, "2 of 2"),
+    Step("cli/run: merge", ran_in_parts, " writes the output", 0, "wrote my out.h5 (4 tasks"),
+    Step("cli/submit: status", submitted, " says how far", 0, "0 of 4 done"),
+    Step("cli/submit: merge", submitted_when_done, " writes the", 0, "wrote my out.h5 (4 tasks"),
+    Step("runner/submit: status", submitted_twice, ", or end them", 0, "0 of 4 done"),
+    Step("runner/submit: merge", submitted_without_merge, "", 0, "wrote my out.h5 (4 tasks"),
+    Step("state/run_command: run -o", half_redone, ". Rows", 0, "2 of 2"),
     Step("merge/from_records/one_label: merge --declared-only", removed_half, "", 0, "(1 task"),
+    Step("state/code_change: relabel --undo", returns_the_old_name, ". To have", 0, "gross is aep"),
+    Step("merge/from_records/output_plan: relabel --undo", has_both_names, "", 0, "gross is aep"),
     Step("runner/hand_over: run", settings_left_out, "", 0, "2 of 2 done"),
     Step("runner/replay: merge", replayed_early, " writes it", 0, "wrote my out.h5"),
-    Step("runner/replay: check", verified_broken, "", 3, "damaged"),
+    Step("output/one_row: check", verified_broken, "", 3, "damaged"),
     Step("runner/replay: check", replayed_foreign, " says what it is", 0, "3 tasks"),
+    Step("runner/show_task: check", shown_foreign, " says what it is", 0, "3 tasks"),
     Step("runner/replay_report: replay", not_repeated, "", 1, "aep  different"),
     Step("code/by_value: run", cannot_be_sent, "", 0, "2 of 2 done"),
-    Step("state/code_change: run -o --changed", another_constant, ". To run", 0, "2 kept, 0 to do"),
+    Step("state/run_command: run -o", another_constant, ". To run", 0, "2 kept, 0 to do"),
     Step("state/declare_sweep: relabel --sweep", another_function, "", 0, "the sweep is improve"),
     Step("state/declare_sweep: relabel --rename", another_parameter, "", 0, "seed is start"),
     Step("state/declare_sweep: relabel", one_more_parameter, "", 0, "site=a b in all rows"),
@@ -452,7 +562,19 @@ STEPS = [
     Step("runner/status: missing", stopped, " lists what is missing, and why", 1, "no seed 7"),
     Step("runner/status: merge", not_merged, " writes the output", 0, "wrote my out.h5 (6 tasks"),
     Step("runner/status: missing", undeclared, " (a study or CSV)", 1, "1 of 7 missing"),
+    Step("report/verdict: missing", stopped_on_a_page, " lists what is missing", 1, "no seed 7"),
+    Step("report/verdict: merge", not_merged_on_a_page, " writes the output", 0, "(6 tasks"),
+    Step(
+        "report/file_section: clean",
+        large_files_on_a_page,
+        " compares them with the output",
+        0,
+        "safe to remove",
+    ),
+    Step("report/files_page: check", worker_files_on_a_page, " says.", 3, "damaged"),
+    Step("report/write_report: report", report_refused, " writes it", 0, "wrote my out.h5.run"),
     Step("cli/run: missing", failed, " says why", 1, "ValueError: no seed 7"),
+    Step("runner/run: missing", failed_in_python, " says why", 1, "ValueError: no seed 7"),
     Step("merge/report: run STUDY -o", merged_by_key, " computes the", 0, "6 kept, 1 to do"),
     Step(
         "merge/report: clean", merged_groups, " lists the worker", 0, "2 files are safe to remove"
@@ -473,7 +595,7 @@ STEPS = [
         "1 of 7 missing",
     ),
     Step("state/expected_tasks: run STUDY -o", folder_is_gone, " continues", 0, "4 kept, 0 to do"),
-    Step("state/redo_tasks: run -o", asked_for_again, "", 0, "4 kept, 2 to do, 2 of them again"),
+    Step("state/run_command: run -o", asked_for_again, "", 0, "4 kept, 2 to do, 2 of them again"),
     Step("state/expected_tasks: check", not_an_output, " says what", 3, "this is text"),
     Step(
         "merge/merge_files: check", nothing_to_merge, " says what", 3, "0 bytes; its process died"
@@ -574,13 +696,37 @@ def test_a_run_that_holds_the_folder_can_be_looked_at(tmp_path: Path) -> None:
         assert "a run is active" in said(terminal, *pasted(text, step))
 
 
+def test_parts_at_work_can_be_looked_at(tmp_path: Path) -> None:
+    """What another part says of them when it has ended, and a run that they keep out."""
+    terminal = Terminal(tmp_path / "my work")
+    terminal.folder.mkdir()
+    terminal.write("my study.py", STUDY.format(tasks=4))
+    (terminal.folder / "wait").touch()
+    part = terminal.start("run", "my study.py", "-o", OUT, "-j", "1", "--part", "1/2")
+    try:
+        until((terminal.folder / "waiting").exists)
+        (terminal.folder / "wait").unlink()
+        for words, exit_code, site in (
+            (["--part", "2/2"], 0, "cli/run"),
+            ([], 4, "runfolder/parts"),
+        ):
+            text = run_study(terminal, *words, check=exit_code)
+            after = " says how far" if site == "cli/run" else ""
+            step = Step(f"{site}: status", stopped, after)
+            assert "1 part at work" in said(terminal, *pasted(text, step))
+    finally:
+        part.kill()
+        part.communicate()
+
+
 # All of them
 
 
 def test_every_command_in_a_message_is_taken_here() -> None:
     """Whoever adds a message with a command adds the step."""
     made = {site for path in SOURCES.rglob("*.py") for site in sites_in(path)}
-    assert made == {step.site for step in STEPS} | {"runfolder/lock: status"}
+    at_work = {f"{site}: status" for site in ("runfolder/lock", "runfolder/parts", "cli/run")}
+    assert made == {step.site for step in STEPS} | at_work
 
 
 # Sentences of one command alone, that name no path: what is in them is taken above or elsewhere.
