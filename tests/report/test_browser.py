@@ -31,7 +31,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layouts = np.random.default_rng(1).random((60, 7, 2)) * 1000
     write_records(folder, PLAN, {t: {"aep": 100.0 - t, "layout": layouts[t]} for t in done})
     for task in FAILED:
-        write_failure(folder, PLAN, task, message="no area", where="study.py:3 in f")
+        write_failure(
+            folder, PLAN, task, message="no area", where="study.py:3 in f", traceback="f(3)"
+        )
     folder.save_sweep({"name": "f", "dims": {"layout": ["turbine", "xy"]}})
     merge_run(folder)
     return h5sweep.write_report(folder.output)
@@ -171,8 +173,19 @@ def test_page_is_read_without_scripts(path: Path, tmp_path: Path) -> None:
 
 def test_page_prints_all_of_it(path: Path) -> None:
     """On paper there are no pickers, and every group and traceback is there."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
     with chromium(width=1280) as driver:
         open_page(driver, path)
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-        assert not any(e.is_displayed() for e in all_of(driver, ".pickers, nav"))
-        assert all(e.is_displayed() for e in all_of(driver, "figure"))
+        WebDriverWait(driver, 30).until(
+            lambda _: driver.execute_script("return matchMedia('print').matches")
+        )
+        assert count_shown(driver, ".pickers, nav") == 0
+        assert count_shown(driver, "figure[data-of=layout]") == 6
+        assert count_shown(driver, "details > pre") == 1
+
+
+def count_shown(driver: Any, css: str) -> int:
+    script = "return [...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility())"
+    return len(driver.execute_script(script, css))
