@@ -15,8 +15,9 @@ import pytest
 import xarray
 
 import h5sweep
-from h5sweep.errors import UsageError
+from h5sweep.errors import StorageError, UsageError
 from h5sweep.merge.export import KINDS, export_results
+from running import tmpfs
 from terminal import Terminal
 
 RESULTS = {
@@ -85,27 +86,51 @@ def test_the_grid_is_netcdf(output: Path, tmp_path: Path) -> None:
         assert "h5sweep_format" not in back.attrs
 
 
+def test_the_grid_is_a_zarr_store(output: Path, tmp_path: Path) -> None:
+    """It reads back as what to_grid gives."""
+    export_results(output, "zarr", tmp_path / "x.zarr")
+    with h5sweep.open(output) as data, xarray.open_zarr(tmp_path / "x.zarr") as back:
+        assert back.equals(h5sweep.to_grid(data))
+        assert back.aep.sel(number=0, kind="a") == 0.1
+
+
+def test_a_store_that_cannot_be_written_leaves_nothing(output: Path, tmp_path: Path) -> None:
+    """A folder that is there stays as it is, and a full disk leaves no half of a store."""
+    (tmp_path / "x.zarr").mkdir()
+    with pytest.raises(UsageError, match="is a folder, which is never replaced"):
+        export_results(output, "zarr", tmp_path / "x.zarr", force=True)
+    with tmpfs(tmp_path / "small", "size=16k"):
+        with pytest.raises(StorageError):
+            export_results(output, "zarr", tmp_path / "small" / "x.zarr")
+        assert list((tmp_path / "small").iterdir()) == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_replaced_unasked(output: Path, tmp_path: Path, kind: str) -> None:
     """An existing file needs force, and an output is never replaced."""
     target = tmp_path / "there"
     target.write_text("mine")
-    with pytest.raises(UsageError, match="exists: name another file, or replace it with --force"):
+    with pytest.raises(UsageError, match="exists: give another name"):
         export_results(output, kind, target)
     assert target.read_text() == "mine"
-    export_results(output, kind, target, force=True)
-    assert target.read_bytes() != b"mine"
+    if kind != "zarr":  # a folder, which never takes the place of anything
+        export_results(output, kind, target, force=True)
+        assert target.read_bytes() != b"mine"
     with pytest.raises(UsageError, match="is the output of a run"):
         export_results(output, kind, output, force=True)
 
 
-@pytest.mark.parametrize(("kind", "module"), [("parquet", "pyarrow"), ("netcdf_grid", "h5netcdf")])
+@pytest.mark.parametrize(
+    ("kind", "module"), [("parquet", "pyarrow"), ("netcdf_grid", "h5netcdf"), ("zarr", "zarr")]
+)
 def test_what_is_not_installed_is_named(
     output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, module: str
 ) -> None:
     """With the extra to install; nothing is written."""
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UsageError, match=rf"{module}.*pip install 'h5sweep\[(parquet|xarray)\]'"):
+    with pytest.raises(
+        UsageError, match=rf"{module}.*pip install 'h5sweep\[(parquet|xarray|zarr)\]'"
+    ):
         export_results(output, kind, tmp_path / "x")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own.h5.run"]
 

@@ -1,4 +1,4 @@
-"""h5sweep export: the results as CSV, Parquet, or as a grid in netCDF."""
+"""h5sweep export: the results as CSV, Parquet, or as a grid in netCDF or Zarr."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ from .terminal import tell
     metavar="FILE",
     help="Arrays with one axis for each parameter, as netCDF-4.",
 )
+@click.option("--zarr", type=options.PATH, metavar="FOLDER", help="The same as a Zarr store.")
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 def export_command(
     output: Path,
     csv: Path | None,
     parquet: Path | None,
     netcdf_grid: Path | None,
+    zarr: Path | None,
     force: bool,
 ) -> int:
     """Write the results of OUTPUT to files that other programs read.
@@ -43,11 +45,12 @@ def export_command(
     """
     from ..merge.export import export_results
 
-    wanted = {"csv": csv, "parquet": parquet, "netcdf_grid": netcdf_grid}
+    wanted = {"csv": csv, "parquet": parquet, "netcdf_grid": netcdf_grid, "zarr": zarr}
     given = {kind: target for kind, target in wanted.items() if target is not None}
     if not given:
-        raise UsageError("say what to write: --csv, --parquet or --netcdf-grid")
+        raise UsageError("say what to write: --csv, --parquet, --netcdf-grid or --zarr")
     for kind, target in given.items():
         path = export_results(output, kind, target, force=force)
-        tell(f"wrote {path} ({size_text(path.stat().st_size)})")
+        size = f" ({size_text(path.stat().st_size)})" if path.is_file() else ""
+        tell(f"wrote {path}{size}")
     return 0

@@ -42,19 +42,43 @@ def replacing(target: Path, *, is_synced: bool = False) -> Iterator[Path]:
     Killed at any moment, `target` is the old file or the new one, whole. The temporary file is
     nobody else's; one that a kill left behind is removed by the next attempt.
     """
-    temporary = target.with_name(private_name(target.name))
-    try:
+    with _instead(target) as temporary:
         with OpenFolder(target.parent) as folder:
             remove_unfinished(folder, target.name)
         yield temporary
         if not is_synced:
             sync_file(temporary)
+
+
+@contextmanager
+def making_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `target`; on success make it `target`, durably.
+
+    Killed at any moment, `target` is whole or not there; a folder with a name like those of
+    temporary files may be left beside it. One in which there is something is never replaced.
+    """
+    with _instead(target) as temporary:
+        temporary.mkdir()
+        yield temporary
+        for place, _, names in os.walk(temporary):
+            for name in names:
+                sync_file(Path(place, name))
+            sync_folder(Path(place))
+
+
+@contextmanager
+def _instead(target: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `target`; on success rename it, else remove what is there."""
+    temporary = target.with_name(private_name(target.name))
+    try:
+        yield temporary
         temporary.replace(target)
         # The folder too: without this the rename itself can be lost.
         sync_folder(target.parent)
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         if (refusal := system_error(error)) is not None:
             raise storage_error(target, refusal) from error
         raise

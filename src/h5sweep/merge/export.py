@@ -1,6 +1,7 @@
 """The results in files of other kinds, with all that is finished by now.
 
 Each is written under a temporary name first: killed at any moment, it is there whole or as it was.
+A Zarr store is a folder, and folders are not replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .from_records.snapshot import finished_output
 if TYPE_CHECKING:
     import xarray
 
-KINDS = ("csv", "parquet", "netcdf_grid")
+KINDS = ("csv", "parquet", "netcdf_grid", "zarr")
 
 
 def export_results(output: PathLike, kind: str, target: Path, *, force: bool = False) -> Path:
@@ -38,29 +39,34 @@ def export_results(output: PathLike, kind: str, target: Path, *, force: bool = F
 
     UsageError if the file is there, unless `force` replaces it; an output is never replaced.
     """
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder, which is never replaced: give another name")
     folder, place = RunFolder.of(output), RunFolder.of(target)
     folder.require_place()
     if not folder.output.exists():
         existing_folder(output)
-    _require_free(folder, place, force)
+    _require_free(folder, place, force, to_folder=kind == "zarr")
     write: Callable[[Path, Path], None] = {
         "csv": _write_csv,
         "parquet": _write_parquet,
         "netcdf_grid": _write_netcdf,
+        "zarr": _write_zarr,
     }[kind]
-    with _finished(folder) as found, durable.replacing(place.output) as temporary:
+    making = durable.making_folder if kind == "zarr" else durable.replacing
+    with _finished(folder) as found, making(place.output) as temporary:
         write(found, temporary)
     return place.output
 
 
-def _require_free(folder: RunFolder, place: RunFolder, force: bool) -> None:
-    place.require_place()
+def _require_free(folder: RunFolder, place: RunFolder, force: bool, *, to_folder: bool) -> None:
     target = place.output
+    place.require_place()
     is_output = target.exists() and folder.output.exists() and target.samefile(folder.output)
     if is_output or target == folder.output or place.exists():
         raise UsageError(f"{target} is the output of a run: name another file")
-    if target.exists() and not force:
-        raise UsageError(f"{target} exists: name another file, or replace it with --force")
+    if target.exists() and (to_folder or not force):
+        instead = "" if to_folder else ", or replace it with --force"
+        raise UsageError(f"{target} exists: give another name{instead}")
 
 
 @contextmanager
@@ -108,11 +114,24 @@ def _write_netcdf(found: Path, temporary: Path) -> None:
     has_complex = any(variable.dtype.kind == "c" for variable in grid.variables.values())
     grid.to_netcdf(temporary, engine="h5netcdf", invalid_netcdf=has_complex)
     with _opened(temporary) as back:
-        if not back.equals(grid):
-            raise DamagedError(
-                "the grid does not read back as it was written: the disk or the memory of this "
-                "machine may be failing. Nothing was replaced; run the same command again"
-            )
+        _require_equal(back, grid)
+
+
+def _write_zarr(found: Path, temporary: Path) -> None:
+    _require("zarr", "zarr")
+    with _opened(found) as data:
+        grid = to_grid(data)
+    grid.to_zarr(temporary, zarr_format=2)  # format 3 has no texts and no complex numbers yet
+    with _require("xarray", "zarr").open_zarr(temporary) as back:
+        _require_equal(back, grid)
+
+
+def _require_equal(back: xarray.Dataset, grid: xarray.Dataset) -> None:
+    if not back.equals(grid):
+        raise DamagedError(
+            "the grid does not read back as it was written: the disk or the memory of this "
+            "machine may be failing. Nothing was replaced; run the same command again"
+        )
 
 
 def _opened(path: Path) -> xarray.Dataset:
