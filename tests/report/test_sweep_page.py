@@ -71,7 +71,8 @@ def test_verdict_and_next_steps_are_those_of_status(terminal: Terminal, page: El
     assert head.partition(": ")[2] in verdict
     assert all(line in verdict for line in amiss)
     commands = [element.text for element in page.of_id("next").all("code")]
-    assert commands == ["h5sweep run study.py -o out.h5", "h5sweep missing out.h5"]
+    run = "h5sweep run study.py -o out.h5 -j 2 --backoff 0s"
+    assert commands == [run, "h5sweep missing out.h5"]
     assert closing[-1].partition("missing out.h5")[2] in page.of_id("next").text
 
 

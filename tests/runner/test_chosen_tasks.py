@@ -47,7 +47,7 @@ def test_a_farm_that_was_fixed_is_run_again(study: Terminal) -> None:
     said = study.run("redo", "out.h5", "farm_id=1").stderr
     assert said == (
         "4 tasks are to be run again; 4 have a result now, kept until the new one is there\n"
-        "next: h5sweep run study.py -o out.h5\n"
+        "next: h5sweep run study.py -o out.h5 -j 2\n"
     )
     status = study.run("status", "out.h5").stdout
     assert "12 of 12 done (100.0 %)" in status
@@ -189,7 +189,8 @@ def test_python_selects_and_leaves_failures_alone(study: Terminal) -> None:
 
 def test_tasks_that_failed_before_are_left_alone(study: Terminal) -> None:
     """They count as failed all the same."""
-    study.run(*RUN, check=1, BAD_FARM="1")
+    first = study.run(*RUN, "--failed", "keep", check=1, BAD_FARM="1")
+    assert "the same command without --failed keep tries these tasks again" in first.stderr
     before = count(study.folder, "executed")
     run = study.run(*RUN, "--failed", "keep", check=1)
     assert "8 kept, 0 to do" in run.stderr
