@@ -57,7 +57,7 @@ def next_steps(output: Path, *, complete: bool, full: bool) -> str:
     steps = [(f"{h5sweep} status {file}", "how far it is, by farm, type and seed")]
     if not complete:
         steps.append((f"{h5sweep} missing {file}", "what has no layout yet, and why"))
-    steps.append((f"{h5sweep} merge {file} --compress", "the same file, smaller"))
+    steps.append((f"{h5sweep} merge {file} --compress", "the same rows, compressed"))
     if not full:
         steps.append((f"{python} {script} --full -o {file}", "all 3,000; these are kept"))
     opened = f"""{python} -c "import h5sweep; print(h5sweep.open('{output}'))\""""

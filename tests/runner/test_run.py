@@ -357,6 +357,16 @@ def test_damaged_record_is_run_again_and_said(terminal: Terminal) -> None:
     assert count(terminal.folder, "executed") == 6
 
 
+def test_a_task_may_have_had_the_record_that_nobody_can_read(terminal: Terminal) -> None:
+    """Of a file of nothing but damage, no task is said to be never started without a doubt."""
+    counted(terminal, 5)
+    terminal.run(*RUN, "--no-merge")
+    damaged = file_with(terminal.folder, 3)
+    damaged.write_bytes(b"x" * damaged.stat().st_size)
+    missing = terminal.run("missing", "out.h5", check=1).stdout
+    assert "seed=3  never started: unless its record is among the damaged ones\n" in missing
+
+
 @pytest.mark.parametrize("merges", ["--merge", "--no-merge"])
 def test_what_is_said_at_the_end_is_counted_there(terminal: Terminal, merges: str) -> None:
     """A result that is spoilt during the run does not count as done, and the exit code says so."""

@@ -232,7 +232,7 @@ def test_one_is_singular(status: Status) -> None:
         "1,000 tasks",
     ]
     text = status_text(replace(status, done=3, damaged_records=1, unreadable_files=1))
-    assert "  1 damaged record: `run` runs its task again\n" in text
+    assert "  1 damaged record: its task is run again, unless the output has the result\n" in text
     assert "  1 record file with an unreadable beginning\n" in text
 
 

@@ -51,7 +51,7 @@ class RunReport(ShownAsText):
     merge: MergeReport | None
     tasks_not_selected: int = 0  # missing too, but the run was told to leave them alone
     results_undeclared: int = 0  # of tasks that the sweep has no longer
-    failures_kept: int = 0  # missing too, because they failed before and were left alone
+    failures_kept: int = 0  # missing too, because they failed and are to be left alone
     is_refused: bool = False  # a merge: some rows have other units or axes than the study says now
 
     @property
@@ -149,7 +149,7 @@ def run_sweep(
             merged = _merge(folder, compress, display)
         report = _report(folder, state, choice, chosen.tasks, merged)
         is_refused = wants_merge and merged is None
-        return replace(report, is_refused=is_refused, failures_kept=chosen.failed_kept)
+        return replace(report, is_refused=is_refused)
 
 
 def _pool_here(
@@ -193,12 +193,14 @@ def _report(
     """What there is now, counted where it lies: what workers have said may be damaged since."""
     if merged is not None and _has_all(merged, before):
         tasks_done, tasks_failed, tasks_missing, not_selected = before.tasks_total, 0, 0, 0
+        failures_kept = 0
     else:
         is_as_before = not wanted and merged is None
         after = before if is_as_before else read_state(folder, before.plan, scan=scan_stretches)
         tasks_done, tasks_failed = after.tasks_done, after.tasks_failed
-        not_selected = choice.count_not_selected(after)
-        tasks_missing = sum(1 for _ in after.missing_tasks()) - not_selected
+        left = choice.choose(after)
+        not_selected, failures_kept = left.not_selected, left.failed_kept
+        tasks_missing = len(left.tasks) + failures_kept
     return RunReport(
         folder.output,
         tasks_total=before.tasks_total,
@@ -209,6 +211,7 @@ def _report(
         merge=merged,
         tasks_not_selected=not_selected,
         results_undeclared=len(before.done_undeclared),
+        failures_kept=failures_kept,
     )
 
 

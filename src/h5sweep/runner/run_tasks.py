@@ -64,11 +64,11 @@ def say_damage(state: FolderState, display: Display) -> None:
     for damage in state.damages:
         lost = tasks.get(damage, [])
         if lost or (damage.task is None and is_incomplete):
-            what = key_text(state.plan.key(lost[0])) if len(lost) == 1 else "what it held"
-            display.say(
-                f"damaged record in {damage.path.name} at byte {damage.offset:,}: "
-                f"{what} is run again"
-            )
+            if len(lost) == 1:
+                again = f"{key_text(state.plan.key(lost[0]))} is run again"
+            else:
+                again = "what it held is run again, unless the output has it"
+            display.say(f"damaged record in {damage.path.name} at byte {damage.offset:,}: {again}")
 
 
 def launch_order(

@@ -346,8 +346,9 @@ def cause_lines(status: Status, most: int) -> Iterator[str]:
 def note_lines(status: Status) -> Iterator[str]:
     """What is damaged, not merged yet, or left out."""
     if status.damaged_records and status.missing:
-        them = "its task" if status.damaged_records == 1 else "their tasks"
-        yield f"{count_text(status.damaged_records, 'damaged record')}: `run` runs {them} again"
+        again = "its task is" if status.damaged_records == 1 else "their tasks are"
+        records = count_text(status.damaged_records, "damaged record")
+        yield f"{records}: {again} run again, unless the output has the result"
     yield from status.refusal_texts
     if status.unreadable_files:
         files = count_text(status.unreadable_files, "record file")

@@ -186,7 +186,13 @@ class FolderState:
             return MissingReason.AGAIN, "its result is kept until then" if is_kept else ""
         if task in self.held.unsound:
             return MissingReason.CHANGED, "its row differs from what was written"
-        return MissingReason.NEVER_STARTED, ""
+        return MissingReason.NEVER_STARTED, self._doubt
+
+    @cached_property
+    def _doubt(self) -> str:
+        """What to add where there is no record of a task, if not all records can be read."""
+        is_nameless = any(damage.task is None for damage in self.damages)
+        return "unless its record is among the damaged ones" if is_nameless else ""
 
     @cached_property
     def all_failures(self) -> dict[int, Failure]:
