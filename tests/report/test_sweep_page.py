@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -212,7 +214,26 @@ def test_files_of_other_programs_have_a_report(terminal: Terminal) -> None:
     page = read_page(terminal.folder / "report.html")
     assert "temp/a.h5" in page.of_id("files").text
     says = terminal.run("check", "temp", check=3).stdout.splitlines()
-    assert says[-1].removeprefix("next: ").split()[0] in page.of_id("verdict").text
+    assert says[-1].removeprefix("next: ") in page.of_id("next").text
+
+
+@pytest.mark.parametrize("command", ["salvage", "merge"])
+def test_files_of_other_programs_have_commands_to_type(terminal: Terminal, command: str) -> None:
+    """Whole ones: who reads the page has not typed the paths."""
+    folder = terminal.folder / "my night"
+    folder.mkdir()
+    code = (
+        "import h5py, os, numpy\nfile = h5py.File('my night/a.h5', 'w', libver='latest')\n"
+        "file['x'] = numpy.arange(10000.0)\nfile.flush()\nos._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=terminal.folder, check=True)
+    if command == "salvage":
+        os.truncate(folder / "a.h5", 50_000)
+    terminal.run("report", "my night", check=0)
+    (typed,) = read_page(terminal.folder / "report.html").of_id("next").all("code")
+    words = shlex.split(typed.text.replace("OUTPUT", "out.h5"))
+    assert words[:3] == ["h5sweep", command, "my night"]
+    terminal.run(*words[1:], check=0 if command == "merge" else 3)  # 3: no key was given
 
 
 @pytest.mark.parametrize("name", ["out.h5", "notes.txt"])
