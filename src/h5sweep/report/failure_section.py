@@ -135,10 +135,11 @@ def _sometimes(failed: Array, shown: Array, codes: dict[str, Array], plan: Plan)
     if len(shared) == len(codes):
         return "a single task"
     if not shared:
-        return f"not always: {len(failed):,} of {len(shown):,} tasks"
+        return f"not always: {len(failed):,} of all {len(shown):,} tasks failed so"
     alike = np.ones(len(shown), bool)
     for name, value in shared.items():
         alike &= codes[name][shown] == value
     key = plan.key(int(failed[0]))
     words = key_text({name: key[name] for name in shared})
-    return f"not always: {len(failed):,} of {int(alike.sum()):,} tasks with {words}"
+    of_them = f"{len(failed):,} of the {int(alike.sum()):,} tasks with {words}"
+    return f"not always: {of_them} failed so"
