@@ -18,14 +18,13 @@ from ..disk.find_files import PathLike
 from ..runfolder.layout import RunFolder
 from ..runfolder.lock import held_since, lock_owner
 from ..runfolder.parts import Part, read_parts
-from ..runfolder.records import FINISHED_AT
 from ..state.expected_tasks import existing_folder, read_expected_state
 from ..state.state import FolderState
 from ..state.state_counts import count_columns, count_groups, count_salvaged
 from ..state.state_notes import left_out_text, refusal_texts
 from .failures import FailureCause, failure_causes
 from .key_table import table_lines
-from .time_left import Pace, RunningTask, durations_since
+from .time_left import Pace, RunningTask, pace_since
 
 STATUS_SCHEMA = "h5sweep.status/1"
 MOST_VALUES = 12
@@ -46,6 +45,11 @@ class Running:
     process: ProcessId
     since: float
     memory_bytes: int = 0  # that its process uses; 0 if that cannot be seen from here
+
+    def seen(self) -> RunningTask:
+        """How long it has run by now, in words for its key and process."""
+        running_s = max(time.time() - self.since, 0.0)
+        return RunningTask(key_text(self.key), running_s, str(self.process), self.memory_bytes)
 
 
 @dataclass(frozen=True)
@@ -253,7 +257,7 @@ def status_of(
         left_out=left_out,
         left_out_text=left_out_text(state) if left_out else "",
         refusal_texts=tuple(refusal_texts(state)),
-        pace=_pace_of(state, running, _begun(run, parts)),
+        pace=pace_since(state, _begun(run, parts), map(Running.seen, running)),
         columns={n: tuple(counts) for n, counts in count_columns(state, most_values).items()},
         parts=tuple(parts),
         again=len(again),
@@ -269,26 +273,6 @@ def _begun(run: LockHolder | None, parts: Sequence[Part]) -> float | None:
     """When the run that goes on began, or the first of its parts."""
     since = run.since if run else None
     return min((part.since for part in parts), default=since)
-
-
-def _pace_of(state: FolderState, running: Iterable[Running], begun: float | None) -> Pace:
-    """How fast the run goes that began at `begun`."""
-    now = time.time()
-    begun = now if begun is None else begun
-    ended_at = [at for at in state.finished_at if at >= begun]
-    failures_at = (place.frame[FINISHED_AT] for place in state.failures.values())
-    failed_at = [at for at in failures_at if at >= begun]
-    return Pace(
-        ended=len(ended_at) + len(failed_at),
-        elapsed_s=now - begun,
-        left=state.tasks_total - state.tasks_done + len(state.again_done) - len(failed_at),
-        quiet_s=now - max([begun, *failed_at, *ended_at]),
-        took=durations_since(state, begun),
-        running=tuple(
-            RunningTask(key_text(r.key), max(now - r.since, 0.0), str(r.process), r.memory_bytes)
-            for r in running
-        ),
-    )
 
 
 def _count_keys(keys: Iterable[Key]) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..base.units import clock_text, cut_middle, duration_text, rate_text
+from ..runfolder.records import FINISHED_AT
 from ..state.state import FolderState
 
 MOST_READ = 200  # results, to say how long tasks take
@@ -169,6 +170,23 @@ class Pace:
             text = f"{len(long):,} tasks running for up to {time_text}: "
         room = len(long[0].key) if width is None else width - len(text)
         return [text + cut_middle(long[0].key, max(room, 1))]
+
+
+def pace_since(state: FolderState, begun: float | None, running: Iterable[RunningTask]) -> Pace:
+    """How fast the run goes that began then, by what is recorded; None if none goes on."""
+    now = time.time()
+    begun = now if begun is None else begun
+    ended_at = [at for at in state.finished_at if at >= begun]
+    failures_at = (place.frame[FINISHED_AT] for place in state.failures.values())
+    failed_at = [at for at in failures_at if at >= begun]
+    return Pace(
+        ended=len(ended_at) + len(failed_at),
+        elapsed_s=now - begun,
+        left=state.tasks_total - state.tasks_done + len(state.again_done) - len(failed_at),
+        quiet_s=now - max([begun, *failed_at, *ended_at]),
+        took=durations_since(state, begun),
+        running=tuple(running),
+    )
 
 
 def short_text(seconds: float) -> str:
