@@ -142,6 +142,17 @@ def worker_files(terminal: Terminal) -> Path:
     return folder
 
 
+def write_unclosed(path: Path) -> Path:
+    """A file of three tasks whose writer was killed, of which nothing is lost."""
+    write_groups(path, range(3), libver="latest")
+    code = (
+        f"import h5py, os\nfile = h5py.File({str(path)!r}, 'a', libver='latest')\n"
+        "file['x'] = 1\ndel file['x']\nfile.flush()\nos._exit(1)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    return path
+
+
 def edit(path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file["aep"][2] = 99.0
@@ -189,6 +200,40 @@ def large_files_on_a_page(terminal: Terminal) -> str:
 def worker_files_on_a_page(terminal: Terminal) -> str:
     worker_files(terminal)
     return report_of(terminal, "my night")
+
+
+def files_on_a_page(terminal: Terminal, *kept: int) -> str:
+    """What the page says of some of the worker files."""
+    folder = worker_files(terminal)
+    for number in {1, 2, 3, 4}.difference(kept):
+        (folder / f"worker {number}.h5").unlink()
+    return report_of(terminal, "my night")
+
+
+def sound_files_on_a_page(terminal: Terminal) -> str:
+    return files_on_a_page(terminal, 1, 2)
+
+
+def an_empty_file_on_a_page(terminal: Terminal) -> str:
+    terminal.write("study.py", STUDY.format(tasks=4))
+    return files_on_a_page(terminal, 1, 4)
+
+
+def an_unclosed_file_on_a_page(terminal: Terminal) -> str:
+    """A file whose writer was killed, beside an empty one."""
+    (terminal.folder / "my night").mkdir()
+    write_unclosed(terminal.folder / "my night" / "worker 1.h5")
+    (terminal.folder / "my night" / "worker 2.h5").touch()
+    return report_of(terminal, "my night")
+
+
+def a_live_file_on_a_page(terminal: Terminal) -> str:
+    """A file that a process has open, which ends when the page is written."""
+    path = worker_files(terminal) / "worker 1.h5"
+    for number in (3, 4):
+        path.with_name(f"worker {number}.h5").unlink()
+    with h5py.File(path, "a"):
+        return report_of(terminal, "my night")
 
 
 def report_refused(terminal: Terminal) -> str:
@@ -440,12 +485,7 @@ def checked(terminal: Terminal) -> str:
 
 def checked_unclosed(terminal: Terminal) -> str:
     """A file whose writer was killed, of which nothing is lost."""
-    path = write_groups(terminal.folder / "worker 1.h5", range(3), libver="latest")
-    code = (
-        f"import h5py, os\nfile = h5py.File({str(path)!r}, 'a', libver='latest')\n"
-        "file['x'] = 1\ndel file['x']\nfile.flush()\nos._exit(1)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=False)
+    path = write_unclosed(terminal.folder / "worker 1.h5")
     return said(terminal, "check", path.name, check=3)
 
 
@@ -572,6 +612,23 @@ STEPS = [
         "safe to remove",
     ),
     Step("report/files_page: check", worker_files_on_a_page, " says.", 3, "damaged"),
+    Step("report/files_page: salvage", worker_files_on_a_page, " shows what can", 3, "6 of"),
+    Step("report/files_page: merge -o", sound_files_on_a_page, " puts them", 0, "2 files"),
+    Step(
+        "report/files_page: merge -o --on-damaged skip",
+        an_unclosed_file_on_a_page,
+        " puts the others",
+        0,
+        "3 tasks from 1 file",
+    ),
+    Step(
+        "report/files_page: check --expect study.py",
+        an_empty_file_on_a_page,
+        ", with your study",
+        3,
+        "3 of 4 expected tasks",
+    ),
+    Step("report/files_page: check", a_live_file_on_a_page, ", when their writers", 0, "2 sound"),
     Step("report/write_report: report", report_refused, " writes it", 0, "wrote my out.h5.run"),
     Step("cli/run: missing", failed, " says why", 1, "ValueError: no seed 7"),
     Step("runner/run: missing", failed_in_python, " says why", 1, "ValueError: no seed 7"),

@@ -207,14 +207,15 @@ def test_an_empty_run_folder_has_a_report(tmp_path: Path) -> None:
 
 
 def test_files_of_other_programs_have_a_report(terminal: Terminal) -> None:
-    """What `check` says of each file, and what comes next."""
+    """What `check` says of each file and of all, and what comes next."""
     (terminal.folder / "temp").mkdir()
     (terminal.folder / "temp" / "a.h5").write_bytes(b"\0" * 100)
     terminal.run("report", "temp", check=0)
     page = read_page(terminal.folder / "report.html")
     assert "temp/a.h5" in page.of_id("files").text
     says = terminal.run("check", "temp", check=3).stdout.splitlines()
-    assert says[-1].removeprefix("next: ") in page.of_id("next").text
+    assert says[-2] in page.of_id("verdict").text
+    assert "h5sweep check temp --expect study.py" in page.of_id("next").text
 
 
 @pytest.mark.parametrize("command", ["salvage", "merge"])

@@ -34,6 +34,9 @@ _COLUMNS = (
 )
 
 
+FILE_HEAD = ("file", "state", "tasks", "why", "next")
+
+
 class Depth(StrEnum):
     """How closely files are looked at."""
 
@@ -41,6 +44,18 @@ class Depth(StrEnum):
     STRUCTURE = "structure"
     USUAL = "usual"  # deep, as far as that is done in seconds; of the other files, the structure
     DEEP = "deep"
+
+
+class NextStep(StrEnum):
+    """What to do after a check, as it says it."""
+
+    CLOSER = "the same command without --quick shows what is in them"
+    SALVAGE = "h5sweep salvage with the same paths shows what can be recovered"
+    MERGE = "h5sweep merge with the same paths and -o OUTPUT"
+    MERGE_REST = "h5sweep merge with the same paths and -o OUTPUT --on-damaged skip"
+    EXPECT = "--expect study.py, or a CSV of keys, shows which tasks are missing"
+    LATER = "run the same command again when the writers have ended"
+    RUN = "run the missing tasks"
 
 
 class FileReport(NamedTuple):
@@ -143,7 +158,9 @@ def report_text(report: CheckReport, *, width: int | None = None, show_all: bool
     lines = [line for g in groups for line in _group_lines(g, show_all, width, is_quick=is_quick)]
     if report.comparison is not None:
         lines += _comparison_lines(report.comparison)
-    lines += _closing_lines(report)
+    lines += summary_lines(report)
+    if step := next_step(report):
+        lines.append(f"next: {step}")
     return "\n".join(_wrapped(printable(line, breaks=""), width) for line in lines) + "\n"
 
 
@@ -237,7 +254,8 @@ def _comparison_lines(found: Comparison) -> Iterator[str]:
         yield f"  {count_text(found.keyless, 'task')} without a readable key: give --key"
 
 
-def _closing_lines(report: CheckReport) -> Iterator[str]:
+def summary_lines(report: CheckReport) -> Iterator[str]:
+    """How many files are in each state, and how many a merge refuses, what was not read."""
     totals = report.totals
     states = [f"{totals[s.value]:,} {s}" for s in reversed(State) if totals[s.value]]
     others = f"; {count_text(report.others, 'other file')}" if report.others else ""
@@ -251,20 +269,24 @@ def _closing_lines(report: CheckReport) -> Iterator[str]:
         files = count_text(len(report.unread), "file")
         size = size_text(sum(file.size_bytes for file in report.unread))
         yield f"the data of {files} ({size}) were not read: --deep reads them"
+
+
+def next_step(report: CheckReport) -> NextStep | None:
+    """None if nothing is left to do before a merge."""
+    totals = report.totals
     damaged = [file for file in report.files if file.state is State.DAMAGED]
     if report.exit_code and report.depth is Depth.QUICK:
-        yield "next: the same command without --quick shows what is in them"
-    elif any(KEEP in found.next for f in damaged if not f.is_mergeable for found in f.findings):
-        yield "next: h5sweep salvage with the same paths shows what can be recovered"
-    elif any(f.is_mergeable for f in damaged):
-        skip = " --on-damaged skip" if bad else ""
-        yield f"next: h5sweep merge with the same paths and -o OUTPUT{skip}"
-    elif report.exit_code and report.comparison is None and not damaged:
-        yield "next: --expect study.py, or a CSV of keys, shows which tasks are missing"
-    elif totals["live"]:
-        yield "next: run the same command again when the writers have ended"
-    elif report.comparison is not None and report.comparison.tasks_missing:
-        yield "next: run the missing tasks"
+        return NextStep.CLOSER
+    if any(KEEP in found.next for f in damaged if not f.is_mergeable for found in f.findings):
+        return NextStep.SALVAGE
+    if any(f.is_mergeable for f in damaged):
+        return NextStep.MERGE_REST if totals["files"] > totals["mergeable"] else NextStep.MERGE
+    if report.exit_code and report.comparison is None and not damaged:
+        return NextStep.EXPECT
+    if totals["live"]:
+        return NextStep.LATER
+    is_short = report.comparison is not None and report.comparison.tasks_missing
+    return NextStep.RUN if is_short else None
 
 
 def _wrapped(line: str, width: int | None) -> str:
@@ -342,16 +364,20 @@ def report_html(report: CheckReport) -> str:
     """A check in a notebook: static HTML."""
     totals = report.totals
     states = ", ".join(f"{totals[s.value]:,} {s}" for s in reversed(State) if totals[s.value])
-    rows = sorted(report.files, key=lambda file: list(State).index(file.state))
-    head = ("file", "state", "tasks", "why", "next")
     about = [
         count_text(totals["files"], "file"),
         f"{states}; {count_text(totals['tasks'], 'task')}",
     ]
-    return lines_html(about) + table_html(head, [_html_row(file) for file in rows])
+    return lines_html(about) + table_html(FILE_HEAD, file_rows(report))
 
 
-def _html_row(file: FileReport) -> tuple[str, ...]:
+def file_rows(report: CheckReport) -> list[tuple[str, ...]]:
+    """What FILE_HEAD names of each file, the worst first."""
+    order = list(State)
+    return [_file_row(f) for f in sorted(report.files, key=lambda file: order.index(file.state))]
+
+
+def _file_row(file: FileReport) -> tuple[str, ...]:
     why = "; ".join(f"{f.code} {f.message}" for f in file.findings)
     next_ = file.findings[0].next if file.findings else ""
     tasks = "" if file.tasks is None else f"{file.tasks:,}"

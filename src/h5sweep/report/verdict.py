@@ -57,8 +57,14 @@ def next_section(folder: RunFolder, status: Status) -> Section:
     *_, closing = status_parts(status)
     again = run_again_text(folder.load_sweep(), Path(status.output))
     items = [_next_item(line, again, status.output) for line in closing]
-    note = f"Commands are as typed in {Path.cwd()} on {host_name()}."
-    return Section("next", "What to do next", f'<ul class="next">{"".join(items)}</ul>', note)
+    return Section(
+        "next", "What to do next", f'<ul class="next">{"".join(items)}</ul>', typed_note()
+    )
+
+
+def typed_note() -> str:
+    """Where the commands of the page are to be typed."""
+    return f"Commands are as typed in {Path.cwd()} on {host_name()}."
 
 
 def _next_item(line: str, again: str, output: str) -> str:
