@@ -245,6 +245,17 @@ def report_refused(terminal: Terminal) -> str:
     return text
 
 
+def nothing_recorded(terminal: Terminal) -> str:
+    terminal.write("my study.py", STUDY.format(tasks=4))
+    RunFolder(terminal.folder / OUT).create()
+    return said(terminal, "status", OUT)
+
+
+def nothing_on_a_page(terminal: Terminal) -> str:
+    nothing_recorded(terminal)
+    return report_of(terminal)
+
+
 def undeclared(terminal: Terminal) -> str:
     merged_by_key(terminal)
     return said(terminal, "status", OUT)
@@ -601,6 +612,8 @@ STEPS = [
     Step("cli/relabel: relabel --undo", relabelled, " takes it back", 0, "gross is aep"),
     Step("runner/status: missing", stopped, " lists what is missing, and why", 1, "no seed 7"),
     Step("runner/status: merge", not_merged, " writes the output", 0, "wrote my out.h5 (6 tasks"),
+    Step("runner/status: run STUDY -o", nothing_recorded, " runs the tasks", 0, "4 of 4 done"),
+    Step("report/verdict: run STUDY -o", nothing_on_a_page, " runs the tasks", 0, "4 of 4 done"),
     Step("runner/status: missing", undeclared, " (a study or CSV)", 1, "1 of 7 missing"),
     Step("report/verdict: missing", stopped_on_a_page, " lists what is missing", 1, "no seed 7"),
     Step("report/verdict: merge", not_merged_on_a_page, " writes the output", 0, "(6 tasks"),

@@ -159,6 +159,23 @@ def test_all_can_be_reached_by_keyboard(driver: Any) -> None:
     assert set(names) >= {"A", "done", "failed", "never-started", "lacking-only"}
 
 
+@pytest.mark.parametrize("width", [1280, 400])
+def test_words_of_a_table_stay_whole(tmp_path: Path, width: int) -> None:
+    """However much is said of a file, its state is on one line, and nothing widens the page."""
+    from foreign_samples import write_groups
+
+    (folder := tmp_path / "my night").mkdir()
+    cut = write_groups(folder / "worker 1.h5", range(9))
+    cut.write_bytes(cut.read_bytes()[:5000])
+    with chromium(width=width) as driver:
+        open_page(driver, h5sweep.write_report(folder, tmp_path / "report.html"))
+        (state,) = (e for e in all_of(driver, "#files td") if e.text == "damaged")
+        script = "const r = document.createRange(); r.selectNodeContents(arguments[0]); "
+        assert driver.execute_script(f"{script}return r.getClientRects().length", state) == 1
+        wide = driver.execute_script("return document.documentElement.scrollWidth")
+        assert wide <= width
+
+
 def test_page_is_read_without_scripts(path: Path, tmp_path: Path) -> None:
     """Without JavaScript nothing is hidden but pickers, which would do nothing."""
     still = tmp_path / "still.html"

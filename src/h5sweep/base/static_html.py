@@ -44,7 +44,7 @@ def _row_html(tag: str, cells: Iterable[object]) -> str:
     return f"<tr>{''.join(f'<{tag}>{_escaped(str(cell))}</{tag}>' for cell in cells)}</tr>"
 
 
-def bar_html(shares: Iterable[tuple[str, int, str]]) -> str:
+def bar_html(shares: Iterable[tuple[str, int, str]], width: str = "40em") -> str:
     """One bar of what each share is called, how large it is, and its colour."""
     parts = "".join(
         f'<div title="{number:,} {_escaped(what)}" '
@@ -52,7 +52,7 @@ def bar_html(shares: Iterable[tuple[str, int, str]]) -> str:
         for what, number, color in shares
         if number
     )
-    return f'<div style="display:flex;height:1em;max-width:40em">{parts}</div>'
+    return f'<div style="display:flex;height:1em;max-width:{width}">{parts}</div>'
 
 
 def folded_html(title: str, content: str) -> str:

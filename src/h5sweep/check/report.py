@@ -28,6 +28,7 @@ SCHEMA = "h5sweep.check/1"
 MOST_LINES = 8  # files shown of one group, unless all are wanted
 LEAST_WIDTH, USUAL_WIDTH = 20, 80
 MOST_VALUES = 12
+MOST_FINDINGS = 3  # of one file, in a table
 _COLUMNS = (
     *("path", "state", "tasks", "datasets", "bytes", "first_key", "last_key", "modified_at"),
     *("code", "name", "message", "next"),  # of the worst finding
@@ -378,7 +379,9 @@ def file_rows(report: CheckReport) -> list[tuple[str, ...]]:
 
 
 def _file_row(file: FileReport) -> tuple[str, ...]:
-    why = "; ".join(f"{f.code} {f.message}" for f in file.findings)
+    found = [f"{f.code} {f.message}" for f in file.findings]
+    more = [f"and {len(found) - MOST_FINDINGS} more"] if len(found) > MOST_FINDINGS else []
+    why = "; ".join([*found[:MOST_FINDINGS], *more])
     next_ = file.findings[0].next if file.findings else ""
     tasks = "" if file.tasks is None else f"{file.tasks:,}"
     return file.path, file.state.value, tasks, why, next_

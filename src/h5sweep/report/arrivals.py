@@ -20,6 +20,7 @@ from .outcomes import Outcome, Outcomes
 MOST_DURATIONS = 20_000  # that are read; above, a worker counts as busy since its last result
 MOST_LANES = 40
 BINS = 60
+SHORT_S = 10.0  # below this, clock times have tenths of a second
 LEFT, WIDTH, HIGH, LANE = 130, 900, 110, 14
 _SHOWN = (Outcome.DONE, Outcome.SALVAGED, Outcome.FAILED)
 
@@ -183,10 +184,12 @@ def _axis(first: float, last: float, lanes: int) -> Iterator[str]:
         anchor = "start" if not step else "end" if step == 4 else "middle"
         yield (
             f'<path class="axis" d="M{number(x)} 0V{low}"/><text class="dim" x="{number(x)}" '
-            f'y="{HIGH + 14}" text-anchor="{anchor}">{_clock(at, today != day)}</text>'
+            f'y="{HIGH + 14}" text-anchor="{anchor}">'
+            f"{_clock(at, today != day, last - first < SHORT_S)}</text>"
         )
         day = today
 
 
-def _clock(at: float, with_date: bool) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S" if with_date else "%H:%M:%S", time.localtime(at))
+def _clock(at: float, with_date: bool, with_tenths: bool = False) -> str:
+    text = time.strftime("%Y-%m-%d %H:%M:%S" if with_date else "%H:%M:%S", time.localtime(at))
+    return f"{text}.{int(at * 10) % 10}" if with_tenths else text

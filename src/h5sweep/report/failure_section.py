@@ -42,14 +42,15 @@ def failure_section(state: FolderState, outcomes: Outcomes) -> Section | None:
 def _group_html(group: dict[int, Failure], outcomes: Outcomes) -> str:
     task, example = next(iter(group.items()))
     where = f" at {code(example.where)}" if example.where else ""
-    after = sorted(failure.duration_s for failure in group.values())[len(group) // 2]
+    after = seconds(sorted(failure.duration_s for failure in group.values())[len(group) // 2])
+    median = " (median)" if len(group) > 1 else ""
     return (
         f"<li><h3><b>{count_text(len(group), 'task')}</b> {esc(example.kind.words)}: "
         f"{esc(example.error)}{where}</h3>"
         f'<p class="message">{esc(_shortened(example.message, 600))}</p>'
         f'<p class="always">{esc(regularity(list(group), outcomes))}.</p>'
-        f"<p>For example {code(key_text(outcomes.plan.key(task)))}; failed after "
-        f"{esc(seconds(after))} (median).</p>{_traceback_html(example.traceback)}</li>"
+        f"<p>For example {code(key_text(outcomes.plan.key(task)))}; time until then: "
+        f"{esc(after)}{median}.</p>{_traceback_html(example.traceback)}</li>"
     )
 
 

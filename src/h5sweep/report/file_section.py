@@ -104,7 +104,7 @@ def _verdicts(report: CleanReport) -> dict[Path, str]:
     return verdicts | {kept.path: f"no: {kept.why}" for kept in report.kept}
 
 
-_UNCHANGED = "nothing was changed; "
+_UNCHANGED = "nothing was changed; next: "
 
 
 def _note(report: CleanReport) -> str:
@@ -115,4 +115,4 @@ def _note(report: CleanReport) -> str:
     files = (
         f"{count_text(count, 'file')} {are} safe to remove ({size_text(report.removable_bytes)})"
     )
-    return f"{files}; {next_text(report).removeprefix(_UNCHANGED)}."
+    return f"{files}: {next_text(report).removeprefix(_UNCHANGED)}."

@@ -174,6 +174,7 @@ def _distance_html(best: Best, plan: Plan) -> str:
     labels = list(series.labels) if series else [""]
     codes = series.codes if series else np.zeros(len(tasks), np.int64)
     combined = rows.codes * len(labels) + codes
+    units = best.scalar.units
     names = [f"{row}|{label}" for row in rows.labels for label in labels]
     lines = list(_lines_of("", names, combined, distance))
     low = min((line.percentiles[0] for line in lines), default=0.0) or -1.0
@@ -187,18 +188,19 @@ def _distance_html(best: Best, plan: Plan) -> str:
         f"<h3>{esc(best.scalar.name)}: how far each task is from the best of its "
         f"{esc(rows.name)}</h3>"
         f'<p class="note">Best: {esc(best.words)}. Line: 5 to 95 % of tasks{esc(of_series)}; dot: '
-        f"median.</p><figure>{_distance_svg(lines, rows, labels, tops * sign, low)}"
+        f"median.</p><figure>{_distance_svg(lines, rows, labels, tops * sign, low, units)}"
         f'<ul class="legend">{legend}</ul></figure>'
     )
 
 
 def _distance_svg(
-    lines: Sequence[_Line], rows: Axis, labels: Sequence[str], tops: Array, low: float
+    lines: Sequence[_Line], rows: Axis, labels: Sequence[str], tops: Array, low: float, units: str
 ) -> str:
     thick = 12 if len(labels) == 1 else 5
     of_row = thick * len(labels) + 7
     width, plot = 760, 560
-    parts = []
+    head = f"best [{units}]" if units else "best"
+    parts = [f'<text class="dim" x="165" y="11" text-anchor="end">{esc(head)}</text>']
 
     def x(value: float) -> str:
         return number(width - 20 - plot * min(value / low, 1.0))
@@ -213,7 +215,7 @@ def _distance_svg(
         parts.append(
             f'<path class="axis" d="M{x(at)} 18V{20 + of_row * len(by_row)}"/>'
             f'<text class="dim" x="{x(at)}" y="11" text-anchor="middle">'
-            f"{'best' if not step else f'{at:.2g} %'}</text>"
+            f"{f'{at:.2g} %' if step else 'best'}</text>"
         )
     for number_of_row, (row, of_this) in enumerate(by_row.items()):
         y = 22 + of_row * number_of_row

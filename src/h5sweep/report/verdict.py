@@ -6,20 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..base.process_id import host_name
-from ..base.units import command_text
+from ..base.static_html import bar_html
+from ..base.units import command_text, cut_middle
 from ..runfolder.layout import RunFolder
 from ..runner.status import Status, status_parts
 from ..state.run_command import run_again_text
-from .html import Section, code, esc, number
+from .html import Section, code, esc
 from .outcomes import Outcome
 
-_BAR_WIDTH = 1000
+MOST_LETTERS = 300  # of a line below the verdict
 
 
 def verdict_section(status: Status, counts: Mapping[Outcome, int]) -> Section:
     head, amiss, _ = status_parts(status)
     verdict = head.removeprefix(f"{status.output}: ")
-    lines = "".join(f"<li>{esc(line)}</li>" for line in amiss)
+    lines = "".join(f"<li>{esc(cut_middle(line, MOST_LETTERS))}</li>" for line in amiss)
     more = f'<ul class="amiss">{lines}</ul>' if lines else ""
     named = {outcome.css: (outcome.words, count) for outcome, count in counts.items()}
     body = f'<p class="verdict">{esc(verdict)}</p>{more}{stacked_bar(named, "tasks")}'
@@ -32,22 +33,15 @@ def stacked_bar(counts: Mapping[str, tuple[str, int]], what: str) -> str:
     if not total:
         return ""
     words = ", ".join(f"{count:,} {word}" for word, count in counts.values())
-    parts, start = [], 0.0
-    for css, (word, count) in counts.items():
-        width = max(_BAR_WIDTH * count / total, 2)  # a single task of a million is seen too
-        parts.append(
-            f'<rect class="f-{css}" x="{number(min(start, _BAR_WIDTH - 2))}" y="0" '
-            f'width="{number(width)}" height="22"><title>{count:,} {esc(word)}</title></rect>'
-        )
-        start += width
+    shares = [(word, count, f"var(--{css})") for css, (word, count) in counts.items()]
     keys = "".join(
         f'<li><button type="button" data-outcome="{css}" aria-pressed="false">'
         f'<span class="swatch b-{css}"></span>{esc(word)} <b>{count:,}</b></button></li>'
         for css, (word, count) in counts.items()
     )
     return (
-        f'<svg class="bar" viewBox="0 0 {_BAR_WIDTH} 22" preserveAspectRatio="none" role="img" '
-        f'aria-label="{esc(f"{total:,} {what}: {words}")}">{"".join(parts)}</svg>'
+        f'<div class="bar" role="img" aria-label="{esc(f"{total:,} {what}: {words}")}">'
+        f"{bar_html(shares, width='100%')}</div>"
         f'<ul class="legend">{keys}</ul>'
     )
 
@@ -56,10 +50,8 @@ def next_section(folder: RunFolder, status: Status) -> Section:
     """What `status` says comes next, with the whole command to run the sweep again."""
     *_, closing = status_parts(status)
     again = run_again_text(folder.load_sweep(), Path(status.output))
-    items = [_next_item(line, again, status.output) for line in closing]
-    return Section(
-        "next", "What to do next", f'<ul class="next">{"".join(items)}</ul>', typed_note()
-    )
+    items = "".join(f"<li>{_next_item(line, again, status)}</li>" for line in closing)
+    return Section("next", "What to do next", f'<ul class="next">{items}</ul>', typed_note())
 
 
 def typed_note() -> str:
@@ -67,16 +59,25 @@ def typed_note() -> str:
     return f"Commands are as typed in {Path.cwd()} on {host_name()}."
 
 
-def _next_item(line: str, again: str, output: str) -> str:
+def _next_item(line: str, again: str, status: Status) -> str:
     """A sentence of `status`; commands in it can be copied."""
+    output = status.output
+    if line == "complete":
+        return f"complete: nothing is left to do, and the results are in {code(output)}"
     if line.endswith(_RUN_AGAIN) and again:
-        before = line.removesuffix(_RUN_AGAIN)
-        return f"<li>{esc(before)}{code(again)} runs what is missing, and nothing else</li>"
-    for command in (command_text("missing", output), command_text("merge", output)):
+        failed = ". Failed tasks run again too: mend their cause first" if status.failed else ""
+        before = esc(line.removesuffix(_RUN_AGAIN))
+        return f"{before}{code(again)} runs what is missing, and nothing else{failed}"
+    commands = (
+        command_text("missing", output),
+        command_text("merge", output),
+        command_text("run", "STUDY", "-o", output),
+    )
+    for command in commands:
         before, found, after = line.removeprefix("next: ").partition(command)
         if found:
-            return f"<li>{esc(before)}{code(command)}{esc(after)}</li>"
-    return f"<li>{esc(line)}</li>"
+            return f"{esc(before)}{code(found)}{esc(after)}"
+    return esc(line)
 
 
 _RUN_AGAIN = "start the run again"

@@ -286,27 +286,23 @@ def status_text(status: Status) -> str:
 
 
 def status_parts(status: Status) -> tuple[str, list[str], list[str]]:
-    """What `status` says besides counts by key: how far it is, what is amiss, what to do next."""
-    amiss = [line for line in _summary_lines(status) if line]
+    """What `status` says besides counts: how far it is, what is amiss, what to do next."""
+    amiss = [*pace_lines(status), *note_lines(status), *cause_lines(status, MOST_CAUSES)]
     return head_line(status), amiss, list(closing_lines(status))
 
 
-def _summary_lines(status: Status) -> Iterator[str]:
-    if parts := [f"{count:,} {what}" for what, count in status.counts.items() if what != "done"]:
-        yield ", ".join(parts)
-    yield from (*pace_lines(status), *note_lines(status))
-
-
 def _status_lines(status: Status) -> Iterator[str]:
-    yield head_line(status)
-    yield from (f"  {line}" for line in _summary_lines(status))
-    yield from (f"  {line}" for line in cause_lines(status, MOST_CAUSES))
+    head, amiss, closing = status_parts(status)
+    yield head
+    if parts := [f"{count:,} {what}" for what, count in status.counts.items() if what != "done"]:
+        yield f"  {', '.join(parts)}"
+    yield from (f"  {line}" for line in amiss)
     for title, counts in status.tables.items():
         most = len(counts) if status.by else MOST_VALUES
         yield from table_lines(title, counts, most, is_declared=status.is_declared)
     for task in status.pace.longest_first[:MOST_VALUES]:
         yield f"  running  {task.line()}"
-    yield from closing_lines(status)
+    yield from closing
 
 
 def pace_lines(status: Status, width: int | None = None) -> Iterator[str]:
@@ -374,9 +370,12 @@ def closing_lines(status: Status) -> Iterator[str]:
         submit = "submit again, or " if status.was_submitted else ""
         yield f"no run is active: {submit}start the run again"
     missing = command_text("missing", status.output)
-    if status.waits:
+    if status.is_empty and is_active is False:
+        begin = command_text("run", "STUDY", "-o", status.output)
+        yield f"next: {begin} runs the tasks of STUDY, a Python file"
+    elif status.waits:
         yield f"next: {missing} lists what is missing, and why"
-    elif is_active is not False or status.is_empty:
+    elif is_active is not False:
         return
     elif status.not_merged or not status.output_exists:
         yield f"next: {command_text('merge', status.output)} writes the output"
