@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, ParamSpec, TypeVar
@@ -83,26 +84,27 @@ class Sweep(Declaration, Generic[Arguments, Result_co]):
             raise UsageError("parts is for an executor: give executor=, or use run_part")
         with showing_progress() as display:
             # Imported now, because that takes a while in which something is to be seen.
-            from .report.write_report import write_after_run
+            from .report.write_report import reporting_stop, write_after_run
             from .runner.engine import Engine
             from .runner.run import run_sweep
             from .state.code_change import OnChange
 
             engine = None if executor is None else Engine.of(executor, parts)
             workers = 1 if engine and workers is None else workers
-            ended = run_sweep(
-                self,
-                Path(output),
-                _settings(workers, timeout_s, memory_bytes, retries, tasks_per_worker, env),
-                display,
-                merge=merge,
-                compress=compress,
-                changed=None if changed is None else OnChange.parse(changed),
-                only=only or {},
-                failed=failed,
-                keep_going=keep_going,
-                engine=engine,
-            )
+            with reporting_stop(Path(output), display.say) if report else nullcontext():
+                ended = run_sweep(
+                    self,
+                    Path(output),
+                    _settings(workers, timeout_s, memory_bytes, retries, tasks_per_worker, env),
+                    display,
+                    merge=merge,
+                    compress=compress,
+                    changed=None if changed is None else OnChange.parse(changed),
+                    only=only or {},
+                    failed=failed,
+                    keep_going=keep_going,
+                    engine=engine,
+                )
         if report:
             write_after_run(ended.output)
         return ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runner.status import read_status, status_parts
 from h5sweep.state.missing_report import read_missing
 from read_page import Element, read_page, ticks
+from running import until
 from terminal import Terminal
 from written_records import write_failure, write_records
 
@@ -55,6 +57,46 @@ def test_run_ends_with_a_report_and_names_it(terminal: Terminal, study: Study) -
     done = terminal.run("run", "study.py", "-o", "out.h5")
     assert "report: out.h5.run/report.html\n" in done.stderr
     assert "1 of 1 done" in read_page(path).of_id("verdict").text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_has_a_report(
+    terminal: Terminal, study: Study, number: signal.Signals
+) -> None:
+    """Its verdict is what `status` says afterwards, and the command on it finishes the sweep."""
+    study(
+        "import os, time\n"
+        "@h5sweep.sweep(seed=range(6))\n"
+        "def f(seed):\n"
+        "    while seed == 3 and not os.path.exists('go'):\n"
+        "        open('waiting', 'w').close()\n"
+        "        time.sleep(0.02)\n"
+        "    return {'x': float(seed)}\n"
+    )
+    run = terminal.start("run", "study.py", "-o", "out.h5", "-j", 1, "--grace", "0s")
+    until((terminal.folder / "waiting").exists)
+    run.send_signal(number)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 128 + number
+    assert "report: out.h5.run/report.html\n" in said
+    page = read_page(terminal.folder / "out.h5.run" / "report.html")
+    head, _, _ = status_parts(read_status(terminal.folder / "out.h5"))
+    assert head.endswith("3 of 6 done (50.0 %)")
+    assert head.partition(": ")[2] in page.of_id("verdict").text
+    assert "no run is active" in page.of_id("next").text
+    (terminal.folder / "go").touch()
+    again, *_ = page.of_id("next").all("code")
+    assert "6 of 6 done" in terminal.run(*shlex.split(again.text)[1:], check=0).stderr
+
+
+def test_a_run_that_is_given_up_has_a_report(terminal: Terminal, study: Study) -> None:
+    """The first tasks all fail of one cause: the page says which."""
+    study('@h5sweep.sweep(seed=range(60))\ndef f(seed): raise ValueError("no boundary")\n')
+    terminal.run("run", "study.py", "-o", "out.h5", "-j", 1, "--backoff", "0s", check=1)
+    page = read_page(terminal.folder / "out.h5.run" / "report.html")
+    assert "tasks raised: ValueError at study.py" in page.of_id("verdict").text
+    terminal.run("run", "study.py", "-o", "two.h5", "-j", 1, "--no-report", check=1)
+    assert not (terminal.folder / "two.h5.run" / "report.html").exists()
 
 
 def test_a_report_that_cannot_be_written_fails_no_run(terminal: Terminal, study: Study) -> None:

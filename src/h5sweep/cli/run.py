@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +185,7 @@ def run_command(
     """
     # All of it before the study: one called signal.py must not hide Python's own from us.
     from ..api import default_workers
+    from ..report.write_report import reporting_stop
     from ..runner.engine import Engine, connected
     from ..runner.progress import choose_display
     from ..runner.run import run_sweep
@@ -235,7 +236,8 @@ def run_command(
                 tell(f"h5sweep: part {part}: {error}")
                 return 0  # as for all that is wrong with tasks: other ranks go on
         try:
-            report = run_sweep(*order, merge=merge, compress=compress, engine=engine, **choices)
+            with reporting_stop(output, tell) if writes_report else nullcontext():
+                report = run_sweep(*order, merge=merge, compress=compress, engine=engine, **choices)
         except LockedError as error:
             raise LockedError(f"{error}{_launcher_hint()}") from error
     return _conclude_run(report, merge=merge, writes_report=writes_report)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..base.units import command_text
 from ..disk import durable
 from ..disk.find_files import PathLike
-from ..errors import UsageError
+from ..errors import HopelessError, InterruptedRunError, UsageError
 from ..runfolder.layout import RunFolder
 from ..state.expected_tasks import existing_folder
 from .page import MARK
@@ -43,7 +44,7 @@ def write_report(
 
 
 def write_after_run(output: Path) -> str:
-    """Write the report of a run that has ended; return what to say of it.
+    """Write the report of a run that has ended, or was stopped; return what to say of it.
 
     Whatever goes wrong here is said and nothing else: the run itself has ended as it has.
     """
@@ -54,6 +55,17 @@ def write_after_run(output: Path) -> str:
         why = str(error) or type(error).__name__
         return f"no report was written ({why}): {command_text('report', output)} writes it"
     return f"report: {folder.report_path}"
+
+
+@contextmanager
+def reporting_stop(output: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Write the report also of a run that is stopped or given up in here, and say so."""
+    try:
+        yield
+    except (InterruptedRunError, HopelessError):
+        if RunFolder.of(output).exists():
+            say(write_after_run(output))
+        raise
 
 
 def report_html(given: list[PathLike], best: str | None = None, *, is_lowest: bool = False) -> str:
