@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from h5sweep.base.missing_reason import MissingReason
@@ -19,6 +20,7 @@ from h5sweep.runner.failures import failures_text, group_failures
 from h5sweep.runner.status import (
     LockHolder,
     Status,
+    read_status,
     status_json,
     status_of,
     status_text,
@@ -27,6 +29,8 @@ from h5sweep.runner.watch_screen import screen_lines
 from h5sweep.state.missing_report import missing_lines
 from h5sweep.state.record_place import Failure
 from h5sweep.state.state import Missing, read_state
+from running import until
+from terminal import Terminal
 
 PLAN = plan_product({"seed": range(4)})
 ALIVE = LockHolder(True, this_process())
@@ -233,9 +237,71 @@ def test_one_is_singular(status: Status) -> None:
         "2 tasks",
         "1,000 tasks",
     ]
-    text = status_text(replace(status, done=3, damaged_records=1, unreadable_files=1))
-    assert "  1 damaged record: its task is run again, unless the output has the result\n" in text
+    text = status_text(replace(status, done=3, unreadable_files=1))
     assert "  1 record file with an unreadable beginning\n" in text
+
+
+@pytest.mark.parametrize(
+    ("damaged", "told"),
+    [
+        (slice(-20, -19), "1 task lost with a damaged record: it is run again"),
+        (slice(None), "1 damaged record: some of what is not finished may have been in it"),
+    ],
+)
+def test_damage_is_told_as_long_as_results_are_missing_for_it(
+    terminal: Terminal, damaged: slice, told: str
+) -> None:
+    """Not after they were computed again, though another task is missing that has failed."""
+    terminal.write(
+        "study.py",
+        """
+        import h5sweep
+
+        @h5sweep.sweep(seed=[9, *range(4)])
+        def f(seed):
+            return {"x": 1 / (seed - 9)}
+        """,
+    )
+    words = ("run", "study.py", "-o", "out.h5", "-j", "1", "--no-merge")
+    terminal.run(*words, check=1)
+    (path,) = (terminal.folder / "out.h5.run" / "records").iterdir()
+    content = np.frombuffer(path.read_bytes(), np.uint8).copy()
+    content[damaged] ^= 0xFF
+    path.write_bytes(content.tobytes())
+    assert told in terminal.run("status", "out.h5").stdout
+    terminal.run(*words, check=1)
+    text = terminal.run("status", "out.h5").stdout
+    assert "4 of 5 done" in text
+    assert "1 failed" in text
+    assert "damaged" not in text
+
+
+def test_a_failed_task_that_is_running_again_counts_once(terminal: Terminal) -> None:
+    """A run after a failure, looked at while it is in that task."""
+    code = """
+        import h5sweep, os, time
+
+        @h5sweep.sweep(seed=range(6))
+        def f(seed):
+            if not os.path.exists("mended"):
+                raise ValueError("no area")
+            while seed == 1:
+                open("waiting", "w").close()
+                time.sleep(0.02)
+            return {"x": float(seed)}
+    """
+    terminal.write("study.py", code)
+    words = ("run", "study.py", "-o", "out.h5", "-j", "1", "--changed", "keep")
+    terminal.run(*words, "--only", "seed=0..2", check=1)
+    (terminal.folder / "mended").touch()
+    run = terminal.start(*words)
+    try:
+        until((terminal.folder / "waiting").exists)
+        found = read_status(terminal.folder / "out.h5")
+        assert found.counts == {"done": 1, "failed": 1, "running": 1, "waiting": 3}
+    finally:
+        run.kill()
+        run.communicate()
 
 
 def test_a_missing_task_is_one_line() -> None:

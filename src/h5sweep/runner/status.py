@@ -21,7 +21,7 @@ from ..runfolder.parts import Part, read_parts
 from ..state.expected_tasks import existing_folder, read_expected_state
 from ..state.state import FolderState
 from ..state.state_counts import count_columns, count_groups, count_salvaged
-from ..state.state_notes import left_out_text, refusal_texts
+from ..state.state_notes import damage_text, left_out_text, refusal_texts
 from .failures import FailureCause, failure_causes
 from .key_table import table_lines
 from .time_left import Pace, RunningTask, pace_since
@@ -84,6 +84,7 @@ class Status:
     failed: int
     running: tuple[Running, ...]
     damaged_records: int
+    damage_text: str  # what these have cost
     unreadable_files: int
     beyond_plan: int
     not_merged: int  # these, and others that the output lacks
@@ -96,6 +97,7 @@ class Status:
     parts: tuple[Part, ...] = ()  # that are at work, as far as anybody here can say
     jobs: QueuedJobs | None = None  # that were submitted and are not over, or may not be
     was_submitted: bool = False  # to a batch system, whatever became of it
+    failed_running: int = 0  # of those that failed, running once more
     again: int = 0  # of those done, to be run again
     again_waiting: int = 0  # of these, neither running nor failed
     salvaged: int = 0  # of those done, found in damaged files
@@ -132,12 +134,13 @@ class Status:
 
         A task that has failed or is running again may have an older result.
         """
-        left = self.missing + self.again - self.failed - len(self.running)
+        failed = self.failed - self.failed_running
+        left = self.missing + self.again - failed - len(self.running)
         rest = "not finished" if self.is_active is False else "waiting"
         counts = {
             "done": self.done,
             "salvaged": self.salvaged,
-            "failed": self.failed,
+            "failed": failed,
             "running": len(self.running),
             rest: left - self.again_waiting - self.left_out,
             "done, but to be run again": self.again_waiting,
@@ -250,6 +253,7 @@ def status_of(
         failed=state.tasks_failed,
         running=running,
         damaged_records=len(state.damages),
+        damage_text=damage_text(state),
         unreadable_files=len(state.unreadable),
         beyond_plan=beyond_plan,
         not_merged=state.results_not_merged + beyond_plan,
@@ -260,6 +264,7 @@ def status_of(
         pace=pace_since(state, _begun(run, parts), map(Running.seen, running)),
         columns={n: tuple(counts) for n, counts in count_columns(state, most_values).items()},
         parts=tuple(parts),
+        failed_running=sum(task in state.failures for task in state.running),
         again=len(again),
         again_waiting=sum(t not in state.running and t not in state.failures for t in again),
         salvaged=count_salvaged(state),
@@ -325,10 +330,8 @@ def cause_lines(status: Status, most: int) -> Iterator[str]:
 
 def note_lines(status: Status) -> Iterator[str]:
     """What is damaged, not merged yet, or left out."""
-    if status.damaged_records and status.missing:
-        again = "its task is" if status.damaged_records == 1 else "their tasks are"
-        records = count_text(status.damaged_records, "damaged record")
-        yield f"{records}: {again} run again, unless the output has the result"
+    if status.damage_text:
+        yield status.damage_text
     yield from status.refusal_texts
     if status.unreadable_files:
         files = count_text(status.unreadable_files, "record file")

@@ -1,4 +1,4 @@
-"""Sentences about a state: results that no merge takes, and files that cannot be read."""
+"""Sentences about a state: what was lost, what no merge takes, which files cannot be read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,25 @@ from ..base.plan import key_text
 from ..base.units import count_text
 from ..runfolder.fitting_keys import misfit_text
 from .state import FolderState
+
+
+def damage_text(state: FolderState) -> str:
+    """What damaged records have cost of what is missing; empty if that is nothing."""
+    explained = {*state.failures, *state.running, *state.interrupted} | state.undeclared
+    lost = [t for t in state.lost if t not in explained and not state.is_done(t)]
+    if lost:
+        records, are = ("a damaged record", "it is") if len(lost) == 1 else _SEVERAL
+        return f"{count_text(len(lost), 'task')} lost with {records}: {are} run again"
+    known = sum(not state.is_done(task) for task in explained - state.undeclared)
+    nameless = sum(damage.task is None for damage in state.damages)
+    if not nameless or state.tasks_total - state.tasks_done <= known:
+        return ""
+    them = "it" if nameless == 1 else "them"
+    records = count_text(nameless, "damaged record")
+    return f"{records}: some of what is not finished may have been in {them}"
+
+
+_SEVERAL = ("damaged records", "they are")
 
 
 def left_out_text(state: FolderState) -> str:
