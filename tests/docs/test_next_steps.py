@@ -340,8 +340,13 @@ def settings_left_out(terminal: Terminal) -> str:
     return done.stderr
 
 
-def half_redone(terminal: Terminal) -> str:
-    terminal.write("my study.py", IN_UNITS.format("km"))
+def half_labelled(terminal: Terminal) -> str:
+    """The rows of before have no unit."""
+    return half_redone(terminal, IN_UNITS.replace(', units=dict(aep="{}")', ""))
+
+
+def half_redone(terminal: Terminal, before: str = IN_UNITS) -> str:
+    terminal.write("my study.py", before.format("km"))
     terminal.run("run", "my study.py", "-o", OUT)
     terminal.write("my study.py", IN_UNITS.format("m"))
     (terminal.folder / "broken").touch()
@@ -586,8 +591,16 @@ STEPS = [
     Step("cli/submit: merge", submitted_when_done, " writes the", 0, "wrote my out.h5 (4 tasks"),
     Step("runner/submit: status", submitted_twice, ", or end them", 0, "0 of 4 done"),
     Step("runner/submit: merge", submitted_without_merge, "", 0, "wrote my out.h5 (4 tasks"),
-    Step("state/run_command: run -o", half_redone, ". Rows", 0, "2 of 2"),
-    Step("merge/from_records/one_label: merge --declared-only", removed_half, "", 0, "(1 task"),
+    Step("state/run_command: run -o", half_redone, ". Before that", 0, "2 of 2"),
+    Step("state/run_command: run -o", half_labelled, ". Before that", 0, "2 of 2"),
+    Step("state/declare_sweep: relabel", half_labelled, "", 0, "units of aep: m"),
+    Step(
+        "merge/from_records/one_label: merge --declared-only",
+        removed_half,
+        " leaves them out",
+        0,
+        "(1 task",
+    ),
     Step("state/code_change: relabel --undo", returns_the_old_name, ". To have", 0, "gross is aep"),
     Step("merge/from_records/output_plan: relabel --undo", has_both_names, "", 0, "gross is aep"),
     Step("runner/hand_over: run", settings_left_out, "", 0, "2 of 2 done"),

@@ -186,6 +186,13 @@ class Relabels:
         """Whether an id is that of one of these, or has its place among them."""
         return any(known == entry.id or known in entry.also for entry in self.entries)
 
+    @property
+    def standing(self) -> list[Relabel]:
+        """Those that were not taken back among these, nor take one of these back."""
+        undone = {entry.undoes for entry in self.entries} - {""}
+        ids = {entry.id for entry in self.entries}
+        return [e for e in self.entries if e.id not in undone and e.undoes not in ids]
+
     def last_to_undo(self) -> Relabel | None:
         """The last one that was not taken back, and takes none back itself."""
         undone = {entry.undoes for entry in self.entries}

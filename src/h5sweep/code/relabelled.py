@@ -62,7 +62,7 @@ def is_unchanged(version: CodeVersion, now: CodeVersion) -> bool:
 def labels_of_now(version: CodeVersion, what: str, since: Relabels) -> dict[str, Any]:
     """Units or dims as they were declared then, with what was relabelled since."""
     found = dict(version.facts[what])
-    for entry in since.entries:
+    for entry in since.standing:
         found = entry.labels(found, getattr(entry, what))
     return found
 

@@ -342,14 +342,19 @@ class KeyTable:
 
 
 class OutputSource:
-    """Reads rows back from an output, to keep those whose records are gone."""
+    """Reads rows back from an output, to keep those whose records are gone.
 
-    def __init__(self, reader: OutputReader) -> None:
-        columns = reader.columns()
+    With `only`, the values of that result alone; NaN and empty texts are none of them.
+    """
+
+    def __init__(self, reader: OutputReader, *, only: str = "") -> None:
+        columns = [column for column in reader.columns() if only in ("", column.source_name)]
         uses = Counter(column.source_name for column in columns)
         # A name with two columns has its value in one of them: gaps in the other are known.
         self._columns = [
-            replace(column, gap=_usual_gap(column)) if uses[column.source_name] > 1 else column
+            replace(column, gap=_usual_gap(column))
+            if only or uses[column.source_name] > 1
+            else column
             for column in columns
         ]
 

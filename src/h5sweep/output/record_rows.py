@@ -205,6 +205,12 @@ class RecordSource:
         have: Array = np.array(alike, bool)[self.forms.structure_of(forms)]
         return have
 
+    def have_result(self, forms: Array, name: str) -> Array:
+        """Which of these forms have a cell of this name."""
+        among = [name in {cell for cell, _, _ in it} for it in self.forms.structures]
+        have: Array = np.array(among, bool)[self.forms.structure_of(forms)]
+        return have
+
     def cells(self, rows: Rows) -> Iterator[ColumnCells]:
         """What the located rows hold, known from their forms alone."""
         recorded = np.flatnonzero(rows.source != OLD_OUTPUT)

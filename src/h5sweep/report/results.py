@@ -11,10 +11,12 @@ import numpy as np
 from ..base.units import size_text
 from ..base.values import Array
 from ..merge.from_records.rows import Sources
+from ..merge.row_labels import RowLabels
 from ..output.reader import OutputReader, OutputSource
 from ..output.record_rows import BlockCells, Rows
 from ..output.row_tasks import tasks_of_output
 from ..runfolder.layout import RunFolder
+from ..state.declare_sweep import found_units
 from ..state.state import FolderState
 
 MOST_RECORD_BYTES = 256_000_000  # that are read where there is no output
@@ -49,7 +51,7 @@ def read_results(folder: RunFolder, state: FolderState) -> Results:
         return Results()
     if note:
         return Results(note=note)
-    units = dict(folder.load_sweep().get("units") or {})
+    units = _units(folder, state)
     found: dict[str, list[tuple[Array, Array]]] = {}
     for tasks, cells in _cells(folder, state, None):
         if cells.axes.shape[1] == 0 and np.dtype(cells.dtype).kind in _NUMBERS:
@@ -93,6 +95,16 @@ def _which(folder: RunFolder, state: FolderState) -> str:
     if state.results_not_merged:
         return f"From the output, which lacks {state.results_not_merged:,} of the results."
     return ""
+
+
+def _units(folder: RunFolder, state: FolderState) -> dict[str, str]:
+    """Of the output; of records those that the code of all rows has declared."""
+    if folder.output.exists():
+        with OutputReader(folder.output, state.relabels) as reader:
+            return found_units(reader.described())
+    of_rows = RowLabels.read(folder, state).labels.values()
+    declared = folder.load_sweep().get("units") or {}
+    return {n: u for n, u in declared.items() if all(it["units"].get(n) == u for it in of_rows)}
 
 
 def _drawable(folder: RunFolder) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from ..base.relabels import Relabels
 from ..base.selection import Only, select_one
 from ..base.units import command_text
 from ..base.values import decode_result, schema_from_header
+from ..code.relabelled import labels_of_now, relabels_since
 from ..code.store import numbers_by_id
 from ..disk.find_files import PathLike
 from ..errors import UsageError, WrongFolderError
@@ -91,7 +92,8 @@ class _Task:
     def __init__(self, folder: RunFolder, state: FolderState, task: int, key: Key) -> None:
         self.folder, self.state, self.task, self.key = folder, state, task, key
         self._is_known = task < len(state.plan)  # else only the output has it, as a failure
-        self._codes = numbers_by_id(known_versions(folder, state))
+        self._versions = known_versions(folder, state)
+        self._codes = numbers_by_id(self._versions)
 
     def report(self, failed: _FailedRow | None) -> TaskReport:
         """Put together all that there is; `failed` is what the output says of a failure."""
@@ -136,8 +138,14 @@ class _Task:
             schema = schema_from_header(file.header(offset, frame))
             values = decode_result(schema, read_data(file, offset, frame))
             ending = self._ending(file, file_number, offset, frame)
-        units = self.folder.load_sweep().get("units") or {}
-        return TaskResult(values, units, ending, file.path)
+        return TaskResult(values, self._units(ending.code), ending, file.path)
+
+    def _units(self, code: int) -> dict[str, str]:
+        """Those that the code declared by which a result was recorded."""
+        version = self._versions.get(code)
+        if version is None:
+            return dict(self.folder.load_sweep().get("units") or {})
+        return labels_of_now(version, "units", relabels_since(version, self.state.relabels))
 
     def _row(self) -> TaskResult:
         with reading_output(self.folder.output, self.state.relabels) as reader:

@@ -13,8 +13,9 @@ from ..base.attribute_json import attribute_text, decoding_texts
 from ..base.listed_plan import cell_value
 from ..base.near_floats import NearValues, near_values, with_values_of
 from ..base.plan import Plan, PlanColumn, key_text
-from ..base.relabels import MARK
+from ..base.relabels import MARK, Relabels
 from ..base.units import command_text, count_text
+from ..code.relabelled import labels_of_now, relabels_since
 from ..code.store import keep_version
 from ..code.version import CodeVersion
 from ..errors import LockedError, UsageError, WrongFolderError
@@ -28,6 +29,7 @@ from .redo_tasks import request_again
 from .result_names import result_names
 from .state import FolderState, read_state
 from .study import Declaration
+from .task_codes import known_versions
 from .tasks_in_output import held_tasks
 
 Tell = Callable[[str], None]
@@ -81,7 +83,11 @@ def declare_sweep(
     declared = declared_by(declaration.name, held.plan, wanted)
     state = read_state(folder, held.plan, scan=scan_stretches, declared=declared, held=held)
     sweep = folder.load_sweep()
-    attributes = _kept_attributes(sweep, merged_attributes(sweep, held), declaration)
+    attributes = merged_attributes(sweep, held)
+    if on_change is OnChange.REDO:
+        _drop_units(attributes, known_versions(folder, state).values(), state.relabels)
+    else:
+        _keep_units(attributes, sweep, declaration)
     if state.results and on_change is not OnChange.REDO:
         units = {**found_units(attributes), **(sweep.get("units") or {})}
         dims = {**held.dims, **(sweep.get("dims") or {})}
@@ -149,14 +155,22 @@ def _added(column: PlanColumn) -> str:
     return f'"{value}"' if column.type == "str" and type(cell_value(value)) is not str else value
 
 
-def _kept_attributes(
-    sweep: SweepFacts, attributes: dict[str, dict[str, Any]], declaration: Declaration
-) -> dict[str, dict[str, Any]]:
-    """The attributes of columns, and units that were declared once: results there are in them."""
+def _keep_units(
+    attributes: dict[str, dict[str, Any]], sweep: SweepFacts, declaration: Declaration
+) -> None:
+    """Note units that were declared once: results there are in them."""
     for name, unit in (sweep.get("units") or {}).items():
         if name not in declaration.units:
             attributes[name] = {**attributes.get(name, {}), "units": unit}
-    return attributes
+
+
+def _drop_units(
+    attributes: dict[str, dict[str, Any]], versions: Iterable[CodeVersion], relabels: Relabels
+) -> None:
+    """Forget units that stayed from earlier studies: no result there stays in them."""
+    for version in versions:
+        for name in labels_of_now(version, "units", relabels_since(version, relabels)):
+            attributes.get(name, {}).pop("units", None)
 
 
 def _require_same_labels(
@@ -179,15 +193,15 @@ def _require_same_labels(
     ):
         for name in declared.keys() & (known.keys() | names):
             if known.get(name) != declared[name]:
-                now, before = _label(declared[name]), f"no {what.removesuffix('s')}"
-                before = repr(_label(known[name])) if name in known else before
+                before = label_text(known.get(name), what)
                 raise WrongFolderError(
-                    f"{what}: {name} is {now!r} in the study but {before} in the "
+                    f"{what}: {name} is {label_text(declared[name], what)} in the study but "
+                    f"{before} in the "
                     f"{count_text(results, 'result')} of {folder.output}, and a column has one "
                     f"label. Keep {before}, return the new values under another name, choose "
                     "another output with -o, or run them all again with --changed redo "
                     '(changed="redo"). If only the label was wrong: '
-                    f"{_way_to_relabel(folder, what, name, declared[name])}"
+                    f"{way_to_relabel(folder, what, name, declared[name])}"
                 )
 
 
@@ -197,11 +211,15 @@ def found_units(attributes: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: attribute_text(value) for name, value in found.items()}
 
 
-def _label(value: str | list[str]) -> str:
-    return value if isinstance(value, str) else ", ".join(value)
+def label_text(value: str | list[str] | None, what: str) -> str:
+    """A label, or that there is none, for people."""
+    if value is None:
+        return f"no {what.removesuffix('s')}"
+    return repr(value if isinstance(value, str) else ", ".join(value))
 
 
-def _way_to_relabel(folder: RunFolder, what: str, name: str, now: str | list[str]) -> str:
+def way_to_relabel(folder: RunFolder, what: str, name: str, now: str | list[str]) -> str:
+    """The command by which all rows there are get this label."""
     label = now if isinstance(now, str) else ",".join(now)
     return command_text("relabel", folder.output, f"--{what}", f"{name}={label}")
 

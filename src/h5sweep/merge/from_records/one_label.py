@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from ...base.units import command_text, count_text
 from ...base.values import Array
 from ...code.changes import LABELS
@@ -14,31 +12,89 @@ from ...code.relabelled import labels_of_now, relabels_since
 from ...code.version import CodeVersion
 from ...errors import ChangedStudyError
 from ...runfolder.layout import RunFolder
+from ...state.declare_sweep import found_units, label_text, way_to_relabel
 from ...state.run_command import run_again_text
+from ...state.state import FolderState
+from .rows import Sources
+
+Labels = dict[str, Any]  # of columns, by name
 
 
 def require_one_label(
-    folder: RunFolder, sweep: Mapping[str, Any], versions: Mapping[int, CodeVersion], codes: Array
+    folder: RunFolder,
+    sweep: Mapping[str, Any],
+    versions: Mapping[int, CodeVersion],
+    codes: Array,
+    sources: Sources,
+    state: FolderState,
 ) -> None:
     """Raise ChangedStudyError if rows were made under other units or axes than the sweep has now.
 
-    So it is while they are being run again; the old output stays, with its own labels.
+    So it is while they are being run again; the old output stays, with its own labels. Rows of
+    known code that declared none have none, and are not given any.
     """
-    relabels = folder.load_relabels()
-    counts = dict(zip(*np.unique(codes, return_counts=True), strict=True))
-    known = [(number, what) for number in counts if number in versions for what in LABELS]
-    for number, what in known:
-        since = relabels_since(versions[number], relabels)
-        for name, label in labels_of_now(versions[number], what, since).items():
-            now = (sweep.get(what) or {}).get(name, label)
-            if now != label:
-                raise ChangedStudyError(
-                    f"{what}: {name} is {now!r} in the study, and {label!r} in "
-                    f"{count_text(int(counts[number]), 'row')} of code {number}, still to be "
-                    f"run again: {run_again_text(sweep, folder.output, 'redo')}. Rows of tasks "
-                    f"that the study no longer has can be left out: {_without_undeclared(folder)}"
-                )
+    for what in LABELS:
+        labels, now = _labels(what, sweep, versions, state)
+        for number in sorted(labels.keys() & set(codes.tolist())):
+            for name, label in now.items():
+                before = labels[number].get(name)
+                if before == label:
+                    continue
+                rows = codes == number
+                if before is None or name not in state.plan.names:
+                    rows &= sources.rows_with(name)
+                if rows.any():
+                    known = f"{label_text(before, what)} in {count_text(int(rows.sum()), 'row')}"
+                    raise ChangedStudyError(
+                        f"{what}: {name} {_label_of_now(what, name, label, sweep)}, and {known} "
+                        f"of code {number}"
+                        f"{_way_on(folder, sweep, state, sources.rows.tasks[rows])}"
+                        f"{_way_to_keep(folder, what, name, label) if before is None else ''}"
+                    )
 
 
-def _without_undeclared(folder: RunFolder) -> str:
-    return command_text("merge", folder.output, "--declared-only")
+def _label_of_now(
+    what: str, name: str, label: str | list[str] | None, sweep: Mapping[str, Any]
+) -> str:
+    is_said = label is None or name in (sweep.get(what) or {})
+    where = "the study" if is_said else "an earlier study"
+    return f"{'has' if label is None else 'is'} {label_text(label, what)} in {where}"
+
+
+def _way_on(folder: RunFolder, sweep: Mapping[str, Any], state: FolderState, tasks: Array) -> str:
+    """How the rows of these tasks get the label of now, or go."""
+    if state.done_undeclared.issuperset(tasks.tolist()):
+        command = command_text("merge", folder.output, "--declared-only")
+        return f", of tasks that the study no longer has: {command} leaves them out"
+    return (
+        f", still to be run again: {run_again_text(sweep, folder.output, 'redo')}. "
+        "Before that, take out of the study what fails each time"
+    )
+
+
+def _way_to_keep(folder: RunFolder, what: str, name: str, label: str | list[str]) -> str:
+    command = way_to_relabel(folder, what, name, label)
+    return f". If {label_text(label, what)} is right for them all the same: {command}"
+
+
+def _labels(
+    what: str, sweep: Mapping[str, Any], versions: Mapping[int, CodeVersion], state: FolderState
+) -> tuple[dict[int, Labels], Labels]:
+    """The labels that rows of each version have, and those that all are to be given.
+
+    A unit stays when the study does not say it any more, but not if all is run again without it:
+    `attributes` have those that stay. Without a study they have what merged files agree on.
+    """
+    attributes = sweep.get("attributes") or {}
+    may_stay = what == "units" and "units" in sweep
+    kept = found_units(attributes) if may_stay else {}
+    found: dict[int, Labels] = {}
+    staying: Labels = {}
+    dropped: Labels = {}
+    for number, version in sorted(versions.items()):
+        own = labels_of_now(version, what, relabels_since(version, state.relabels))
+        found[number] = staying | own
+        staying |= {name: label for name, label in own.items() if kept.get(name) == label}
+        if may_stay:
+            dropped |= {name: None for name in own if "units" not in attributes.get(name, {})}
+    return found, dropped | staying | (sweep.get(what) or {})

@@ -80,7 +80,7 @@ class OutputPlan:
         self._notes = [*_notes_on_records(state), *self._notes_on_undeclared()]
         self._found, units = self._sweep.get("attributes") or {}, self._sweep.get("units") or {}
         self._given, self._units = united_with_units(self._found, units), units
-        require_one_label(folder, self._sweep, self._versions, self.codes)
+        require_one_label(folder, self._sweep, self._versions, self.codes, self._sources, state)
         self._decide()
         self._attributes = self._describe()
 

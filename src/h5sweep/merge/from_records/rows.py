@@ -28,7 +28,7 @@ class Sources:
 
     def __init__(self, state: FolderState, old: OutputReader | None) -> None:
         self._records = RecordSource(state.paths, state.relabels)
-        self._old = OutputSource(old) if old is not None else None
+        self._reader, self._old = old, OutputSource(old) if old is not None else None
         kinds = np.frombuffer(state.kinds, np.uint8)
         is_kept = kinds == IN_OUTPUT
         self.damaged_tasks: Array = np.empty(0, np.int64)  # of which the old output has a bad row
@@ -120,6 +120,17 @@ class Sources:
             if rows[0] & rows[1]:
                 return True
         return False
+
+    def rows_with(self, name: str) -> Array:
+        """Which rows have a value under this name; NaN and empty texts of an output are none."""
+        have: Array = self.rows.source != OLD_OUTPUT
+        kept = np.flatnonzero(~have)
+        have[have] = self._records.have_result(self.rows.form[have], name)
+        if self._reader is not None and len(kept):
+            source = OutputSource(self._reader, only=name)
+            for part in source.parts(kept, self.rows.position[kept]):
+                have[part.rows] = True
+        return have
 
     def counts(self, columns: Sequence[DataColumn]) -> dict[str, Array]:
         """For each of these columns, how many elements along its first axis each row has."""
