@@ -203,6 +203,25 @@ def test_page_prints_all_of_it(path: Path) -> None:
         assert count_shown(driver, "details > pre") == 1
 
 
+def test_a_wide_map_fits_on_paper(tmp_path: Path) -> None:
+    """Nothing is cut off at the right of a sheet of A4, where nobody can scroll."""
+    folder = RunFolder(tmp_path / "out.h5")
+    plan = plan_product({"farm": ["a", "b"], "kind": range(5), "seed": range(30)})
+    write_records(folder, plan, {task: {"aep": float(task)} for task in range(250)})
+    write_failure(folder, plan, 260, message="no area", traceback="  File " + "x" * 300)
+    folder.save_sweep({"name": "f"})
+    with chromium(width=718) as driver:
+        open_page(driver, h5sweep.write_report(folder.output))
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        script = (
+            "return [...document.querySelectorAll('main svg, main table, main pre')]"
+            ".filter(e => e.getBoundingClientRect().right > innerWidth || "
+            "(e.matches('pre') && e.scrollWidth > e.clientWidth)).map(e => e.outerHTML)"
+        )
+        assert driver.execute_script("return matchMedia('print').matches")
+        assert driver.execute_script(script) == []
+
+
 def count_shown(driver: Any, css: str) -> int:
     script = "return [...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility())"
     return len(driver.execute_script(script, css))

@@ -260,6 +260,15 @@ def test_files_of_other_programs_have_a_report(terminal: Terminal) -> None:
     assert "h5sweep check temp --expect study.py" in page.of_id("next").text
 
 
+def test_a_folder_without_files_has_a_report(terminal: Terminal) -> None:
+    """That there is nothing to look at is all that it says."""
+    (terminal.folder / "temp").mkdir()
+    (terminal.folder / "temp" / "notes.txt").write_text("as they were")
+    terminal.run("report", "temp", check=0)
+    (main,) = read_page(terminal.folder / "report.html").all("main")
+    assert main.text == "Verdict no HDF5 file; 1 other file. Nothing was changed."
+
+
 @pytest.mark.parametrize("command", ["salvage", "merge"])
 def test_files_of_other_programs_have_commands_to_type(terminal: Terminal, command: str) -> None:
     """Whole ones: who reads the page has not typed the paths."""

@@ -261,8 +261,8 @@ def summary_lines(report: CheckReport) -> Iterator[str]:
     states = [f"{totals[s.value]:,} {s}" for s in reversed(State) if totals[s.value]]
     others = f"; {count_text(report.others, 'other file')}" if report.others else ""
     tasks = f"; {count_text(totals['tasks'], 'task')}" if report.depth is not Depth.QUICK else ""
-    what = ", ".join(states) or "none"
-    yield f"{count_text(totals['files'], 'file')}: {what}{tasks}{others}. Nothing was changed."
+    files = f"{count_text(totals['files'], 'file')}: {', '.join(states)}{tasks}"
+    yield f"{files if states else 'no HDF5 file'}{others}. Nothing was changed."
     bad = totals["files"] - totals["mergeable"]
     if bad and report.depth is not Depth.QUICK:
         yield unmergeable_text(bad, totals["files"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 
@@ -65,7 +66,12 @@ def _step(report: CheckReport, named: list[str]) -> str:
 
 def _files_html(report: CheckReport) -> str:
     rows = file_rows(report)
-    shown = [[code(path), *map(esc, rest)] for path, *rest in rows[:MOST_ROWS]]
+    shown = [[code(path), *map(_with_code, rest)] for path, *rest in rows[:MOST_ROWS]]
     more = len(rows) - MOST_ROWS
     tail = f"<p>… and {count_text(more, 'more file')}.</p>" if more > 0 else ""
     return table(FILE_HEAD, shown, "Files") + tail
+
+
+def _with_code(text: str) -> str:
+    """Escaped, and what stands in back quotes as a command."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", esc(text))

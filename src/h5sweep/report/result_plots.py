@@ -188,7 +188,8 @@ def _distance_html(best: Best, plan: Plan) -> str:
         f"<h3>{esc(best.scalar.name)}: how far each task is from the best of its "
         f"{esc(rows.name)}</h3>"
         f'<p class="note">Best: {esc(best.words)}. Line: 5 to 95 % of tasks{esc(of_series)}; dot: '
-        f"median.</p><figure>{_distance_svg(lines, rows, labels, tops * sign, low, units)}"
+        'median.</p><figure><div class="wide" role="region" tabindex="0" aria-label="Distances">'
+        f"{_distance_svg(lines, rows, labels, tops * sign, low, units)}</div>"
         f'<ul class="legend">{legend}</ul></figure>'
     )
 
@@ -200,7 +201,7 @@ def _distance_svg(
     of_row = thick * len(labels) + 7
     width, plot = 760, 560
     head = f"best [{units}]" if units else "best"
-    parts = [f'<text class="dim" x="165" y="11" text-anchor="end">{esc(head)}</text>']
+    parts = [f'<text class="dim" x="155" y="11" text-anchor="end">{esc(head)}</text>']
 
     def x(value: float) -> str:
         return number(width - 20 - plot * min(value / low, 1.0))
