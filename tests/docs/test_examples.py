@@ -145,7 +145,7 @@ def test_skips_fail_where_all_is_required(
     assert done.returncode in exit_codes, done.stdout
 
 
-@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md"])
 def test_pages_name_modules_that_are_there(page: str) -> None:
     """What a page calls `room.module` or `room/module.py` is in that room."""
     package = ROOT / "src" / "h5sweep"
