@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 12  # of a parameter, that a notebook shows
 Arguments = ParamSpec("Arguments")
-Result_co = TypeVar("Result_co", bound=Mapping[str, object], covariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 class Sweep(Declaration, Generic[Arguments, Result_co]):
@@ -184,6 +184,7 @@ def sweep(
     *,
     tasks: object = None,
     dims: Mapping[str, Iterable[str]] | None = None,
+    coords: Mapping[str, Iterable[object]] | None = None,
     units: Mapping[str, str] | None = None,
     constants: Mapping[str, object] | None = None,
     inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
@@ -197,8 +198,9 @@ def sweep(
 
     Or over a list: `tasks=[{"farm_id": 3, "seed": 7}, ...]`, the path of a CSV, a DataFrame; with
     parameters beside it, each task of the list is run with each combination of these. `dims` names
-    the axes of results, `units` their units. `constants` are passed to the function too, the same
-    for every task; `inputs` are files whose checksums are noted, named from the study's folder. The
+    the axes of results, `coords` has the coordinates of axes, `units` the units of results.
+    `constants` are passed to the function too, the same for every task; `inputs` are files whose
+    checksums are noted, named from the study's folder. The
     function stays an ordinary function.
     """
 
@@ -210,6 +212,7 @@ def sweep(
             tasks=tasks,
             parameters=parameters,
             dims={} if dims is None else dims,
+            coords={} if coords is None else coords,
             units={} if units is None else units,
             constants={} if constants is None else constants,
             inputs=inputs,
@@ -236,14 +239,13 @@ def open_output(path: PathLike) -> xarray.Dataset:
     except ImportError as error:
         raise ImportError("h5sweep.open needs xarray: pip install 'h5sweep[xarray]'") from error
     from .merge.from_records.snapshot import NamelessFile, finished_output
-    from .output.grid import register_accessor
+    from .output.grid import register_accessor, without_copies_of_axes
 
     register_accessor()
     with finished_output(path) as found:
         is_temporary = found != RunFolder.of(path).output
-        return xarray.open_dataset(
-            NamelessFile(found) if is_temporary else found, engine="h5netcdf"
-        )
+        opened = NamelessFile(found) if is_temporary else found
+        return without_copies_of_axes(xarray.open_dataset(opened, engine="h5netcdf"))
 
 
 def _settings(

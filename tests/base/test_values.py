@@ -132,7 +132,6 @@ NOON = datetime.datetime(2026, 3, 1, 12, 0, 0, 250_001)
         ([["a"], ["bc"]], np.array([["a"], ["bc"]])),
         (range(3), np.arange(3)),
         ([np.array([1.0, 2.0]), np.array([3.0, 4.0])], np.array([[1.0, 2.0], [3.0, 4.0]])),
-        (pd.Series([0.5, 1.5]), np.array([0.5, 1.5])),
     ],
     ids=repr,
 )

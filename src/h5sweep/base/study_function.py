@@ -14,7 +14,8 @@ from typing import Any
 
 from ..errors import UsageError
 
-SWEEP_ARGUMENTS = ("tasks", "dims", "units", "constants", "inputs")  # all but the parameters
+# All but the parameters.
+SWEEP_ARGUMENTS = ("tasks", "dims", "coords", "units", "constants", "inputs")
 Callee = Callable[..., object]
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

@@ -1,14 +1,14 @@
-"""What a task may return, and how it is encoded in the data of a record.
+"""How the values of a result are encoded in the data of a record.
 
-A result is a dict of named values. A value becomes an array of one of these dtypes, little-endian,
-C order, arrays one after the other without gaps:
+A result is a dict of named values; `returned` makes it of whatever a task returns. A value becomes
+an array of one of these dtypes, little-endian, C order, arrays one after the other without gaps:
 
     int, uint, float, complex, bool of NumPy     its bytes
     datetime64, timedelta64                      int64 in the unit that the dtype names
     str                                          for each element: uint32 length, UTF-8 bytes
 
-Python scalars are arrays of shape (). Whatever else a task returns raises UnsupportedValueError,
-which names the value and fails that one task.
+Python scalars are arrays of shape (). Whatever else raises UnsupportedValueError, which names the
+value.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 import struct
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from ..errors import UnsupportedValueError
 from .plan import RESERVED_NAMES
 
 STR = "str"
+NOT_STORED = "not_stored"  # the note in a result on values that it lacks
 VALUE = "value"  # what the values of a task are called that is a dataset
 
 Array = npt.NDArray[Any]
@@ -161,9 +163,12 @@ def schema_bytes(cells: Iterable[tuple[str, str, tuple[int, ...]]]) -> bytes:
     return json.dumps(tuple(cells), separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def result_header(schema: bytes, key: bytes) -> bytes:
-    """Join the JSON of a result's schema and of its task's key into the header of a record."""
-    return b'{"data":' + schema + b',"key":' + key + b"}"
+def result_header(schema: bytes, key: bytes, labels: bytes = b"") -> bytes:
+    """Join the JSON of a result's schema, of its labels and of its task's key into the header of a
+    record.
+    """
+    labels = b',"labels":' + labels if labels else b""
+    return b'{"data":' + schema + labels + b',"key":' + key + b"}"
 
 
 def schema_from_header(header: Mapping[str, Any]) -> ResultSchema:
@@ -262,6 +267,8 @@ def _encode_datetime(name: object, value: datetime.datetime) -> tuple[str, tuple
 
 
 def _as_array(name: object, value: object) -> Array:
+    if any(hasattr(value, label) for label in _LABELS):
+        raise UnsupportedValueError(f"{name} is {_describe(value)}: its labels would be lost")
     if value is None:
         raise UnsupportedValueError(f"{name} is None: leave it out, or return a number such as nan")
     if isinstance(value, np.ma.MaskedArray):
@@ -367,12 +374,16 @@ def _describe(value: object) -> str:
         text = repr(value)
     except Exception:  # the repr of somebody else's class, or an int of too many digits
         return type(value).__name__
+    text = _ADDRESS.sub("", text)  # which would be another one each time
     if len(text) > 80:
         text = text[:77] + "..."
     return f"{type(value).__name__} {text}"
 
 
+# Of xarray, pandas, named tuples, and packages for quantities: `returned` takes them apart.
+_LABELS = ("dims", "iloc", "_fields", "magnitude", "unit")
 _ADVICE = "return numbers, bools, strings, a datetime, or NumPy arrays of such"
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _LENGTH = struct.Struct("<I")
 _FLOAT = struct.Struct("<d")
 _INT = struct.Struct("<q")

@@ -102,14 +102,24 @@ class CodeVersion:
         """KeyError, TypeError or ValueError if it is none."""
         if value["format"] != FORMAT:
             raise ValueError(f"it is not a {FORMAT}")
-        facts = {name: dict(value[name]) for name in FACTS if name != "forms"}
-        facts["forms"] = dict(value.get("forms", {}))  # which are noted since later
+        facts = {n: dict(value.get(n, {}) if n in _LATER else value[n]) for n in FACTS}
         rest = value.keys() - {*FACTS, "format", "id", "digest", "sources", "diff"}
         sources = tuple(Source(**source) for source in value["sources"])
         return cls(sources, facts, {name: value[name] for name in value if name in rest})
 
 
-FACTS = ("packages", "environment", "globals", "constants", "inputs", "units", "dims", "forms")
+FACTS = (
+    "packages",
+    "environment",
+    "globals",
+    "constants",
+    "inputs",
+    "units",
+    "dims",
+    "coords",
+    "forms",
+)
+_LATER = ("coords", "forms")  # which are noted since later
 
 
 def read_version(
@@ -122,6 +132,7 @@ def read_version(
     inputs: Mapping[str, Path],
     units: Mapping[str, str],
     dims: Mapping[str, list[str]],
+    coords: Mapping[str, Any] | None = None,
     forms: Mapping[str, str] | None = None,
     dealt: Iterable[str] = (),
 ) -> CodeVersion:
@@ -142,6 +153,7 @@ def read_version(
         "inputs": {name: input_checksum(path) for name, path in inputs.items()},
         "units": dict(units),
         "dims": dict(dims),
+        "coords": dict(coords or {}),
         "forms": dict(forms or {}),
     }
     edited = () if known else tuple(m.path for m in modules if not is_as_loaded(m))

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..base.values import STR, Array
+from ..base.values import NOT_STORED, STR, Array
 
 TIME_WORDS = {
     "D": "days",
@@ -206,19 +206,19 @@ def _common_dtype(first: str, second: str) -> str | None:
     if kinds & set("mM") and len(kinds) > 1:
         return None
     try:
-        return _writable(np.result_type(first, second).str)
+        return writable_dtype(np.result_type(first, second).str)
     except TypeError:  # A month has no fixed number of days.
         return None
 
 
 def _own_dtype(variant: Variant, questions: Questions) -> str:
-    dtype = _writable(variant.dtype)
+    dtype = writable_dtype(variant.dtype)
     if dtype == variant.dtype or np.dtype(dtype).kind not in "mM":
         return dtype
     return dtype if questions.survives(variant, dtype) else variant.dtype
 
 
-def _writable(dtype: str) -> str:
+def writable_dtype(dtype: str) -> str:
     """The nearest dtype that every reader knows: no float16, no weeks, no picoseconds."""
     if dtype == STR:
         return dtype
@@ -331,7 +331,7 @@ def _notes_on_dtypes(
 
 
 def _notes_on_gaps(column: DataColumn, missing: int) -> list[str]:
-    if missing <= 0:
+    if missing <= 0 or column.source_name == NOT_STORED:
         return []
     if column.layout is not ColumnLayout.FIXED:
         return [f"{column.source_name} is missing in {_tasks(missing)}: it is empty there"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.returned import COORDINATE
 from ..base.units import count_text
 from ..base.values import Array
 from ..errors import UsageError
@@ -72,6 +73,13 @@ def to_dataframe(data: xarray.Dataset) -> pandas.DataFrame:
             if column is not None:
                 columns[name] = column
     return pandas.DataFrame(columns, index=pandas.Index(data["task"].values, name="task"))
+
+
+def without_copies_of_axes(data: xarray.Dataset) -> xarray.Dataset:
+    """Without the coordinates of each row where the axis has them for all rows."""
+    axes = str(data.attrs.get("h5sweep_coords", "")).split()
+    names = {axis + COORDINATE for axis in axes} & data.variables.keys()
+    return data.drop_vars([name for name in names if data[name].dims[0] == "task"])
 
 
 def register_accessor() -> None:

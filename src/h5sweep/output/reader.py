@@ -29,6 +29,7 @@ FORMAT = "h5sweep.output/1"
 BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
 RELABEL = f"h5sweep_{MARK}"
 AUDIT = "h5sweep_audit"  # names the audit trail; not in a snapshot, which has none
+COORDINATES = "h5sweep_coords"  # names the axes that have coordinates
 SNAPSHOT = "h5sweep_snapshot"  # names the output that it is a snapshot of
 OWN_GROUPS = ("failures", "provenance")
 OWN_ATTRIBUTES = (
@@ -44,6 +45,7 @@ OWN_ATTRIBUTES = (
     "h5sweep_key",
     "h5sweep_plan",
     "h5sweep_columns",
+    COORDINATES,
     AUDIT,
     RELABEL,
     SNAPSHOT,
@@ -300,6 +302,16 @@ class OutputReader:
         names = [name for name in self._object("provenance/code") if name.isdecimal()]
         return {int(name): bytes(self.whole(f"provenance/code/{name}")).decode() for name in names}
 
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        """The names of the axes of each result; none if these are only numbered."""
+        found = {}
+        for column in self.columns():
+            scales = [axis[0].name.strip("/") if len(axis) else "" for axis in column.dataset.dims]
+            names = tuple(scales[1:] if column.starts is None else scales)
+            is_numbered = any(name.startswith(f"{column.name}_dim") for name in names)
+            found[column.source_name] = () if is_numbered or column.shapes else names
+        return found
+
     @property
     def _column_names(self) -> list[str]:
         return str(self.attributes["h5sweep_columns"]).split()
@@ -314,6 +326,7 @@ class OutputReader:
         }
         ours = {"task", *BOOKKEEPING, *OWN_GROUPS, *self._key_names, *helpers}
         ours |= {column.name[1:] for column in columns}
+        ours |= {*str(self.attributes.get(COORDINATES, "")).split()}
         others = [name for name in self._file if name not in ours and not self._is_bare(name)]
         return others + [name for name in self.attributes if name not in OWN_ATTRIBUTES]
 

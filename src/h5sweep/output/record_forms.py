@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from array import array
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from ..base.relabels import Relabels
 from ..base.values import Array, least_bytes, schema_from_header
 
+Axes = tuple[str, ...]
+Label = tuple[Axes, str]  # the names of a cell's axes, and its attributes as JSON
 RowStructure = tuple[tuple[str, str, int], ...]  # name, dtype and number of axes of each cell
 _FORMS_REMEMBERED = 1 << 15
 
@@ -29,6 +33,8 @@ class Forms:
         self._structure_of_form = array("i")
         self._place_of_form = array("q")
         self._bytes_of_form = array("q")  # at least, of the data
+        self._labels: dict[tuple[Label, ...], int] = {(): 0}
+        self._labels_of_form = array("i")
         self._known: dict[tuple[bytes, int], int] = {}
         self._lock = threading.Lock()
 
@@ -42,7 +48,8 @@ class Forms:
             return self._add(head, relabels) if known is None else known
 
     def _add(self, head: bytes, relabels: Relabels) -> int:
-        schema = schema_from_header(relabels.header(json.loads(head + b"}")))
+        header = relabels.header(json.loads(head + b"}"))
+        schema = schema_from_header(header)
         size_bytes = least_bytes(schema)
         structure = tuple((cell.name, cell.dtype, len(cell.shape)) for cell in schema)
         number = self._structure_numbers.setdefault(structure, len(self.structures))
@@ -53,6 +60,8 @@ class Forms:
         self._place_of_form.append(len(self._axes[number]) // width)
         self._structure_of_form.append(number)
         self._bytes_of_form.append(size_bytes)
+        labels = tuple(map(_label, header.get("labels", ())))
+        self._labels_of_form.append(self._labels.setdefault(labels, len(self._labels)))
         axes = [size for cell in schema for size in cell.shape]
         self._axes[number].extend(axes or [0])
         # Where every task has a shape of its own, remembering all would take more than the data.
@@ -67,6 +76,14 @@ class Forms:
             least = np.frombuffer(self._bytes_of_form, np.int64)[forms]
         if (least > size_bytes).any():
             raise ValueError("its data are shorter than its header says")
+
+    def labels(self, forms: Array) -> Iterator[tuple[RowStructure, tuple[Label, ...]]]:
+        """What cells there are, and what is said of them: each combination in these forms once."""
+        labels = list(self._labels)
+        numbers = np.frombuffer(self._labels_of_form, np.int32)[forms]
+        pairs = {*zip(self.structure_of(forms).tolist(), numbers.tolist(), strict=True)}
+        for structure, number in sorted(pairs):
+            yield self.structures[structure], labels[number]
 
     def structure_of(self, forms: Array) -> Array:
         """The number of each form's structure."""
@@ -85,3 +102,8 @@ class Forms:
         """The same for every form of that structure."""
         width = max(sum(ndim for _, _, ndim in self.structures[structure]), 1)
         return np.frombuffer(self._axes[structure], np.int64).reshape(-1, width)
+
+
+def _label(given: Any) -> Label:
+    dims, pairs = given or ((), ())
+    return tuple(dims), json.dumps(dict(pairs), sort_keys=True) if pairs else ""

@@ -22,7 +22,7 @@ from ..base.values import STR, Array
 from ..errors import DamagedError, UnreadableError
 from ..runfolder.records import FRAME_BYTES, RecordFile
 from ..runfolder.uniform_records import FRAME_DTYPE, KEY_FOLLOWS
-from .record_forms import Forms, RowStructure
+from .record_forms import Forms, Label, RowStructure
 
 BLOCK_BYTES = 4 << 20
 BLOCK_ROWS = 1 << 16
@@ -210,6 +210,10 @@ class RecordSource:
         among = [name in {cell for cell, _, _ in it} for it in self.forms.structures]
         have: Array = np.array(among, bool)[self.forms.structure_of(forms)]
         return have
+
+    def labels(self, rows: Rows) -> Iterator[tuple[RowStructure, tuple[Label, ...]]]:
+        """What is said of the cells of the located rows; see `Forms.labels`."""
+        return self.forms.labels(np.unique(rows.form[rows.source != OLD_OUTPUT]))
 
     def cells(self, rows: Rows) -> Iterator[ColumnCells]:
         """What the located rows hold, known from their forms alone."""
@@ -405,10 +409,12 @@ def _head(buffer: Array, offset: int, size: int) -> bytes:
     head, key, _ = header.partition(KEY_FOLLOWS)
     if key and head.startswith(_HEAD):
         return head
-    return _HEAD + json.dumps(json.loads(header)["data"], separators=(",", ":")).encode()
+    said = {name: value for name, value in json.loads(header).items() if name in _IN_HEAD}
+    return json.dumps({"data": said.pop("data"), **said}, separators=(",", ":")).encode()[:-1]
 
 
 _HEAD = b'{"data":'
+_IN_HEAD = ("data", "labels")
 
 
 def _starts_with(buffer: Array, offsets: Array, sizes: Array, head: bytes) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,13 @@ from .reader import OutputReader
 from .verify import damaged_rows
 
 Held = tuple[
-    Plan, list[list[int]], frozenset[int], Attributes, dict[str, list[str]], dict[int, str]
+    Plan,
+    list[list[int]],
+    frozenset[int],
+    Attributes,
+    dict[str, list[str]],
+    dict[str, Any],
+    dict[int, str],
 ]
 
 
@@ -34,7 +41,12 @@ def read_rows(output: Path, plan: Plan, relabels: Relabels) -> Held:
             is_sound[damaged_rows(reader)] = False
             ranges = ranges_of(np.unique(tasks[is_sound]))
             unsound = frozenset(tasks[~is_sound].tolist())
-            described = reader.described(), _dims(reader), reader.code_texts()
+            described = (
+                reader.described(),
+                reader.relabels.dims(_declared(reader, "dims")),
+                _declared(reader, "coords"),
+                reader.code_texts(),
+            )
             return extended, ranges, unsound, *described
         except SweepError:
             raise
@@ -46,11 +58,10 @@ def read_rows(output: Path, plan: Plan, relabels: Relabels) -> Held:
             ) from error
 
 
-def _dims(reader: OutputReader) -> dict[str, list[str]]:
-    """The names of axes that the sweep has declared, by result."""
+def _declared(reader: OutputReader, what: str) -> dict[str, Any]:
+    """The axes of results, or the coordinates of axes, that the sweep has declared."""
     try:
-        stored = dict(json.loads(bytes(reader.whole("provenance/dims"))))
-        return reader.relabels.dims(stored)
+        return dict(json.loads(bytes(reader.whole(f"provenance/{what}"))))
     except KeyError:
         return {}
 

@@ -36,6 +36,7 @@ class OutputWriter:
         path: Path,
         columns: Sequence[DataColumn],
         dimensions: Dimensions,
+        coordinates: Mapping[str, DataColumn],
         *,
         compress: bool,
     ) -> None:
@@ -48,7 +49,7 @@ class OutputWriter:
         self._raw_offsets: dict[str, int] = {}
         self._datasets: dict[str, Any] = {}
         self._scales: dict[str, Any] = {}
-        self._columns = columns
+        self._columns, self._axes = columns, coordinates
         self._coordinates = ""
 
     def __enter__(self) -> OutputWriter:
@@ -73,7 +74,9 @@ class OutputWriter:
         self._coordinates = " ".join(plan.names)
         self._create("task", "<i8", ("task",), {"long_name": "number of the task in the plan"})
         for dimension, size in self._dimensions.sizes.items():
-            if dimension != "task":
+            if dimension in self._axes:
+                self._create_coordinate(dimension, given)
+            elif dimension != "task":
                 self._create_dimension(dimension, size)
         for key in plan.columns:
             about = {"dtype": "bool"} if key.type == "bool" else {}
@@ -144,6 +147,13 @@ class OutputWriter:
         scale.make_scale(BARE_DIMENSION.format(size))
         self._scales[name] = scale
 
+    def _create_coordinate(self, name: str, given: Attributes) -> None:
+        """The coordinates of an axis, with what is said of the axis and of their own column."""
+        column = self._axes[name]
+        about = {**given.get(column.source_name, {}), **given.get(name, {})}
+        said = {n: v for n, v in column_attributes(column).items() if not n.startswith("h5sweep_")}
+        self._create(name, column.dtype, (name,), {**attribute_values(about), **said})
+
     def _create_column(self, column: DataColumn, given: Mapping[str, Any]) -> None:
         attributes = {**attribute_values(given), **column_attributes(column)}
         if column.layout is ColumnLayout.FIXED:
@@ -169,8 +179,8 @@ class OutputWriter:
         dataset = _create_dataset(self._file, name, dtype, shape, compress=self.compress)
         self._datasets[name] = dataset
         set_attributes(dataset, attributes)
-        if name == "task":
-            dataset.make_scale("task")
+        if tuple(dims) == (name,):
+            dataset.make_scale(name)
             self._scales[name] = dataset
             return
         for axis, dimension in enumerate(dims):

@@ -275,7 +275,7 @@ class RunFolder(_RunPaths):
     def load_sweep(self) -> dict[str, Any]:
         """What is known about the sweep; empty before its first run."""
         about = _load_json(self.sweep_path)
-        for name in ("declared", "dims", "units", "attributes"):
+        for name in ("declared", "dims", "coords", "units", "attributes"):
             if not isinstance(about.get(name) or {}, dict):
                 raise DamagedError(f"{self.sweep_path} is damaged (its {name}): move it away")
         known = {MARK: about.pop(MARK, None)}

@@ -44,7 +44,9 @@ _HEADER_STEP = 64
 
 
 class RecordKind(IntEnum):
-    """What a record is about: a file, a start, or one of the five outcomes of a task."""
+    """What a record is about: a file, a start, one of the five outcomes of a task, or what is to
+    be said of the result behind it.
+    """
 
     FILE = 0
     STARTED = 1
@@ -53,6 +55,7 @@ class RecordKind(IntEnum):
     DIED = 4
     TIMED_OUT = 5
     OVER_MEMORY = 6
+    NOTE = 7
 
     @property
     def words(self) -> str:
@@ -63,6 +66,7 @@ _LAST_KIND = max(RecordKind)
 FAILURES = frozenset(
     {RecordKind.RAISED, RecordKind.DIED, RecordKind.TIMED_OUT, RecordKind.OVER_MEMORY}
 )
+OUTCOMES = FAILURES | {RecordKind.DONE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,8 +366,20 @@ def _check_header(kind: int, header: dict[str, Any]) -> None:
         for name, dtype, shape in header["data"]:
             is_array = all(type(size) is int and 0 <= size < 1 << 48 for size in shape)
             _require(isinstance(name, str) and isinstance(dtype, str) and is_array, "data")
+        for labels in header.get("labels", ()):
+            _check_labels(labels)
+    elif kind == RecordKind.NOTE:
+        _require(isinstance(header["not_stored"], str), "note")
     elif kind in FAILURES:
         _require(all(isinstance(text, str) for text in header["error"].values()), "error")
+
+
+def _check_labels(labels: Any) -> None:
+    """Nothing, or the names of axes, and pairs of an attribute's name and value."""
+    if labels:
+        dims, pairs = labels
+        names = [*dims, *(name for name, _ in pairs)]
+        _require(all(isinstance(name, str) for name in names), "labels")
 
 
 def _require(is_so: bool, what: str) -> None:

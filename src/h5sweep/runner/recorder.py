@@ -13,10 +13,11 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from ..base.encode_returned import ReturnedEncoder
 from ..base.plan import Plan, Value, check_names, checked_value, key_json, key_text
-from ..base.values import ResultEncoder, result_header
+from ..base.values import result_header
 from ..disk.durable import SYNC_INTERVAL_S
-from ..errors import StorageError, UsageError
+from ..errors import StorageError, UnsupportedValueError, UsageError
 from ..runfolder.fitting_keys import fitted_key, misfit_text, types_of_keys
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import NO_TASK, RecordKind, RecordWriter
@@ -63,12 +64,14 @@ class Recorder:
             if self._is_closed:
                 raise UsageError("this recorder is closed: open a new one")
             self._check_alike(checked)
-            schema, data = self._encoder.encode(result)
+            encoded = self._encoder(result)
+            if encoded.not_stored:
+                raise UnsupportedValueError(encoded.not_stored)
             (self._records or self._open_file()).append(
                 RecordKind.DONE,
                 NO_TASK,
-                result_header(schema, key_json(checked).encode()),
-                data,
+                result_header(encoded.schema, key_json(checked).encode(), encoded.labels),
+                encoded.data,
                 finished_at=time.time(),
             )
             self._is_dirty = True
@@ -82,7 +85,7 @@ class Recorder:
             plan = self._folder.load_plan()
             types = types_of_keys(plan or Plan(()), [key])
             self._types = types if plan else {n: _WIDER.get(t, t) for n, t in types.items()}
-            self._encoder = ResultEncoder(self._types)
+            self._encoder = ReturnedEncoder(self._types)
         if fitted_key(key, self._types) is None:
             raise UsageError(
                 f"{key_text(key)} is not like the other keys: {misfit_text(key, self._types)}. "

@@ -19,7 +19,16 @@ from ..errors import UsageError, WrongFolderError
 from ..output.one_row import RowReader, reading_output
 from ..output.row_tasks import extended_plan, tasks_of_output
 from ..runfolder.layout import RunFolder
-from ..runfolder.records import KIND, TASK, RecordFile, RecordKind, Scan, read_data, record_of
+from ..runfolder.records import (
+    KIND,
+    OUTCOMES,
+    TASK,
+    RecordFile,
+    RecordKind,
+    Scan,
+    read_data,
+    record_of,
+)
 from ..state.expected_tasks import existing_folder
 from ..state.extend_plan import read_all
 from ..state.record_place import RecordPlace, read_failure
@@ -171,7 +180,7 @@ class _Task:
                 about = file.about() or {}
                 size = self.state.plan.tasks_shared_with(about.get("plan"))
                 for offset, frame in file.scan(Scan()):
-                    if frame[KIND] >= RecordKind.DONE and self._is_mine(file, offset, frame, size):
+                    if frame[KIND] in OUTCOMES and self._is_mine(file, offset, frame, size):
                         yield self._ending(file, number, offset, frame)
 
     def _is_mine(self, file: RecordFile, offset: int, frame: tuple[object, ...], size: int) -> bool:

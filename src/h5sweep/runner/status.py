@@ -21,7 +21,7 @@ from ..runfolder.parts import Part, read_parts
 from ..state.expected_tasks import existing_folder, read_expected_state
 from ..state.state import FolderState
 from ..state.state_counts import count_columns, count_groups, count_salvaged
-from ..state.state_notes import damage_text, left_out_text, refusal_texts
+from ..state.state_notes import damage_text, left_out_text, not_stored_text, refusal_texts
 from .failures import FailureCause, failure_causes
 from .key_table import table_lines
 from .time_left import Pace, RunningTask, pace_since
@@ -104,6 +104,7 @@ class Status:
     causes: tuple[FailureCause, ...] = ()  # of failures, the commonest first
     by: tuple[str, ...] = ()  # the key columns whose combinations were to be counted
     groups: tuple[GroupCount, ...] = ()  # each combination: tasks done, of all
+    not_stored_text: str = ""  # which results lack values
 
     @property
     def is_active(self) -> bool | None:
@@ -271,6 +272,7 @@ def status_of(
         causes=tuple(failure_causes(state)),
         by=tuple(by),
         groups=tuple(count_groups(state, by)) if by else (),
+        not_stored_text=not_stored_text(state),
     )
 
 
@@ -338,6 +340,8 @@ def note_lines(status: Status) -> Iterator[str]:
         yield f"{files} with an unreadable beginning"
     if status.beyond_plan or (status.not_merged and status.output_exists and not status.is_active):
         yield f"{count_text(status.not_merged, 'result')} not merged yet"
+    if status.not_stored_text:
+        yield status.not_stored_text
     if status.left_out:
         yield status.left_out_text
 
@@ -447,6 +451,7 @@ def status_json(status: Status) -> str:
         "results_not_merged": status.not_merged,
         "results_left_out": status.left_out,
         "results_undeclared": status.undeclared,
+        "not_stored": status.not_stored_text,
         "per_hour": status.per_hour,
         "left_s": status.pace.left_s,
         "median_s": status.pace.took.median_s,

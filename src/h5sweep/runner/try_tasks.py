@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ..base.encode_returned import EncodedResult, ReturnedEncoder
 from ..base.plan import key_text
+from ..base.returned import result_names
 from ..base.safe_text import printable
 from ..base.selection import Only
 from ..base.units import count_text, duration_text
-from ..base.values import ResultEncoder
 from ..errors import InterruptedRunError
 from ..state.study import Declaration, user_traceback
 from .choose_tasks import TaskChoice
@@ -32,7 +33,7 @@ def try_tasks(
     plan = declaration.plan
     chosen = TaskChoice.of(plan, only).tasks(plan)
     count = min(count, len(chosen))
-    encoder = ResultEncoder(plan.names)
+    encode = ReturnedEncoder(plan.names, result_names(declaration.function))
     tasks = [chosen[place * (len(chosen) - 1) // max(count - 1, 1)] for place in range(count)]
     durations_s = []
     failed = 0
@@ -43,19 +44,21 @@ def try_tasks(
         key = plan.key(task)
         name = printable(key_text(key), breaks="")
         begun = time.monotonic()
-        data = None
+        result: EncodedResult | None = None
         try:
             with interruption.letting_finish():
-                _, data = encoder.encode(declaration.function(**declaration.arguments(key)))
+                result = encode(declaration.function(**declaration.arguments(key)))
         except Exception as error:  # shown in full, which is what a trial is for
             failed += 1
             tell(f"{name}: failed\n{user_traceback(error)}")
             continue
-        if data is None:
+        if result is None:
             tell(f"{name}: stopped after {duration_text(time.monotonic() - begun)}")
             break
         durations_s.append(time.monotonic() - begun)
-        tell(f"{name}: ok, {durations_s[-1]:.3g} s, {count_text(len(data), 'byte')}")
+        tell(f"{name}: ok, {durations_s[-1]:.3g} s, {count_text(len(result.data), 'byte')}")
+        if result.not_stored:
+            tell(f"{name}: not stored: {result.not_stored}")
     if durations_s:
         mean_s = sum(durations_s) / len(durations_s)
         whole = duration_text(mean_s * len(chosen) / workers)

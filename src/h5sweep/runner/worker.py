@@ -20,8 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..base.encode_returned import EncodedResult, ReturnedEncoder
 from ..base.plan import Key, Plan, PlanColumn, key_json, value_json
-from ..base.values import ResultEncoder, result_header
+from ..base.returned import result_names
+from ..base.values import result_header
 from ..code.snapshot_import import modules_beyond, show_lines_in_tracebacks
 from ..disk.durable import storage_error
 from ..errors import DamagedError, StorageError, SweepError, UnsupportedValueError, system_error
@@ -144,7 +146,7 @@ class Worker:
         self._has_study_alarm = signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)
         log.end()
         self._modules_known, self._modules_loaded = modules_beyond(), len(sys.modules)
-        self._encode = ResultEncoder(plan.names).encode
+        self._encode = ReturnedEncoder(plan.names, result_names(received.function))
         self._key_json = KeyEncoder(plan)
 
     def serve(self, channel: Channel, tasks: list[int] | None) -> None:
@@ -185,16 +187,9 @@ class Worker:
         self._log.begin(key)
         begun = time.monotonic()
         try:
-            schema, data = self._encode(self._call(key))
+            result = self._encode(self._call(key))
             self._end_if_forked()
-            self._records.append(
-                RecordKind.DONE,
-                task,
-                result_header(schema, self._key_json(task)),
-                data,
-                finished_at=time.time(),
-                duration_s=time.monotonic() - begun,
-            )
+            self._record(task, result, time.monotonic() - begun)
         except StorageError:
             raise
         except BaseException as error:  # the task's own business, whatever it is
@@ -203,6 +198,21 @@ class Worker:
             return self._fail(task, key, error, time.monotonic() - begun)
         self._log.end()
         return None
+
+    def _record(self, task: int, result: EncodedResult, duration_s: float) -> None:
+        finished_at = time.time()
+        if result.not_stored:  # before the result: it says nothing without
+            note = json_bytes({"not_stored": result.not_stored})[:-1]
+            note += b',"key":' + self._key_json(task) + b"}"
+            self._records.append(RecordKind.NOTE, task, note, finished_at=finished_at)
+        self._records.append(
+            RecordKind.DONE,
+            task,
+            result_header(result.schema, self._key_json(task), result.labels),
+            result.data,
+            finished_at=finished_at,
+            duration_s=duration_s,
+        )
 
     def _call(self, key: Key) -> object:
         try:

@@ -131,7 +131,7 @@ class CodeChange:
 
     def _changes_text(self) -> str:
         assert self.before is not None
-        found = change_texts(self.before, self.version) or ["units or dims have changed"]
+        found = change_texts(self.before, self.version) or ["units, dims or coords have changed"]
         more = f"; and {len(found) - _MOST_CHANGES:,} more" if len(found) > _MOST_CHANGES else ""
         return "; ".join(found[:_MOST_CHANGES]) + more
 

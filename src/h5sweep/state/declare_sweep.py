@@ -10,6 +10,7 @@ from typing import Any
 
 from ..base import provenance
 from ..base.attribute_json import attribute_text, decoding_texts
+from ..base.coordinates import coordinates_text
 from ..base.listed_plan import cell_value
 from ..base.near_floats import NearValues, near_values, with_values_of
 from ..base.plan import Plan, PlanColumn, key_text
@@ -96,6 +97,12 @@ def declare_sweep(
         # Nobody has said what the results of a Recorder, or of other programs, are in.
         unlabelled = result_names(folder, state) if unknown and is_declared else set[str]()
         _require_same_labels(folder, units, dims, declaration, state.results, unlabelled)
+    coords = declaration.coords
+    if state.results:
+        known = {**held.coords, **(sweep.get("coords") or {})}
+        if on_change is not OnChange.REDO:
+            _require_same_coordinates(folder, known, declaration, state.results)
+        coords = {**known, **coords}
     change = CodeChange.find(folder, declaration, version, state, part)
     change.require_choice(on_change)
     for text in _changes(sweep, attributes, stored, plan, declared):
@@ -114,7 +121,7 @@ def declare_sweep(
     if is_redone:
         # Before the code is noted: a part that finds the new one there asks for nothing any more.
         request_again(folder, state, change.others)
-    _save_sweep(folder, declaration, attributes, declared, {"code_id": version.id, **about})
+    _save_sweep(folder, declaration, attributes, coords, declared, {"code_id": version.id, **about})
     if is_redone:
         return read_state(folder, held.plan, scan=scan_stretches, declared=declared, held=held)
     return state
@@ -205,6 +212,21 @@ def _require_same_labels(
                 )
 
 
+def _require_same_coordinates(
+    folder: RunFolder, known: Mapping[str, Any], declaration: Declaration, results: int
+) -> None:
+    """Raise WrongFolderError if the axes of results would be given other coordinates."""
+    for axis in known.keys() & declaration.coords.keys():
+        if known[axis] != declaration.coords[axis]:
+            before = coordinates_text(known[axis])
+            raise WrongFolderError(
+                f"coords: {axis} is {coordinates_text(declaration.coords[axis])} in the study but "
+                f"{before} in the {count_text(results, 'result')} of {folder.output}, and an axis "
+                f"has the same in all rows. Keep {before}, choose another output with -o, or run "
+                'them all again with --changed redo (changed="redo")'
+            )
+
+
 def found_units(attributes: dict[str, dict[str, Any]]) -> dict[str, str]:
     """The units that the output, or files that were merged, give; none where these differ."""
     found = {name: about["units"] for name, about in attributes.items() if about.get("units")}
@@ -261,6 +283,7 @@ def _save_sweep(
     folder: RunFolder,
     declaration: Declaration,
     attributes: dict[str, dict[str, Any]],
+    coords: Mapping[str, Any],
     declared: Declared,
     about: Mapping[str, Any],
 ) -> None:
@@ -270,6 +293,7 @@ def _save_sweep(
             **declaration.about(),
             "declared": declared.as_json(),
             "dims": declaration.dims,
+            "coords": coords,
             "units": declaration.units,
             "attributes": attributes,
             **about,

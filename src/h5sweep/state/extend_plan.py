@@ -35,7 +35,7 @@ def adopt_output(folder: RunFolder, plan: Plan, held: HeldTasks | None = None) -
     folder.create()
     sweep = folder.load_sweep()
     labels = with_labels(sweep, held)
-    if any(labels[name] != (sweep.get(name) or {}) for name in ("dims", "attributes")):
+    if any(labels[name] != (sweep.get(name) or {}) for name in ("dims", "coords", "attributes")):
         folder.save_sweep(labels)
     adopt_texts(folder, held.code_texts)
     if len(held.plan) > len(plan):
@@ -48,7 +48,8 @@ def with_labels(sweep: Mapping[str, Any], held: HeldTasks) -> dict[str, Any]:
     """What is known about the sweep, with the labels of an output that was not noted yet."""
     if held.described is None:
         return dict(sweep)
-    return {"dims": held.dims, **sweep, "attributes": merged_attributes(sweep, held)}
+    labels = {"dims": held.dims, "coords": held.coords}
+    return {**labels, **sweep, "attributes": merged_attributes(sweep, held)}
 
 
 def merged_attributes(sweep: Mapping[str, Any], held: HeldTasks) -> dict[str, dict[str, Any]]:
@@ -75,6 +76,7 @@ def merge_details(folder: RunFolder, *, declared_only: bool = False) -> dict[str
     return {
         "record_bytes": sum(path.stat().st_size for path in folder.record_paths()),
         "dims": sweep.get("dims"),
+        "coords": sweep.get("coords"),
         "units": sweep.get("units"),
         "attributes": sweep.get("attributes"),
         **folder.load_relabels().about(),

@@ -107,12 +107,13 @@ def _is_declared(folder: RunFolder, declaration: Declaration, version: CodeVersi
     wanted, _ = with_values_of(plan, declaration.plan)
     if plan.types != wanted.types or len(plan.extended(wanted)[0]) > len(plan):
         return False
-    known = {name: sweep.get(name) for name in ("declared", "name", "units", "dims")}
+    known = {name: sweep.get(name) for name in ("declared", "name", "units", "dims", "coords")}
     return known == {
         "declared": declared_by(declaration.name, plan, wanted).as_json(),
         "name": declaration.name,
         "units": declaration.units,
         "dims": declaration.dims,
+        "coords": declaration.coords,
     } and (held_tasks(folder, plan).described is None)
 
 

@@ -14,10 +14,11 @@ from ..base.static_html import MOST_ROWS, lines_html, table_html
 from ..base.units import count_text
 from ..disk.find_files import PathLike
 from .expected_tasks import existing_folder, read_expected_state, require_declared
-from .state import Missing
+from .state import FolderState, Missing
 from .state_notes import left_out_text, refusal_texts
 
 SCHEMA = "h5sweep.missing/1"
+MOST_NOTES = 20  # on single results
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def read_missing(output: PathLike, *, expected: Plan | None = None) -> MissingRe
     state = read_expected_state(folder, expected)
     require_declared(state, folder)
     notes = [*refusal_texts(state), *([left_out_text(state)] if state.left_out else [])]
+    notes += _notes_on_values(state)
     return MissingReport(
         folder.output,
         tuple(state.missing()),
@@ -71,6 +73,15 @@ def read_missing(output: PathLike, *, expected: Plan | None = None) -> MissingRe
         tuple(notes),
         len(state.again_done),
     )
+
+
+def _notes_on_values(state: FolderState) -> Iterator[str]:
+    """Which finished tasks lack a value that could not be stored."""
+    tasks = state.lacking_values()
+    for task in tasks[:MOST_NOTES]:
+        yield f"{key_text(state.plan.key(task))} is done, but not stored: {state.read_note(task)}"
+    if (left := len(tasks) - MOST_NOTES) > 0:
+        yield f"… and {count_text(left, 'other result')}: the column not_stored names all"
 
 
 def missing_html(missing: Sequence[Missing]) -> str:

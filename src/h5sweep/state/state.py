@@ -57,6 +57,7 @@ class RecordsTaken(Protocol):
 Scanner = Callable[[RecordFile, Scan], Iterator[RecordsTaken | tuple[Any, ...]]]
 
 LOCK_SILENT_S = 60.0  # twelve heartbeats of a run, and room for clocks that differ
+NOTE = RecordKind.NOTE
 IN_OUTPUT = 255  # stands where a Kind does, for a task whose record is gone but whose row is there
 
 
@@ -97,6 +98,7 @@ class FolderState:
     done_undeclared: set[int] = field(default_factory=set)  # finished, and not asked for
     duplicates: int = 0
     unreadable: list[Path] = field(default_factory=list)
+    notes: dict[int, RecordPlace] = field(default_factory=dict)  # on results that lack values
     codes: dict[int, str] = field(default_factory=dict)  # the id of the code, by file, if known
     salvage_files: set[int] = field(default_factory=set)  # what was found in damaged files
 
@@ -208,6 +210,20 @@ class FolderState:
                 for task in tasks:
                     found[task] = read_failure(file, self.failures[task])
         return dict(sorted(found.items()))
+
+    def lacking_values(self) -> list[int]:
+        """The tasks whose result lacks a value that could not be stored."""
+        return [
+            task
+            for task, place in sorted(self.notes.items())
+            if self.kinds[task] == RecordKind.DONE and self.files[task] == place.file
+        ]
+
+    def read_note(self, task: int) -> str:
+        """Which values a result lacks, and why."""
+        place = self.notes[task]
+        with RecordFile(self.paths[place.file]) as file:
+            return str(file.header(place.offset, place.frame)["not_stored"])
 
     def durations_s(self, tasks: Iterable[int]) -> list[float]:
         """How long these tasks took, of which the results are in record files."""
@@ -391,6 +407,8 @@ class _FileReader:
                 offsets[task] = offset
                 finished_at[task] = frame[6]
                 last_ended = task
+            elif kind == NOTE:
+                self._take_note(offset, frame, size)
             elif kind >= 2:
                 last_ended = task
                 self._take_outcome(offset, frame, size)
@@ -420,6 +438,11 @@ class _FileReader:
             if known is None or place.is_later_than(known.file, known.frame[FINISHED_AT]):
                 state.failures[task] = place
                 state.kinds[task] = frame[KIND]
+
+    def _take_note(self, offset: int, frame: tuple[Any, ...], size: int) -> None:
+        """The record of the result that it is about is behind it, in the same file."""
+        if frame[TASK] < size:
+            self.state.notes[frame[TASK]] = RecordPlace(self.file_number, offset, frame)
 
     def _take_result(self, task: int, place: RecordPlace) -> None:
         state = self.state

@@ -37,6 +37,16 @@ def left_out_text(state: FolderState) -> str:
     )
 
 
+def not_stored_text(state: FolderState) -> str:
+    """That results lack values which could not be stored; empty if none does."""
+    tasks = [task for task in state.lacking_values() if task not in state.done_undeclared]
+    if not tasks:
+        return ""
+    lack = "result lacks" if len(tasks) == 1 else "results lack"
+    first = f"{key_text(state.plan.key(tasks[0]))}: {state.read_note(tasks[0])}"
+    return f"{len(tasks):,} {lack} values that could not be stored, first {first}"
+
+
 def refusal_texts(state: FolderState) -> list[str]:
     """Which record files the system does not give wholly, where first, and what to do."""
     first = {d.path: d for d in reversed(state.damages) if d.refusal}

@@ -13,13 +13,14 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from importlib.abc import Loader, SourceLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..base.coordinates import declared_coordinates
 from ..base.declared_plan import plan_declared
 from ..base.key_objects import form_in_study, maker
 from ..base.plan import RESERVED_NAMES, Plan
@@ -32,7 +33,7 @@ from ..disk.durable import storage_error
 from ..disk.find_files import PathLike
 from ..errors import StorageError, StudyError, UsageError, naming
 
-Function = Callable[..., Mapping[str, object]]
+Function = Callable[..., object]
 
 
 class _StudyRead(BaseException):
@@ -81,16 +82,18 @@ class Declaration:
         parameters: Mapping[str, Iterable[object]],
         dims: Mapping[str, Iterable[str]],
         units: Mapping[str, str],
+        coords: Mapping[str, Iterable[object]] = {},
         constants: Mapping[str, object],
         inputs: PathLike | Iterable[PathLike] = (),
     ) -> None:
         self.function = function
         self.name = sweep_name(function)
-        _check_labels(self.name, dims=dims, units=units, constants=constants)
+        _check_labels(self.name, dims=dims, coords=coords, units=units, constants=constants)
         self.constants = dict(constants) if _reading.constants_wanted else {}
         self._inputs = _checked_inputs(self.name, inputs)
         self.dims = {name: checked_axes(name, axes) for name, axes in dims.items()}
         self.units = {name: _checked_unit(name, unit) for name, unit in units.items()}
+        self.coords = declared_coordinates(coords) if coords else {}
         wanted = _reading.plans_wanted
         self._plan = plan_declared(function, tasks, parameters, self.constants) if wanted else None
         is_read = self._plan is not None and isinstance(tasks, str | Path)
@@ -170,6 +173,7 @@ class Declaration:
             inputs=self.inputs(),
             units=self.units,
             dims=self.dims,
+            coords=self.coords,
             forms=self.forms,
             dealt=dealt,
         )
@@ -249,7 +253,12 @@ Makers = Mapping[str, Callable[[str], object]]  # of objects from their texts, b
 
 def _given_objects(function: Function, makers: Makers) -> Function:
     """The function, to be called with the texts of a key for its dates and other objects."""
-    return lambda **key: function(**_with_objects(key, makers))
+
+    @wraps(function)  # whose annotations name its results
+    def given_objects(**key: object) -> object:
+        return function(**_with_objects(key, makers))
+
+    return given_objects
 
 
 def _with_objects(key: Mapping[str, Any], makers: Makers) -> dict[str, object]:

@@ -25,6 +25,7 @@ class HeldTasks:
     unsound: frozenset[int] = frozenset()  # tasks whose rows are not what was written, if read
     described: Mapping[str, Mapping[str, Any]] | None = None  # attributes; None if not read
     dims: Mapping[str, list[str]] = field(default_factory=dict)  # that were declared, if read
+    coords: Mapping[str, Any] = field(default_factory=dict)  # likewise
     code_texts: Mapping[int, str] = field(default_factory=dict)  # versions of the code, if read
 
     @property

@@ -106,7 +106,8 @@ class Merge(OutputPlan):
 
     def write(self, path: Path) -> None:
         """Write the whole output to `path`; nothing is durable yet."""
-        with OutputWriter(path, self.columns, self._dimensions, compress=self.compress) as writer:
+        columns, axes = self.columns, {n: column for n, (column, _) in self._coordinates.items()}
+        with OutputWriter(path, columns, self._dimensions, axes, compress=self.compress) as writer:
             writer.write_attributes(self._attributes)
             found = with_texts_of_any_length(self._found)
             dtypes = {"code": self.codes.dtype.str}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...base.coordinates import coordinates_text
 from ...base.units import command_text, count_text
 from ...base.values import Array
 from ...code.changes import LABELS
@@ -33,6 +34,7 @@ def require_one_label(
     So it is while they are being run again; the old output stays, with its own labels. Rows of
     known code that declared none have none, and are not given any.
     """
+    _require_one_grid(folder, sweep, versions, codes, sources, state)
     for what in LABELS:
         labels, now = _labels(what, sweep, versions, state)
         for number in sorted(labels.keys() & set(codes.tolist())):
@@ -51,6 +53,26 @@ def require_one_label(
                         f"{_way_on(folder, sweep, state, sources.rows.tasks[rows])}"
                         f"{_way_to_keep(folder, what, name, label) if before is None else ''}"
                     )
+
+
+def _require_one_grid(
+    folder: RunFolder,
+    sweep: Mapping[str, Any],
+    versions: Mapping[int, CodeVersion],
+    codes: Array,
+    sources: Sources,
+    state: FolderState,
+) -> None:
+    """The same for the coordinates of axes; rows of code that declared none get those of now."""
+    for axis, now in (sweep.get("coords") or {}).items():
+        for number, version in sorted(versions.items()):
+            before, rows = version.facts["coords"].get(axis, now), codes == number
+            if before != now and rows.any():
+                raise ChangedStudyError(
+                    f"coords: {axis} is {coordinates_text(now)} in the study, and "
+                    f"{coordinates_text(before)} in {count_text(int(rows.sum()), 'row')} of code "
+                    f"{number}{_way_on(folder, sweep, state, sources.rows.tasks[rows])}"
+                )
 
 
 def _label_of_now(

@@ -23,15 +23,17 @@ from ...code.store import numbers_by_id, parse_version, version_texts, with_text
 from ...disk import durable
 from ...output.columns import ColumnLayout, decide_columns
 from ...output.dimensions import Dimensions
-from ...output.reader import AUDIT, FORMAT, SNAPSHOT, OutputReader
+from ...output.reader import AUDIT, COORDINATES, FORMAT, SNAPSHOT, OutputReader
 from ...output.record_rows import OLD_OUTPUT
 from ...output.writer import key_column
 from ...runfolder.audit import AuditEntry, audit_path, now_text, record_input
 from ...runfolder.layout import RunFolder
 from ...state.extend_plan import with_labels
 from ...state.state import IN_OUTPUT, FolderState
-from ...state.state_notes import left_out_text, refusal_texts
+from ...state.state_notes import left_out_text, not_stored_text, refusal_texts
+from .axis_coordinates import axis_coordinates
 from .one_label import require_one_label
+from .returned_labels import ReturnedLabels, with_returned_labels
 from .rows import Sources
 
 _LARGEST_ROW_BYTES = 16 << 20  # beyond, a copy of some rows takes more memory than it is worth
@@ -78,8 +80,10 @@ class OutputPlan:
         self.codes = self._find_codes()
         self._provenance = {**_provenance_texts(self._sweep), **self._code_texts()}
         self._notes = [*_notes_on_records(state), *self._notes_on_undeclared()]
-        self._found, units = self._sweep.get("attributes") or {}, self._sweep.get("units") or {}
-        self._given, self._units = united_with_units(self._found, units), units
+        labels = self._labels()
+        self._found, self._units, self._dims = labels.attributes, labels.units, labels.dims
+        self._given = united_with_units(self._found, self._units)
+        self._notes += labels.notes
         require_one_label(folder, self._sweep, self._versions, self.codes, self._sources, state)
         self._decide()
         self._attributes = self._describe()
@@ -115,21 +119,28 @@ class OutputPlan:
             found[f"code/{number}"] = text_with_relabels(text, since, relabels).encode()
         return found
 
+    def _labels(self) -> ReturnedLabels:
+        """What the sweep, the old output and the tasks say of results."""
+        known = [self._sweep.get(name) or {} for name in ("attributes", "units", "dims")]
+        return with_returned_labels(*self._sources.labels(), *known)
+
     def _decide(self) -> None:
         variants = self._sources.variants()
         taken = RESERVED_NAMES | set(self.plan.names)
         columns, notes = decide_columns(variants, len(self.rows), self._sources, taken=taken)
         counts = self._sources.counts([c for c in columns if c.layout is not ColumnLayout.FIXED])
         self._dimensions = Dimensions(len(self.rows), taken | {c.name for c in columns})
-        declared = self._sweep.get("dims", {})
         self.columns = [
-            self._dimensions.name(c, counts.get(c.name), declared.get(c.source_name, ()))
+            self._dimensions.name(c, counts.get(c.name), self._dims.get(c.source_name, ()))
             for c in columns
         ]
+        self._coordinates, notes_on_axes = axis_coordinates(
+            self._sweep.get("coords") or {}, self.columns, self._dimensions, self._sources
+        )
         sizes = [column.row_bytes for column in columns]
-        self._rows_are_alike = all(sizes) and sum(sizes) <= _LARGEST_ROW_BYTES
+        self._rows_are_alike = bool(sizes) and all(sizes) and sum(sizes) <= _LARGEST_ROW_BYTES
         self._is_verbatim = self._sources.are_verbatim(columns)
-        self._notes += notes + self._dimensions.notes + self._notes_on_labels()
+        self._notes += notes + self._dimensions.notes + notes_on_axes + self._notes_on_labels()
         results = {column.source_name for column in columns}
         self._notes += _notes_on_old_names(self.folder, self.state, results)
         self._starts = {name: np.cumsum(sizes) - sizes for name, sizes in counts.items()}
@@ -137,7 +148,7 @@ class OutputPlan:
     def _notes_on_labels(self) -> list[str]:
         """What the sweep says of results that there are not."""
         results = dict.fromkeys(column.source_name for column in self.columns)
-        known = {*results, *self.plan.names}
+        known = {*results, *self.plan.names, *self._coordinates}
         return [
             f"{what} names {name}, which is not a result; results are {', '.join(results)}"
             for what in ("units", "dims")
@@ -211,6 +222,7 @@ class OutputPlan:
         for name in self.plan.names:
             yield name, key_column(self.plan, name, rows.tasks)
         yield from self._dimensions.counts.values()
+        yield from ((name, values) for name, (_, values) in self._coordinates.items())
         yield "code", self.codes
         yield "duration_s", rows.duration_s
         yield "finished_at", rows.finished_at
@@ -240,6 +252,7 @@ class OutputPlan:
             "h5sweep_key": " ".join(self.plan.names),
             "h5sweep_plan": self.plan.id,
             "h5sweep_columns": " ".join(column.name for column in self.columns),
+            **({COORDINATES: " ".join(self._coordinates)} if self._coordinates else {}),
             **_place(self.folder.output, is_snapshot=self._is_snapshot),
             **{f"h5sweep_{mark}": known for mark, known in self.state.relabels.about().items()},
             "tasks_done": done,
@@ -319,6 +332,7 @@ def _notes_on_records(state: FolderState) -> list[str]:
     if state.beyond_plan:
         meanwhile = count_text(len(state.beyond_plan), "result")
         notes.append(f"{meanwhile} recorded during this merge: run the same command again")
+    notes += filter(None, [not_stored_text(state)])
     if state.left_out:
         notes.append(left_out_text(state))
     return notes

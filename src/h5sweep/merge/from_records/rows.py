@@ -10,10 +10,11 @@ from operator import attrgetter
 
 import numpy as np
 
-from ...base.compare import cast_and_back
+from ...base.compare import are_identical, cast_and_back
 from ...base.values import Array
 from ...output.columns import ColumnLayout, DataColumn, Variant
 from ...output.reader import OutputReader, OutputSource
+from ...output.record_forms import Axes, Label, RowStructure
 from ...output.record_rows import OLD_OUTPUT, BlockCells, ColumnCells, RecordSource, Rows, spans
 from ...output.row_tasks import tasks_of_output
 from ...output.verify import damaged_rows
@@ -110,6 +111,12 @@ class Sources:
                 first_row = block.start + int(part.rows[0])
                 yield ColumnCells(part.name, part.dtype, first_row, len(part.rows), part.axes)
 
+    def labels(self) -> tuple[list[tuple[RowStructure, tuple[Label, ...]]], dict[str, Axes]]:
+        """What records say of their cells, and the axes of results of which rows are kept."""
+        has_kept = bool((self.rows.source == OLD_OUTPUT).any())
+        kept = self._reader.axes() if self._reader and has_kept else {}
+        return list(self._records.labels(self.rows)), kept
+
     def have_both(self, one: str, other: str) -> bool:
         """Whether some row has values under both names."""
         for block in self.rows.blocks():
@@ -131,6 +138,20 @@ class Sources:
             for part in source.parts(kept, self.rows.position[kept]):
                 have[part.rows] = True
         return have
+
+    def only_value(self, column: DataColumn) -> Array | None:
+        """What all rows that have a value in this column have there, as stored; None if it differs.
+
+        The column is FIXED. NaN is equal to itself.
+        """
+        only: Array | None = None
+        for block in self.rows.blocks():
+            for part in _parts_of(column, list(self.parts(block))):
+                stored = column.to_stored(part.load()).reshape(len(part.rows), -1)
+                only = stored[0].copy() if only is None else only
+                if not are_identical(stored, np.broadcast_to(only, stored.shape)):
+                    return None
+        return only
 
     def counts(self, columns: Sequence[DataColumn]) -> dict[str, Array]:
         """For each of these columns, how many elements along its first axis each row has."""
