@@ -333,7 +333,7 @@ def craft_frame(path: Path, offset: int, **fields: int) -> None:
         {"data_bytes": 10_000},
         {"data_bytes": 0},
         {"header_bytes": 0},
-        {"kind": 7},
+        {"kind": 8},
         {"kind": 255},
     ],
     ids=str,

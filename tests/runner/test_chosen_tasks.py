@@ -230,9 +230,9 @@ def test_a_run_in_which_everything_fails_alike_stops(terminal: Terminal) -> None
     assert terminal.json("status", "out.h5")["failed"] == count(terminal.folder, "executed")
 
 
-def test_it_stops_before_a_list_is_returned_two_thousand_times(terminal: Terminal) -> None:
+def test_it_stops_before_a_set_is_returned_two_thousand_times(terminal: Terminal) -> None:
     """What is returned has no place in the user's code; its words are the same."""
-    failing(terminal, "return [seed]")
+    failing(terminal, "return {seed}")
     run = terminal.run(*RUN, check=1)
     assert "20 tasks raised: UnsupportedValueError" in run.stderr
 

@@ -12,7 +12,10 @@
     relabels           names, units and axes that were changed after results were there
     key_pattern        keys as other programs write them in names: `farm{farm_id:d}_s{seed:d}`
     key_rule           where a task's key is found: a pattern, or names
-    values             what a task may return, and how it is encoded
+    values             values of results, and how they are encoded
+    returned           whatever a task returns, as named values with their labels
+    encode_returned    the same, encoded, and a note of what cannot be
+    coordinates        the coordinates of axes that a sweep declares
     compare            whether values stay the same in another type
     attribute_json     attributes of columns, as JSON
     crc32_combine      the checksum of a whole from those of its pieces

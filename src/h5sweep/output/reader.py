@@ -302,16 +302,6 @@ class OutputReader:
         names = [name for name in self._object("provenance/code") if name.isdecimal()]
         return {int(name): bytes(self.whole(f"provenance/code/{name}")).decode() for name in names}
 
-    def axes(self) -> dict[str, tuple[str, ...]]:
-        """The names of the axes of each result; none if these are only numbered."""
-        found = {}
-        for column in self.columns():
-            scales = [axis[0].name.strip("/") if len(axis) else "" for axis in column.dataset.dims]
-            names = tuple(scales[1:] if column.starts is None else scales)
-            is_numbered = any(name.startswith(f"{column.name}_dim") for name in names)
-            found[column.source_name] = () if is_numbered or column.shapes else names
-        return found
-
     @property
     def _column_names(self) -> list[str]:
         return str(self.attributes["h5sweep_columns"]).split()

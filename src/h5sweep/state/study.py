@@ -20,7 +20,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..base.coordinates import declared_coordinates
 from ..base.declared_plan import plan_declared
 from ..base.key_objects import form_in_study, maker
 from ..base.plan import RESERVED_NAMES, Plan
@@ -93,7 +92,7 @@ class Declaration:
         self._inputs = _checked_inputs(self.name, inputs)
         self.dims = {name: checked_axes(name, axes) for name, axes in dims.items()}
         self.units = {name: _checked_unit(name, unit) for name, unit in units.items()}
-        self.coords = declared_coordinates(coords) if coords else {}
+        self.coords = _checked_coordinates(coords)
         wanted = _reading.plans_wanted
         self._plan = plan_declared(function, tasks, parameters, self.constants) if wanted else None
         is_read = self._plan is not None and isinstance(tasks, str | Path)
@@ -296,6 +295,14 @@ def checked_axes(name: str, axes: Iterable[str]) -> list[str]:
     if len(set(found)) < len(found):
         raise UsageError(f"dims: two axes of {name} have the same name: {', '.join(found)}")
     return found
+
+
+def _checked_coordinates(coords: Mapping[str, Iterable[object]]) -> dict[str, Any]:
+    if not coords:
+        return {}
+    from ..base.coordinates import declared_coordinates  # which needs NumPy
+
+    return declared_coordinates(coords)
 
 
 def _checked_unit(name: str, unit: str) -> str:

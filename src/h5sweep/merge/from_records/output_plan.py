@@ -33,7 +33,7 @@ from ...state.state import IN_OUTPUT, FolderState
 from ...state.state_notes import left_out_text, not_stored_text, refusal_texts
 from .axis_coordinates import axis_coordinates
 from .one_label import require_one_label
-from .returned_labels import ReturnedLabels, with_returned_labels
+from .returned_labels import with_returned_labels
 from .rows import Sources
 
 _LARGEST_ROW_BYTES = 16 << 20  # beyond, a copy of some rows takes more memory than it is worth
@@ -80,7 +80,7 @@ class OutputPlan:
         self.codes = self._find_codes()
         self._provenance = {**_provenance_texts(self._sweep), **self._code_texts()}
         self._notes = [*_notes_on_records(state), *self._notes_on_undeclared()]
-        labels = self._labels()
+        labels = with_returned_labels(*self._sources.labels(), self._sweep)
         self._found, self._units, self._dims = labels.attributes, labels.units, labels.dims
         self._given = united_with_units(self._found, self._units)
         self._notes += labels.notes
@@ -118,11 +118,6 @@ class OutputPlan:
             since = relabels_since(self._versions[number], relabels)
             found[f"code/{number}"] = text_with_relabels(text, since, relabels).encode()
         return found
-
-    def _labels(self) -> ReturnedLabels:
-        """What the sweep, the old output and the tasks say of results."""
-        known = [self._sweep.get(name) or {} for name in ("attributes", "units", "dims")]
-        return with_returned_labels(*self._sources.labels(), *known)
 
     def _decide(self) -> None:
         variants = self._sources.variants()

@@ -31,14 +31,13 @@ class ReturnedLabels:
 def with_returned_labels(
     cells: Cells,
     kept: Mapping[str, Axes],
-    attributes: Mapping[str, Mapping[str, Any]],
-    units: Mapping[str, str],
-    dims: Mapping[str, list[str]],
+    sweep: Mapping[str, Any],
 ) -> ReturnedLabels:
     """What is known of columns, and what tasks have said of their results.
 
     `kept` has the axes of results of which the old output has rows that stay.
     """
+    attributes, units, dims = (sweep.get(name) or {} for name in ("attributes", "units", "dims"))
     found = ReturnedLabels({n: dict(a) for n, a in attributes.items()}, dict(units), dict(dims))
     said_of = _said(cells)
     for name, axes in kept.items():

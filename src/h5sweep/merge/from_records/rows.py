@@ -114,7 +114,7 @@ class Sources:
     def labels(self) -> tuple[list[tuple[RowStructure, tuple[Label, ...]]], dict[str, Axes]]:
         """What records say of their cells, and the axes of results of which rows are kept."""
         has_kept = bool((self.rows.source == OLD_OUTPUT).any())
-        kept = self._reader.axes() if self._reader and has_kept else {}
+        kept = _axes_of(self._reader) if self._reader and has_kept else {}
         return list(self._records.labels(self.rows)), kept
 
     def have_both(self, one: str, other: str) -> bool:
@@ -189,6 +189,17 @@ class Sources:
             for part in self.parts(block):
                 if (part.name, part.dtype) in wanted:
                     yield part.load()
+
+
+def _axes_of(reader: OutputReader) -> dict[str, Axes]:
+    """The names of the axes of each result; none if these are only numbered."""
+    found = {}
+    for column in reader.columns():
+        scales = [axis[0].name.strip("/") if len(axis) else "" for axis in column.dataset.dims]
+        names = tuple(scales[1:] if column.starts is None else scales)
+        is_numbered = any(name.startswith(f"{column.name}_dim") for name in names)
+        found[column.source_name] = () if is_numbered or column.shapes else names
+    return found
 
 
 def _are_held(state: FolderState) -> Array:
