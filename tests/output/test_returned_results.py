@@ -267,6 +267,19 @@ def test_labels_are_part_of_a_record(terminal: Terminal, study: Study) -> None:
     assert json.loads(terminal.run("show", "out.h5", "seed=3", "--json").stdout)
 
 
+def test_labels_go_with_records_that_are_merged_elsewhere(terminal: Terminal, study: Study) -> None:
+    """Also if only the record files of a run are left; `show` has the unit of a task."""
+    study(LABELLED)
+    terminal.run(*RUN, "--no-merge")
+    assert "in kW" in terminal.run("show", "out.h5", "farm=1", "seed=2").stdout
+    terminal.run("merge", "out.h5.run/records", "-o", "other.h5", "--key", "{farm:d}_{seed:d}")
+    with h5sweep.open(terminal.folder / "other.h5") as data:
+        found = data.power.sel(wd=180, ws=8.0)
+        assert found.values.tolist() == (data.farm + data.seed / 10).values.tolist()
+        assert found.sizes["task"] == 6
+        assert data.power.units == "kW"
+
+
 def test_a_recorder_takes_labels_and_refuses_what_cannot_be_stored(tmp_path: Path) -> None:
     with h5sweep.Recorder(tmp_path / "out.h5") as recorder:
         power = xr.DataArray([1.0, 2.0], {"wd": [0, 180]}, ["wd"], attrs={"units": "kW"})

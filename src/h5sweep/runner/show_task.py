@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..base.listed_plan import plan_list
 from ..base.missing_reason import MissingReason
@@ -144,10 +145,12 @@ class _Task:
         with RecordFile(self.state.paths[file_number], self.state.relabels) as file:
             offset = self.state.offsets[self.task]
             frame = file.frame(offset)
-            schema = schema_from_header(file.header(offset, frame))
+            header = file.header(offset, frame)
+            schema = schema_from_header(header)
             values = decode_result(schema, read_data(file, offset, frame))
             ending = self._ending(file, file_number, offset, frame)
-        return TaskResult(values, self._units(ending.code), ending, file.path)
+        units = {**self._units(ending.code), **_units_returned(header)}
+        return TaskResult(values, units, ending, file.path)
 
     def _units(self, code: int) -> dict[str, str]:
         """Those that the code declared by which a result was recorded."""
@@ -223,3 +226,10 @@ class _Task:
             for key in keys[: 1 if keys[0] == keys[1] else 2]:
                 if text := read_task_log(log, key):
                     yield TaskLines(log, text)
+
+
+def _units_returned(header: Mapping[str, Any]) -> dict[str, str]:
+    """The units that the task has returned with its values."""
+    pairs = zip(header["data"], header.get("labels", ()), strict=False)
+    found = {cell[0]: dict(label[1]).get("units") for cell, label in pairs if label}
+    return {name: unit for name, unit in found.items() if isinstance(unit, str)}

@@ -89,7 +89,7 @@ class NewRecordFile:
 
     def append(self, task: int, row: KeyRow, result: Result, finished_at: float) -> int:
         """Add one record; return its number."""
-        header = result_header(result.schema, self._key_texts(row))
+        header = result_header(result.schema, self._key_texts(row), result.labels)
         record = pack_record(
             self._mark, RecordKind.DONE, task, header, result.data, finished_at, result.duration_s
         )

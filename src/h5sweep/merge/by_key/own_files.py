@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -138,7 +139,9 @@ class RecordTasks:
     def results(self, *, backwards: bool = False) -> Iterator[Result]:
         with RecordFile(self._path, self._relabels) as file:
             for number, offset in enumerate(self._offsets):
-                yield Result(number, *read_result(file, offset), self._code)
+                labels = file.header(offset, file.frame(offset)).get("labels")
+                said = json.dumps(labels, separators=(",", ":")).encode() if labels else b""
+                yield Result(number, *read_result(file, offset), self._code, said)
 
 
 def read_result(file: RecordFile, offset: int) -> tuple[bytes, bytes, float, float]:

@@ -20,6 +20,7 @@ class Result(NamedTuple):
     finished_at: float
     duration_s: float = 0.0
     code: str = ""  # the id of the version that made it; empty if that is not known
+    labels: bytes = b""  # what the task has said of these values, as its record has it
 
 
 class KnownVersion(NamedTuple):
