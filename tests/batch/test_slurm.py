@@ -185,7 +185,7 @@ def test_one_cancelled_part_is_taken_over(slurm: PrivateSlurm, terminal: Termina
     slurm.ask("scancel", f"{job}_2")
     slurm.wait_until_over()
     check_complete(terminal)
-    assert "it took over" in logs_of(terminal, "part_*")
+    assert ": took over " in logs_of(terminal, "part_*")
 
 
 def test_requeued_parts_go_on(slurm: PrivateSlurm, terminal: Terminal) -> None:

@@ -83,7 +83,7 @@ def test_part_says_what_it_took_over(parts: Parts) -> None:
     said = parts.run("1/4")
     assert "part 1/4: 0 kept, 6 tasks of its own to do" in said
     assert "part 1/4: ended; 24 of 24 done" in said
-    assert "it took over 18 tasks of other parts" in said
+    assert "part 1/4: took over 18 tasks that nobody had in hand, from other parts' shares" in said
 
 
 def test_same_part_twice_at_once(parts: Parts) -> None:

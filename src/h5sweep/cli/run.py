@@ -279,9 +279,11 @@ def _say_queued(folder: RunFolder) -> None:
 def _conclude_part(report: PartReport) -> int:
     """Say how far all parts are. Exit code 0: MPI launchers end all ranks if one gives another."""
     failed = f", {report.tasks_failed:,} failed" if report.tasks_failed else ""
-    tell(f"part {report.part}: ended; {report.tasks_done:,} of {report.tasks_total:,} done{failed}")
+    name = f"part {report.part}"  # on each line: those of several parts are mixed under mpirun
+    tell(f"{name}: ended; {report.tasks_done:,} of {report.tasks_total:,} done{failed}")
     if report.tasks_taken_over:
-        tell(f"it took over {count_text(report.tasks_taken_over, 'task')} of other parts")
+        found = count_text(report.tasks_taken_over, "task")
+        tell(f"{name}: took over {found} that nobody had in hand, from other parts' shares")
     if not report.tasks_missing:
         tell(f"next: {command_text('merge', report.output)} writes the output")
     elif report.others_at_work and report.has_left_out:
