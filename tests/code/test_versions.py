@@ -60,7 +60,7 @@ def test_a_changed_helper_is_told_and_rows_are_marked(terminal: Terminal, study:
     study(STUDY.format(seeds=5))
     said = terminal.run(*RUN).stderr
     assert "helper.py has changed; 3 results of before are kept" in said
-    assert "h5sweep run study.py -o out.h5 --changed redo" in said
+    assert "h5sweep run study.py -o out.h5 --changed redo -j 2" in said
     assert values(terminal.folder) == [0, 1, 2, 30, 40]
     assert codes(terminal.folder) == [1, 1, 1, 2, 2]
     assert "-    return 1\n+    return 10" in version(terminal.folder, 2)["diff"]
@@ -211,7 +211,7 @@ def test_another_constant_stops_and_names_both(terminal: Terminal, study: Study)
     said = terminal.run(*RUN, check=2).stderr
     assert "the constant scale was 3 and is 5, since 2 results of out.h5 were made" in said
     assert values(terminal.folder) == [0, 3]
-    assert "h5sweep run study.py -o out.h5 --changed keep" in said
+    assert "h5sweep run study.py -o out.h5 --changed keep -j 2" in said  # as it was typed
     terminal.run(*RUN, "--changed", "keep")
     assert values(terminal.folder) == [0, 3, 10, 15]
     assert codes(terminal.folder) == [1, 1, 2, 2]

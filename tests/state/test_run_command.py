@@ -8,12 +8,18 @@ import pytest
 
 from h5sweep.state.run_command import run_again_text
 
-LIMITS = ["--timeout 2s", "--memory=400MB --retries 0", "-j4", "-j 4", "--env 'A=1,2' --grace 5s"]
+LIMITS = [
+    *("--timeout 2s", "--memory=400MB --retries 0", "-j4", "-j 4", "--env 'A=1,2' --grace 5s"),
+    "--sweep f --timeout 2s",
+]
 
 
 @pytest.mark.parametrize("limits", LIMITS)
 def test_limits_of_the_last_run_are_advised_again(limits: str) -> None:
-    """Without them a task that hung once would hang for ever; what chose tasks is left out."""
+    """Without them a task that hung once would hang for ever; what chose tasks is left out.
+
+    A study of several sweeps is refused if nobody says which.
+    """
     command = f"/bin/h5sweep run study.py --only a=1 {limits} -o out.h5 --changed keep"
     sweep = {"name": "f", "study": "study.py", "command": command}
     said = run_again_text(sweep, Path("out.h5"), "redo")

@@ -33,11 +33,16 @@ def describe_command() -> dict[str, Any]:
 
 def _who_and_where() -> dict[str, str]:
     return {
-        "command": shlex.join(sys.argv),
+        "command": command_line(),
         "folder": str(Path.cwd()),
         "host": host_name(),
         "user": user_name(),
     }
+
+
+def command_line() -> str:
+    """The command that runs here, as it was typed."""
+    return shlex.join(sys.argv)
 
 
 @cache

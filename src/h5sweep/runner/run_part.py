@@ -120,6 +120,7 @@ def run_part(
 
 def _begin_text(part: PartNumber, state: FolderState, own: int) -> str:
     again = len(state.again_done)
-    more = f"; of all, {again:,} are run again" if again else ""
+    are = "is" if again == 1 else "are"
+    more = f"; of all, {again:,} {are} run again" if again else ""
     done = f"{state.tasks_done:,} kept, {count_text(own, 'task')} of its own to do"
     return f"part {part}: {done}{more}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ..base.provenance import command_line
 from ..base.units import command_text, count_text
 from ..code.changes import change_texts, fact_texts, form_texts
 from ..code.relabelled import by_labels_of_now, is_unchanged, relabels_since
@@ -141,4 +142,5 @@ class CodeChange:
         return f". To go on with the code of then: add --code {self.number}" if is_kept else ""
 
     def _command(self, choice: str) -> str:
-        return run_again_text(self.declaration.about(), self.folder.output, choice, self.part)
+        sweep = {**self.declaration.about(), "command": command_line()}
+        return run_again_text(sweep, self.folder.output, choice, self.part)

@@ -11,8 +11,10 @@ from typing import Any
 from ..base.units import command_text, near_path
 
 SUBMITTED = "submitted"  # instead of a part: all of them, by a command that its user knows
-# Without these a task may hang that had a time limit, or run here that an engine ran.
+# Without these a task may hang that had a time limit, or run here that an engine ran; or it is not
+# clear which sweep of a study is meant.
 _OPTIONS = (
+    "--sweep",
     *("--timeout", "--memory", "--retries", "--backoff", "--tasks-per-worker", "--grace"),
     *("-j", "--workers", "--env", "--engine", "--address", "--scheduler-file", "--parts"),
 )
@@ -40,7 +42,7 @@ def run_again_text(
 
 
 def _options_in(command: str) -> Iterator[str]:
-    """Those of the last `h5sweep run` that say how tasks are run, not which."""
+    """Those of an `h5sweep run` that say how tasks are run, and of which sweep; not which."""
     try:
         words = shlex.split(command)
     except ValueError:  # somebody has edited it
