@@ -216,7 +216,7 @@ def test_without_slurm_nothing_is_made(terminal: Terminal) -> None:
         (["--sbatch", "--comment 'x"], "close its quotes"),
         (["--sbatch", "--comment 'x\ny'"], "line break"),
         (["--only", "seed=99"], "seed"),
-        (["--code", "3"], "no code 3"),
+        (["--code", "3"], "shares its folder, or leave out --code 3"),
         (["--sweep", "improve"], "has no sweep 'improve'"),
     ],
 )

@@ -370,6 +370,13 @@ def test_part_of_other_code_is_refused_while_another_works(parts: Parts) -> None
     parts.check_all()  # with 1.5 in all rows
 
 
+def test_code_where_the_folder_is_not_shared(parts: Parts) -> None:
+    """A part that was submitted elsewhere, for a folder that is not here, says what to look at."""
+    said = parts.run("2/2", "--code", "1", check=2)
+    assert "this machine shares its folder, or leave out --code 1" in said
+    assert not run_folder(parts.folder).exists()
+
+
 def test_changed_study_is_refused_where_results_are(parts: Parts) -> None:
     """As a run does, with the commands of a part as the next steps."""
     parts.run("1/2", "--only", "farm=0")
