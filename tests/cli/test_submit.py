@@ -243,6 +243,14 @@ def test_a_refusal_is_told_in_its_own_words(terminal: Terminal) -> None:
     assert script(terminal, "2.sh")
 
 
+def test_no_answer_is_not_told_as_a_refusal(terminal: Terminal) -> None:
+    """No other options would help where sbatch is installed and no cluster is there."""
+    sbatch = "echo 'sbatch: fatal: no configuration' >&2; exit 1"
+    said = submit(terminal, sbatch=sbatch, squeue="exit 1", check=1).stderr
+    assert "Slurm does not answer: sbatch: fatal: no configuration. Submit where" in said
+    assert "options" not in said
+
+
 def test_a_merge_that_is_refused_takes_nothing_back(terminal: Terminal) -> None:
     """The parts are submitted: status knows their job."""
     sbatch = f"{REFUSES_MERGE}; {ACCEPTS}"

@@ -188,12 +188,24 @@ def _memory_text(size_bytes: int) -> str:
 
 def _refused(script: Path, job: Job, said: str) -> SubmitError:
     words = " ".join(said.split()).rstrip(".") or "it gives no reason"
+    if not _answers():
+        return SubmitError(
+            f"Slurm does not answer: {words}",
+            "Submit where squeue --me does, or when it does again",
+        )
     refusal = f"Slurm refuses {script}: {words}"
     most = _most_parts() if "array" in words else None
     if job.parts is not None and most is not None and job.parts > most:
         next_step = f"This cluster allows at most {most:,} parts: submit with --parts {most}"
         return SubmitError(refusal, next_step)
     return SubmitError(refusal, "Change the options, or add to them with --sbatch: submit again")
+
+
+def _answers() -> bool:
+    """Whether anything of Slurm does: sbatch has one exit code for all that is wrong."""
+    with suppress(OSError, subprocess.SubprocessError):
+        return _call(["squeue", "--noheader", "--me"], ASKING_S).returncode == 0
+    return False
 
 
 def _most_parts() -> int | None:
