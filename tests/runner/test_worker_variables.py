@@ -12,7 +12,7 @@ import pytest
 
 import h5sweep
 from h5sweep.errors import UsageError
-from h5sweep.runner.settings import parse_env
+from h5sweep.runner.settings import parse_env, parse_envs
 from terminal import Terminal
 
 Study = Callable[[str], Path]
@@ -146,6 +146,12 @@ def test_bad_variable_is_one_sentence(terminal: Terminal, study: Study, text: st
     """It says what is wrong with it, with exit code 2."""
     study(TELLING)
     assert "--env" in terminal.run(*RUN, "--env", text, check=2).stderr
+
+
+def test_variable_that_is_said_twice_is_refused() -> None:
+    """Half of its values would be dealt to nobody."""
+    with pytest.raises(UsageError, match="--env GPU is said twice: write all of its values in one"):
+        parse_envs(["GPU=0,1", "A=1", "GPU=2,3"])
 
 
 def test_values_with_commas() -> None:

@@ -16,7 +16,7 @@ from ..errors import HopelessError, LockedError, UsageError
 from ..runfolder.layout import RunFolder
 from ..runfolder.parts import PartNumber
 from ..runner.part_number import AUTO, parse_part
-from ..runner.settings import PoolSettings, parse_env, parse_retries
+from ..runner.settings import PoolSettings, parse_envs, parse_retries
 from ..runner.walltime import Walltime, parse_until
 from . import options
 from .merge import say_notes, say_wrote
@@ -133,7 +133,7 @@ if TYPE_CHECKING:
     "--env",
     multiple=True,
     metavar="NAME=VALUES",
-    parse=lambda texts: dict(map(parse_env, texts)),
+    parse=parse_envs,
     help="Deal values round the workers: CUDA_VISIBLE_DEVICES=0,1,2,3. May be repeated.",
 )
 @click.option("--merge/--no-merge", default=True, help="Write the output at the end, or do not.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import UsageError
@@ -65,6 +65,16 @@ def parse_retries(text: str) -> Retries:
     except (ValueError, TypeError) as error:
         advice = "write a number, or died=3,timed-out=1,raised=0,over-memory=0"
         raise UsageError(f"{text!r} is not a number of retries: {advice}") from error
+
+
+def parse_envs(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The variables of several options; UsageError if one is said twice."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, values in map(parse_env, texts):
+        if name in found:
+            raise UsageError(f"--env {name} is said twice: write all of its values in one option")
+        found[name] = values
+    return found
 
 
 def parse_env(text: str) -> tuple[str, tuple[str, ...]]:
