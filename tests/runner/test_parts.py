@@ -18,9 +18,11 @@ import pytest
 
 from crash_checks import check_output, finished_tasks
 from h5sweep.base.listed_plan import plan_list
+from h5sweep.errors import UsageError
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.parts import PartNumber, registered
 from h5sweep.runner.choose_tasks import TaskChoice
+from h5sweep.runner.part_number import parse_part
 from h5sweep.runner.part_tasks import PartTasks
 from h5sweep.state.state import read_state
 from needs import needs_root, needs_sshfs
@@ -124,8 +126,9 @@ def test_live_part_keeps_what_it_has_in_hand(parts: Parts) -> None:
 
 def test_only_the_selected_tasks_are_run(parts: Parts) -> None:
     """--only means the same in a part as in a run; the others stay missing."""
-    parts.run("1/1", "--only", "farm=3")
+    said = parts.run("1/1", "--only", "farm=3")
     assert sorted(parts.begun()) == [6, 7]
+    assert "the parts, started again without --only, run them" in said
 
 
 # Failures
@@ -147,7 +150,8 @@ def test_failed_task_is_tried_again_by_its_own_part_only(tmp_path: Path) -> None
     said = parts.run("1/3", "--failed", "keep", ROUND="kept")
     assert parts.begun("kept") == []
     assert "19 of 24 done, 5 failed" in said
-    assert "h5sweep missing out.h5 says why" in said
+    assert "h5sweep missing out.h5 says why tasks are missing; the parts, started again " in said
+    assert "started again without --failed keep, run them" in said
 
 
 def test_part_in_which_all_fails_stops_early(tmp_path: Path) -> None:
@@ -471,6 +475,12 @@ def test_bad_part_is_one_sentence(parts: Parts, part: str) -> None:
     said = parts.run(part, check=2)
     assert "3/40" in said or "numbered from 1 to N" in said
     assert not run_folder(parts.folder).exists()
+
+
+def test_number_instead_of_a_part() -> None:
+    """In Python it says the same of what is no text."""
+    with pytest.raises(UsageError, match="1 is not a part: write 3/40"):
+        parse_part(1)
 
 
 def test_count_of_a_slurm_array_is_not_n(parts: Parts) -> None:

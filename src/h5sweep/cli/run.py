@@ -229,7 +229,7 @@ def run_command(
         }
         if part is not None:
             try:
-                return _conclude_part(run_part(*order, part=part, **choices))
+                return _conclude_part(run_part(*order, part=part, **choices), only, failed)
             except HopelessError as error:
                 if not part.is_rank:
                     raise
@@ -276,11 +276,11 @@ def _say_queued(folder: RunFolder) -> None:
         )
 
 
-def _conclude_part(report: PartReport) -> int:
+def _conclude_part(report: PartReport, only: tuple[str, ...], failed: str) -> int:
     """Say how far all parts are. Exit code 0: MPI launchers end all ranks if one gives another."""
-    failed = f", {report.tasks_failed:,} failed" if report.tasks_failed else ""
+    failures = f", {report.tasks_failed:,} failed" if report.tasks_failed else ""
     name = f"part {report.part}"  # on each line: those of several parts are mixed under mpirun
-    tell(f"{name}: ended; {report.tasks_done:,} of {report.tasks_total:,} done{failed}")
+    tell(f"{name}: ended; {report.tasks_done:,} of {report.tasks_total:,} done{failures}")
     if report.tasks_taken_over:
         found = count_text(report.tasks_taken_over, "task")
         tell(f"{name}: took over {found} that nobody had in hand, from other parts' shares")
@@ -298,8 +298,16 @@ def _conclude_part(report: PartReport) -> int:
         tell(f"next: {parts} {are} at work; {status} says how far they are")
     else:
         missing = command_text("missing", report.output)
-        tell(f"next: {missing} says why tasks are missing; the same command runs them")
+        # All parts: what has failed is tried again by the part that has it in its share.
+        start = f"started again{_without_text(only, failed)}"
+        tell(f"next: {missing} says why tasks are missing; the parts, {start}, run them")
     return 0
+
+
+def _without_text(only: tuple[str, ...], failed: str) -> str:
+    """Without which options tasks are run that a part was told to leave alone."""
+    words = [*(["--only"] if only else []), *(["--failed keep"] if failed == "keep" else [])]
+    return f" without {' and '.join(words)}" if words else ""
 
 
 def _conclude_run(report: RunReport, *, merge: bool, writes_report: bool) -> int:

@@ -24,7 +24,7 @@ def parse_part(text: str, environment: Mapping[str, str] = os.environ) -> PartNu
     """`3/40`, or `auto` for the rank of an MPI launcher, of srun or of pbsdsh."""
     if text == AUTO:
         return _launched_part(environment)
-    match = re.fullmatch(r"\s*([0-9]{1,6})\s*/\s*([0-9]{1,6})\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,6})\s*/\s*([0-9]{1,6})\s*", str(text))  # in Python, 1
     if match is None:
         raise UsageError(f"{text!r} is not a part: write 3/40 for the third of 40, or auto")
     number, of = int(match[1]), int(match[2])
