@@ -236,6 +236,18 @@ def test_a_claim_without_a_name_is_nobodys(folder: RunFolder) -> None:
     assert not claims.claim(7, 0, 9)
 
 
+def test_claim_of_a_slice_that_nobody_has_is_not_looked_for(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part would ask for a thousand files that are not there, and network file systems answer
+    each of these, and note it.
+    """
+    asked: list[Path] = []
+    monkeypatch.setattr(parts, "read_file", asked.append)
+    assert Claims(folder, "me").find(7, 0) is None
+    assert asked == []
+
+
 @pytest.mark.parametrize(
     "text", ["first", "first\n", "first\n12", "first\n12 all", "\n12 all\n", "\0"]
 )
