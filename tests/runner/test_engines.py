@@ -329,19 +329,26 @@ def test_a_script_may_make_its_executor_in_a_function(terminal: Terminal) -> Non
     assert output == "h5sweep: 0 kept, 4 to do\n"
 
 
-def test_what_an_engine_says_is_told_in_a_sentence(here: Terminal) -> None:
-    """Of many lines the first, and one full stop behind it."""
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("\nit is full.\nAnd more of that.", "it is full"),
+        ("Error 1:\n\tworkers are gone.\nExit code: 1", "Error 1: workers are gone"),
+        ("Error:", "Error"),
+    ],
+)
+def test_what_an_engine_says_is_told_in_a_sentence(here: Terminal, said: str, told: str) -> None:
+    """Of many lines the first that says something, and one full stop behind it."""
     sweep = gated_sweep(here)
 
     class Refusing(ThreadPoolExecutor):
         def submit(self, *_: object, **__: object) -> Future[object]:  # type: ignore[override]  # as of engines
-            raise RuntimeError("\nit is full.\nAnd more of that.")
+            raise RuntimeError(said)
 
     with Refusing(2) as executor, pytest.raises(EngineError) as caught:
         sweep.run("out.h5", executor=executor)
-    assert "no more calls: RuntimeError: it is full. 0 finished results are kept" in str(
-        caught.value
-    )
+    whole = f"no more calls: RuntimeError: {told}. 0 finished results are kept"
+    assert whole in str(caught.value)
 
 
 @needs_loky

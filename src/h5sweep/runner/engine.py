@@ -202,6 +202,10 @@ def _imported(module: str, extra: str) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """What it says first, without a full stop; its type if it says nothing."""
-    lines = (line.strip().rstrip(".") for line in str(error).splitlines())
-    return next(filter(None, lines), type(error).__name__)
+    """What it says first, without a full stop; its type if it says nothing.
+
+    If that only announces what follows ("Error 1:"), the next line too.
+    """
+    lines = [line for line in map(str.strip, str(error).splitlines()) if line]
+    count = 2 if lines and lines[0].endswith(":") else 1
+    return " ".join(lines[:count]).rstrip(".:") or type(error).__name__
