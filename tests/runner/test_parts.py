@@ -388,7 +388,18 @@ def test_changed_study_is_refused_where_results_are(parts: Parts) -> None:
     study.write_text(study.read_text().replace("number * 1.5", "number * 9.5"))
     said = parts.run("2/2", check=2)
     assert "h5sweep run study.py -o out.h5 --part 2/2 --changed keep" in said
-    assert "add --code 1" in said
+    assert "code of then: add --code 1" in said
+
+
+def test_code_of_a_study_that_was_renamed(parts: Parts) -> None:
+    """It is run by the name that it had: by another it would be refused again."""
+    parts.run("1/2", "--only", "farm=0")
+    (parts.folder / "study.py").rename(parts.folder / "renamed.py")
+    part = ("-o", "out.h5", "--part", "2/2", "-j", "1")
+    said = parts.run_words("run", "renamed.py", *part, check=2)
+    assert "code of then: name study.py as the study, and add --code 1" in said
+    parts.run_words("run", "study.py", *part, "--code", "1")
+    parts.check_all()
 
 
 def test_parts_of_two_codes_at_once(parts: Parts, tmp_path: Path) -> None:

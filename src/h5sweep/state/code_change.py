@@ -10,6 +10,7 @@ from ..base.provenance import command_line
 from ..base.units import command_text, count_text
 from ..code.changes import change_texts, fact_texts, form_texts
 from ..code.relabelled import by_labels_of_now, is_unchanged, relabels_since
+from ..code.restore import study_source
 from ..code.store import load_versions, numbers_by_id
 from ..code.version import CodeVersion
 from ..errors import ChangedStudyError, UsageError
@@ -20,6 +21,14 @@ from .study import Declaration
 from .task_codes import known_versions, task_codes
 
 _MOST_CHANGES = 8
+
+
+def way_to_same_code(before: CodeVersion, version: CodeVersion, number: int) -> str:
+    """What to change in a command so that it runs the code of before, which has this number."""
+    was, now = study_source(before), study_source(version)
+    # Its modules are found by what they were called.
+    name = f"name {was.name} as the study, and " if was and now and was.name != now.name else ""
+    return f"{name}add --code {number}"
 
 
 class OnChange(StrEnum):
@@ -98,8 +107,9 @@ class CodeChange:
         ]
         if on_change is OnChange.STOP or stopping:
             what = self._changes_text() if on_change is OnChange.STOP else "; ".join(stopping)
+            were = "was" if len(self.others) == 1 else "were"
             raise ChangedStudyError(
-                f"{what}, since {self._results_text()} of {self.folder.output} were made. "
+                f"{what}, since {self._results_text()} of {self.folder.output} {were} made. "
                 f"To keep them and run the rest: {self._command('keep')}. "
                 f"To run them again: {self._command('redo')}{self._same_code_text()}"
             )
@@ -138,8 +148,10 @@ class CodeChange:
 
     def _same_code_text(self) -> str:
         """How a part goes on with the code of the others, whatever the study says now."""
-        is_kept = self.part and self.number in load_versions(self.folder)
-        return f". To go on with the code of then: add --code {self.number}" if is_kept else ""
+        if not self.part or self.before is None or self.number not in load_versions(self.folder):
+            return ""
+        how = way_to_same_code(self.before, self.version, self.number)
+        return f". To go on with the code of then: {how}"
 
     def _command(self, choice: str) -> str:
         sweep = {**self.declaration.about(), "command": command_line()}

@@ -17,7 +17,7 @@ from ..runfolder.layout import RunFolder
 from ..runfolder.lock import ALONE, DECLARING, RUNNING, holding_folder, work_in
 from ..runfolder.parts import live_part, read_parts
 from ..runfolder.uniform_records import scan_stretches
-from .code_change import OnChange
+from .code_change import OnChange, way_to_same_code
 from .declare_sweep import Tell, declare_sweep, require_labels_known
 from .expected_tasks import declared_by
 from .state import FolderState, read_state
@@ -128,7 +128,8 @@ def require_same_code(folder: RunFolder, version: CodeVersion, tell: Tell) -> No
     known = {one.id: (number, one) for number, one in load_versions(folder).items()}
     number, before = known.get(declared, (0, None))
     what = f": {'; '.join(change_texts(before, version)[:3])}" if before else ""
-    same = f", or run the code of that part: add --code {number}" if number else ""
+    way = way_to_same_code(before, version, number) if before else ""
+    same = f", or run the code of that part: {way}" if way else ""
     part = next((str(part) for part in read_parts(folder) if part.name == name), "a part")
     raise ChangedStudyError(
         f"{part} is at work with other code{what}. Wait until it has ended{same}"
