@@ -269,6 +269,18 @@ def test_permission_denied_means_taken_only_if_it_is_there(
         claims.claim(8, 0, 9)
 
 
+def test_a_folder_that_another_host_makes_too(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second to write what the folder is hears the same from sshfs, and goes on."""
+    folder.create()
+    monkeypatch.setattr(Path, "open", refusing(errno.EPERM))
+    folder.create()
+    folder.readme_path.unlink()
+    with pytest.raises(PermissionError):
+        folder.create()
+
+
 @needs_root
 def test_a_full_disk_is_told_when_claiming(tmp_path: Path) -> None:
     """Nothing is claimed by halves in silence: the part is told, and others can claim."""

@@ -205,6 +205,14 @@ def open_or_make(path: Path, flags: int = 0) -> int:
     return descriptor
 
 
+def is_there_already(path: Path, error: OSError) -> bool:
+    """Whether a file could not be made because there is one: sshfs says that it is not permitted.
+
+    A folder that takes no files may say so too.
+    """
+    return error.errno == errno.EEXIST or (error.errno == errno.EPERM and os.path.lexists(path))
+
+
 def remove(entry: FolderEntry) -> None:
     """Remove a file, or a link but not what it leads to."""
     with naming(entry.path):

@@ -234,12 +234,15 @@ class RunFolder(_RunPaths):
             durable.make_folder(path)
         # Many processes may come here at once, and this file is for people only: the first writes.
         # A refused one may be removing it all.
-        with (
-            suppress(FileExistsError, FileNotFoundError),
-            naming(self.readme_path),
-            self.readme_path.open("x") as readme,
-        ):
-            readme.write(README.format(output=self.output.name, name=shlex.quote(self.output.name)))
+        text = README.format(output=self.output.name, name=shlex.quote(self.output.name))
+        try:
+            with naming(self.readme_path), self.readme_path.open("x") as readme:
+                readme.write(text)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if not durable.is_there_already(self.readme_path, error):
+                raise
 
     def require_place(self) -> None:
         """Raise UsageError if the output cannot be there: its name may be misspelt."""

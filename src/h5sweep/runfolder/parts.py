@@ -14,7 +14,6 @@ is not costs only that what it has in hand is run twice: its next heartbeat make
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
@@ -308,10 +307,7 @@ class Claims:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            # The second is what sshfs says; but a folder that takes no files may say so too.
-            if error.errno == errno.EEXIST or (
-                error.errno == errno.EPERM and os.path.lexists(path)
-            ):
+            if durable.is_there_already(path, error):
                 return False
             raise durable.storage_error(path, error) from error
         try:
