@@ -184,6 +184,15 @@ def test_a_dry_run_writes_nothing(terminal: Terminal) -> None:
     assert script(terminal) in done.stdout and script(terminal, "1.merge.sh") in done.stdout
 
 
+def test_a_dry_run_that_has_nothing_to_print_says_so(terminal: Terminal) -> None:
+    """As where all is done; and an output that cannot be is refused as by the command itself."""
+    terminal.run("run", "study.py", "-o", "out.h5")
+    done = terminal.run(*SUBMIT, "--dry-run")
+    assert done.stdout == "" and "nothing to submit" in done.stderr
+    words = [word if word != "out.h5" else "none/out.h5" for word in SUBMIT]
+    assert "or make it first" in terminal.run(*words, "--dry-run", check=2).stderr
+
+
 # What is refused
 
 
@@ -333,6 +342,8 @@ def test_an_edited_study_is_not_mixed_in_silently(terminal: Terminal) -> None:
     said = submit(terminal, check=2).stderr
     assert "add --changed keep" in said and "add --changed redo" in said
     assert said.endswith("To go on with the code of then: add --code 1\n")
+    assert terminal.run(*SUBMIT, "--dry-run", check=2).stderr == said
+    assert "--code 2 " in terminal.run(*SUBMIT, "--dry-run", "--changed", "keep").stdout
     submit(terminal, "--code", 1)
     assert "--code 1 " in script(terminal)
     submit(terminal, "--changed", "keep")

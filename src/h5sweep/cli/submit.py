@@ -159,11 +159,14 @@ def submit_command(
     )
     declaration = load_study(study, name, known_code(output, code))
     os.chdir(here)  # a study may change the folder when it is imported
-    if dry_run:
-        for path, text in submit_texts(declaration, output, order, tell).items():
-            print_text(f"# {path}\n{text}\n")
-        return 0
     choice = None if changed is None else OnChange(changed)
+    if dry_run:
+        texts = submit_texts(declaration, output, order, tell, changed=choice)
+        for path, text in texts.items():
+            print_text(f"# {path}\n{text}\n")
+        if not texts:
+            tell("nothing to submit")
+        return 0
     return _conclude(submit_sweep(declaration, output, order, tell, changed=choice))
 
 

@@ -29,7 +29,7 @@ from ..errors import LockedError, SubmitError
 from ..runfolder.audit import now_text
 from ..runfolder.layout import RunFolder
 from ..runfolder.lock import DECLARING, holding, holding_folder
-from ..state.code_change import OnChange
+from ..state.code_change import CodeChange, OnChange
 from ..state.declare_sweep import declare_sweep, read_code, require_own_folder
 from ..state.expected_tasks import read_expected_state
 from ..state.extend_plan import is_up_to_date
@@ -136,18 +136,30 @@ def _submit(folder: RunFolder, engine: str, parts: Script, merge: Script) -> Sub
 
 
 def submit_texts(
-    declaration: Declaration, output: Path, order: Order, tell: Tell
+    declaration: Declaration,
+    output: Path,
+    order: Order,
+    tell: Tell,
+    *,
+    changed: OnChange | None = None,
 ) -> dict[Path, str]:
-    """The scripts that would be submitted now, by where they would lie; nothing is written."""
+    """The scripts that would be submitted now, by where they would lie; nothing is written.
+
+    What `submit_sweep` refuses of output and code is refused here too.
+    """
     folder = RunFolder(RunFolder.of(output).output.absolute())
+    folder.require_place()
     choice = TaskChoice.of(declaration.plan, order.only, order.failed)
     require_own_folder(folder, declaration)
     state = read_expected_state(folder, declaration.plan, f"the sweep {declaration.name}")
+    version = read_code(folder, declaration)
+    change = CodeChange.find(folder, declaration, version, state, SUBMITTED)
+    change.require_choice(changed or OnChange.STOP)
     chosen = choice.choose(state)
     for text in chosen.texts(state):
         tell(text)
     known = numbers_by_id(load_versions(folder))
-    code = known.get(declaration.version().id, max(known.values(), default=0) + 1)
+    code = known.get(version.id, max(known.values(), default=0) + 1)
     tasks, number = len(chosen.tasks), next_number(folder)
     scripts = _scripts(folder, declaration.name, order, max(tasks, 1), code, number)
     return {script.path: script.text for script in scripts} if tasks else {}
