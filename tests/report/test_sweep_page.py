@@ -59,6 +59,20 @@ def test_run_ends_with_a_report_and_names_it(terminal: Terminal, study: Study) -
     assert "1 of 1 done" in read_page(path).of_id("verdict").text
 
 
+def test_results_that_are_not_declared_are_not_on_it(terminal: Terminal, study: Study) -> None:
+    """A value was taken out of the study: the page is about the others, when they came too."""
+    body = '@h5sweep.sweep(seed=range({}))\ndef f(seed): return {{"x": seed}}\n'
+    study(body.format(7))
+    terminal.run("run", "study.py", "-o", "out.h5")
+    study(body.format(5))
+    done = terminal.run("run", "study.py", "-o", "out.h5")
+    assert "2 results of tasks that are not declared" in done.stderr
+    assert "report: out.h5.run/report.html\n" in done.stderr
+    page = read_page(terminal.folder / "out.h5.run" / "report.html")
+    assert "5 of 5 done" in page.of_id("verdict").text
+    assert "5 tasks in " in page.of_id("arrivals").text
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_has_a_report(
     terminal: Terminal, study: Study, number: signal.Signals

@@ -15,7 +15,7 @@ from ..base.values import Array
 from ..runfolder.records import DURATION_S, FINISHED_AT, RecordFile, RecordKind
 from ..state.state import FolderState
 from .html import Section, esc, number, seconds
-from .outcomes import Outcome, Outcomes
+from .outcomes import NOT_SHOWN, Outcome, Outcomes
 
 MOST_DURATIONS = 20_000  # that are read; above, a worker counts as busy since its last result
 MOST_LANES = 40
@@ -53,7 +53,8 @@ def arrivals_section(state: FolderState, outcomes: Outcomes) -> Section | None:
 
 def _arrivals(state: FolderState, outcomes: Outcomes) -> Arrivals:
     kinds = np.frombuffer(state.kinds, np.uint8)
-    done = np.flatnonzero(kinds == RecordKind.DONE)
+    is_shown = outcomes.codes[: len(kinds)] != NOT_SHOWN
+    done = np.flatnonzero((kinds == RecordKind.DONE) & is_shown)
     finished, files = np.array(state.finished_at)[done], np.frombuffer(state.files, np.int32)[done]
     failed = state.failures.values()
     return Arrivals(
