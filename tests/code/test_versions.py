@@ -217,6 +217,26 @@ def test_another_constant_stops_and_names_both(terminal: Terminal, study: Study)
     assert codes(terminal.folder) == [1, 1, 2, 2]
 
 
+def test_what_is_told_is_about_the_rows_there(terminal: Terminal, study: Study) -> None:
+    """A version that made no row is not what rows were made with, though the last run had it."""
+    study(CONSTANT.format(seeds=2, scale=3))
+    terminal.run(*RUN)
+    study(CONSTANT.format(seeds=2, scale=5))
+    terminal.run(*RUN, "--changed", "keep")
+    study(CONSTANT.format(seeds=3, scale=7))
+    said = terminal.run(*RUN, check=2).stderr
+    assert "the constant scale was 3 and is 7, since 2 results of out.h5 were made" in said
+    terminal.run(*RUN, "--changed", "keep")
+    study(CONSTANT.format(seeds=3, scale=9))
+    said = terminal.run(*RUN, check=2).stderr
+    assert "scale was 7 and is 9, since 3 results (1 of code 3, 2 of code 1) of out.h5" in said
+    said = terminal.run(*RUN, "--changed", "keep").stderr
+    assert "9; 3 results of before (1 of code 3, 2 of code 1) are kept, and told apart" in said
+    study(CONSTANT.format(seeds=4, scale=9).replace("scale}", "scale + 0}"))
+    assert terminal.run(*RUN).stderr  # what was kept once is not asked for again
+    assert codes(terminal.folder) == [1, 1, 3, 5]
+
+
 def test_changed_stop_stops(terminal: Terminal, study: Study) -> None:
     write_helper(terminal.folder, 1)
     study(STUDY.format(seeds=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -52,7 +53,8 @@ class OnChange(StrEnum):
 class CodeChange:
     """What differs from the version that the last run had, and which results are not of this one.
 
-    Nothing differs if there was none, or if there is no result that it could have made.
+    Nothing differs if there was none, or if there is no result that it could have made. What is
+    told is how this version differs from `made`, that of the last run that has results.
     """
 
     folder: RunFolder
@@ -60,6 +62,8 @@ class CodeChange:
     version: CodeVersion
     before: CodeVersion | None
     others: frozenset[int]  # tasks with results of other versions
+    made: CodeVersion | None  # with results
+    results: Mapping[int, int]  # of these others: how many, by the number of their version
     part: str = ""  # of a sweep that runs in parts
     number: int = 0  # of the version before
     renamed: Mapping[str, str] = field(default_factory=dict)  # results, and the code is as before
@@ -82,11 +86,19 @@ class CodeChange:
         relabelled = set() if version.id in numbers else relabelled
         codes = task_codes(folder, state) if known.keys() - own or relabelled else ()
         others = frozenset(task for task, code in enumerate(codes) if code and code not in own)
+        results = Counter(codes[task] for task in others)
+        made = last if last in results else max(results, default=last)
         renamed: dict[str, str] = {}
         for number in relabelled.intersection(codes):
             renamed |= relabels_since(known[number], relabels).names
         renamed = {old: new for old, new in renamed.items() if new not in state.plan.names}
-        return cls(folder, declaration, version, now.get(last), others, part, last, renamed)
+        before = now.get(last)
+        return cls(
+            *(folder, declaration, version, before, others, now.get(made), results),
+            part=part,
+            number=last,
+            renamed=renamed,
+        )
 
     @property
     def _is_change(self) -> bool:
@@ -101,18 +113,21 @@ class CodeChange:
         if not self._is_change:
             return
         assert self.before is not None  # there is no change without
-        stopping = [
-            *fact_texts("constants", self.before, self.version),
-            *form_texts(self.before, self.version),
-        ]
+        assert self.made is not None
+        # What the last run was told to keep is not asked again.
+        stopping = self._stopping_texts(self.before) and self._stopping_texts(self.made)
         if on_change is OnChange.STOP or stopping:
             what = self._changes_text() if on_change is OnChange.STOP else "; ".join(stopping)
             were = "was" if len(self.others) == 1 else "were"
             raise ChangedStudyError(
-                f"{what}, since {self._results_text()} of {self.folder.output} {were} made. "
+                f"{what}, since {self._results_text()}of {self.folder.output} {were} made. "
                 f"To keep them and run the rest: {self._command('keep')}. "
                 f"To run them again: {self._command('redo')}{self._same_code_text()}"
             )
+
+    def _stopping_texts(self, other: CodeVersion) -> list[str]:
+        constants = fact_texts("constants", other, self.version)
+        return [*constants, *form_texts(other, self.version)]
 
     def _require_new_names(self) -> None:
         """Raise ChangedStudyError if the same code would give results by names of before."""
@@ -133,16 +148,21 @@ class CodeChange:
             return self._changes_text()
         are = "is" if len(self.others) == 1 else "are"
         return (
-            f"{self._changes_text()}; {self._results_text()} of before {are} kept, and told apart "
+            f"{self._changes_text()}; {self._results_text('of before ')}{are} kept, and told apart "
             f"by the column code. To run them again: {self._command('redo')}"
         )
 
-    def _results_text(self) -> str:
-        return count_text(len(self.others), "result")
+    def _results_text(self, which: str = "") -> str:
+        """How many there are; if not all are of one version, of which."""
+        text = f"{count_text(len(self.others), 'result')} {which}"
+        if len(self.results) == 1:
+            return text
+        counts = sorted(self.results.items(), reverse=True)
+        return f"{text}({', '.join(f'{count:,} of code {code}' for code, count in counts)}) "
 
     def _changes_text(self) -> str:
-        assert self.before is not None
-        found = change_texts(self.before, self.version) or ["units, dims or coords have changed"]
+        assert self.made is not None
+        found = change_texts(self.made, self.version) or ["units, dims or coords have changed"]
         more = f"; and {len(found) - _MOST_CHANGES:,} more" if len(found) > _MOST_CHANGES else ""
         return "; ".join(found[:_MOST_CHANGES]) + more
 
