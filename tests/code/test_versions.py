@@ -217,6 +217,14 @@ def test_another_constant_stops_and_names_both(terminal: Terminal, study: Study)
     assert codes(terminal.folder) == [1, 1, 2, 2]
 
 
+def test_labels_that_change_alone_are_named(terminal: Terminal, study: Study) -> None:
+    study(UNITS.format(unit="km", factor=1))
+    terminal.run(*RUN)
+    study(UNITS.format(unit="m", factor=1))
+    said = terminal.run(*RUN, "--changed", "redo").stderr
+    assert 'units: x was "km" and is "m"\n' in said
+
+
 def test_what_is_told_is_about_the_rows_there(terminal: Terminal, study: Study) -> None:
     """A version that made no row is not what rows were made with, though the last run had it."""
     study(CONSTANT.format(seeds=2, scale=3))
@@ -451,7 +459,8 @@ def test_rows_in_other_units_are_run_again_and_never_mixed(
     terminal.run(*RUN)
     study(UNITS.format(unit="m", factor=1000))
     said = terminal.run(*RUN, check=2).stderr
-    assert "x is 'm' in the study but 'km' in the 4 results" in said and "--changed redo" in said
+    assert "x is 'm' in the study but 'km' in the 4 results" in said
+    assert "run them all again: h5sweep run study.py -o out.h5 --changed redo. " in said
     (terminal.folder / "broken").touch()
     said = terminal.run(*RUN, "--changed", "redo", check=1).stderr
     assert "x is 'm' in the study, and 'km' in 1 row of code 1" in said

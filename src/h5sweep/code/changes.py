@@ -31,7 +31,7 @@ def change_texts(before: CodeVersion, now: CodeVersion) -> list[str]:
 
 def fact_texts(about: str, before: CodeVersion, now: CodeVersion) -> Iterator[str]:
     """`the constant scale was 1 and is 7`, for each that differs."""
-    title = _TITLES[about]
+    title = _TITLES.get(about, f"{about}: ")
     for name, old, new in _differing(before.facts[about], now.facts[about]):
         if is_code(old) and is_code(new) and old["value"] == new["value"]:
             if before.digest == now.digest:  # else the source says it

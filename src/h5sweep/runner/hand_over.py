@@ -306,7 +306,15 @@ def _dump_constants(constants: dict[str, object], buffers: list[Any]) -> bytes:
     try:
         return pickle.dumps(constants, protocol=5, buffer_callback=buffers.append)
     except Exception as error:  # whatever an object's own __reduce__ may raise
-        names = ", ".join(constants)
+        names = ", ".join(filter(lambda name: _is_refused(constants[name]), constants))
         raise StudyError(
             f"constants: {names} cannot be sent to workers ({error}): give numbers, texts, arrays"
         ) from error
+
+
+def _is_refused(constant: object) -> bool:
+    try:
+        pickle.dumps(constant, protocol=5, buffer_callback=lambda _: None)
+    except Exception:  # the same as above
+        return True
+    return False

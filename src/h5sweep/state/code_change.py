@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from ..base.provenance import command_line
 from ..base.units import command_text, count_text
-from ..code.changes import change_texts, fact_texts, form_texts
+from ..code.changes import LABELS, change_texts, fact_texts, form_texts
 from ..code.relabelled import by_labels_of_now, is_unchanged, relabels_since
 from ..code.restore import study_source
 from ..code.store import load_versions, numbers_by_id
@@ -162,9 +162,15 @@ class CodeChange:
 
     def _changes_text(self) -> str:
         assert self.made is not None
-        found = change_texts(self.made, self.version) or ["units, dims or coords have changed"]
+        found = change_texts(self.made, self.version) or self._label_texts(self.made)
         more = f"; and {len(found) - _MOST_CHANGES:,} more" if len(found) > _MOST_CHANGES else ""
         return "; ".join(found[:_MOST_CHANGES]) + more
+
+    def _label_texts(self, other: CodeVersion) -> list[str]:
+        found = [text for what in LABELS for text in fact_texts(what, other, self.version)]
+        was, now = other.facts["coords"], self.version.facts["coords"]
+        axes = sorted(axis for axis in {*was, *now} if was.get(axis) != now.get(axis))
+        return [*found, *(f"the coords of {axis} have changed" for axis in axes)]
 
     def _same_code_text(self) -> str:
         """How a part goes on with the code of the others, whatever the study says now."""

@@ -28,6 +28,7 @@ from .expected_tasks import declared_by
 from .extend_plan import adopt_output, merged_attributes
 from .redo_tasks import request_again
 from .result_names import result_names
+from .run_command import run_again_text
 from .state import FolderState, read_state
 from .study import Declaration
 from .task_codes import known_versions
@@ -96,12 +97,12 @@ def declare_sweep(
         unknown = declaration.units.keys() - units.keys() | declaration.dims.keys() - dims.keys()
         # Nobody has said what the results of a Recorder, or of other programs, are in.
         unlabelled = result_names(folder, state) if unknown and is_declared else set[str]()
-        _require_same_labels(folder, units, dims, declaration, state.results, unlabelled)
+        _require_same_labels(folder, units, dims, declaration, state.results, unlabelled, part)
     coords = declaration.coords
     if state.results:
         known = {**held.coords, **(sweep.get("coords") or {})}
         if on_change is not OnChange.REDO:
-            _require_same_coordinates(folder, known, declaration, state.results)
+            _require_same_coordinates(folder, known, declaration, state.results, part)
         coords = {**known, **coords}
     change = CodeChange.find(folder, declaration, version, state, part)
     change.require_choice(on_change)
@@ -187,6 +188,7 @@ def _require_same_labels(
     declaration: Declaration,
     results: int,
     names: Set[str],
+    part: str,
 ) -> None:
     """Raise WrongFolderError if results would be given other units or axes than they have.
 
@@ -201,29 +203,31 @@ def _require_same_labels(
         for name in declared.keys() & (known.keys() | names):
             if known.get(name) != declared[name]:
                 before = label_text(known.get(name), what)
+                keep = f"Keep {before}" if name in known else f"Leave it out of {what}"
                 raise WrongFolderError(
                     f"{what}: {name} is {label_text(declared[name], what)} in the study but "
                     f"{before} in the "
                     f"{count_text(results, 'result')} of {folder.output}, and a column has one "
-                    f"label. Keep {before}, return the new values under another name, choose "
-                    "another output with -o, or run them all again with --changed redo "
-                    '(changed="redo"). If only the label was wrong: '
-                    f"{way_to_relabel(folder, what, name, declared[name])}"
+                    f"label. {keep}, return the new values under another name, choose another "
+                    "output with -o, or run them all again: "
+                    f"{run_again_text(declaration.about(), folder.output, 'redo', part)}. If only "
+                    f"the label was wrong: {way_to_relabel(folder, what, name, declared[name])}"
                 )
 
 
 def _require_same_coordinates(
-    folder: RunFolder, known: Mapping[str, Any], declaration: Declaration, results: int
+    folder: RunFolder, known: Mapping[str, Any], declaration: Declaration, results: int, part: str
 ) -> None:
     """Raise WrongFolderError if the axes of results would be given other coordinates."""
     for axis in known.keys() & declaration.coords.keys():
         if known[axis] != declaration.coords[axis]:
             before = coordinates_text(known[axis])
+            redo = run_again_text(declaration.about(), folder.output, "redo", part)
             raise WrongFolderError(
                 f"coords: {axis} is {coordinates_text(declaration.coords[axis])} in the study but "
                 f"{before} in the {count_text(results, 'result')} of {folder.output}, and an axis "
                 f"has the same in all rows. Keep {before}, choose another output with -o, or run "
-                'them all again with --changed redo (changed="redo")'
+                f"them all again: {redo}"
             )
 
 

@@ -267,9 +267,11 @@ def _with_objects(key: Mapping[str, Any], makers: Makers) -> dict[str, object]:
 def _check_labels(sweep: str, **labels: object) -> None:
     for what, given in labels.items():
         if not isinstance(given, Mapping):
+            is_passed = what == "constants"
+            means = "are passed to the function" if is_passed else "says something of results"
             raise UsageError(
-                f"{what}={given!r}: {what} says something of results, as a dict of their names. If "
-                f"{sweep} has a parameter {what!r}, rename it"
+                f"{what}={given!r}: {what} {means}, as a dict of their names. If {sweep} has a "
+                f"parameter {what!r}, rename it"
             )
 
 
