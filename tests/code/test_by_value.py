@@ -920,3 +920,48 @@ def test_members_of_an_enum_of_a_script_have_their_attributes(tmp_path: Path) ->
         f.run("out.h5", workers=1)
     """
     assert script(tmp_path, text) == [112, 113]
+
+
+def test_what_a_script_sets_in_its_own_modules_is_no_setting(tmp_path: Path) -> None:
+    """In a folder without __init__.py too; nor is what it does after a sweep that it has made."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "wake.py").write_text("K = 1\ndef k(): return K\n")
+    (tmp_path / "script.py").write_text(
+        textwrap.dedent("""
+        import h5sweep
+        import numpy as np
+        import model.wake as wake
+        from model import wake as other
+        wake.K = 5
+        other.k()
+        def g(seed):
+            return {"x": wake.k() + seed}
+        f = h5sweep.sweep(seed=range(2))(g)
+        f.run("out.h5", workers=1)
+        np.savetxt("after.txt", [1])
+        """)
+    )
+    done = python(tmp_path, "script.py")
+    assert "when it starts" not in done.stderr
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["x"][:].tolist() == [5, 6]
+
+
+def test_the_methods_that_a_dataclass_makes_are_not_told(tmp_path: Path) -> None:
+    """But the class is, by its name."""
+    text = """
+import dataclasses, h5sweep
+@dataclasses.dataclass
+class Site:
+    depth: float = 1.0
+SITE = Site()
+@h5sweep.sweep(seed=range(2))
+def f(seed):
+    return {"x": SITE.depth}
+f.run("out.h5", workers=1)
+"""
+    python(tmp_path, "-c", text)
+    said = python(tmp_path, "-c", text.replace("SITE.depth", "1.0")).stderr
+    assert "Site is gone; " in said
+    assert 'SITE is gone; it was {"Site": {"depth": 1.0}}; ' in said
+    assert "__eq__" not in said and "__create_fn__" not in said

@@ -37,9 +37,9 @@ def fact_texts(about: str, before: CodeVersion, now: CodeVersion) -> Iterator[st
             if before.digest == now.digest:  # else the source says it
                 yield f"{title}{name} is another {new['type']} of the same name"
         elif old is _ABSENT:
-            yield f"{title}{name} is new: {value_text(new)}"
+            yield f"{title}{name} is new" + ("" if is_code(new) else f": {value_text(new)}")
         elif new is _ABSENT:
-            yield f"{title}{name} is gone; it was {value_text(old)}"
+            yield f"{title}{name} is gone" + ("" if is_code(old) else f"; it was {value_text(old)}")
         else:
             yield f"{title}{name} was {value_text(old)} and is {value_text(new)}"
 

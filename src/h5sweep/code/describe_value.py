@@ -51,6 +51,12 @@ def is_code(described: object) -> bool:
     return isinstance(described, dict) and described.get("type") in ("function", "class")
 
 
+def is_array(described: Any) -> bool:
+    """Whether it stands for an array, by its checksum alone."""
+    is_told_so = isinstance(described, dict) and described.keys() == {"type", "sha256"}
+    return is_told_so and str(described["type"]).endswith(")")
+
+
 def value_text(described: object) -> str:
     """What `describe_value` has given, as people read it: `7`, `float64 (3, 4), sha256 1f0c…`."""
     readable = _readable(described)
@@ -65,6 +71,11 @@ def _readable(described: Any) -> Any:
         return described
     if described.keys() == {"type", "sha256"}:
         return f"{described['type']}, sha256 {described['sha256'][:8]}…"
+    if is_code(described):
+        code = f", code {described['code'][:8]}…" if "code" in described else ""
+        return f"the {described['type']} {described['value']}{code}"
+    if described.keys() == {"type", "attributes"}:
+        return {described["type"]: _readable(described["attributes"])}
     if described.keys() != {"type", "value"}:
         return {name: _readable(one) for name, one in described.items()}
     value = _readable(described["value"])

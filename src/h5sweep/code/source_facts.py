@@ -222,7 +222,7 @@ def _is_sweep(decorator: ast.expr) -> bool:
 def read_settings(text: str) -> list[tuple[str, str]]:
     """What calls a function of a package for its effect, as `jax.config.update(...)` does.
 
-    The package, and the call; nothing in a source that does not parse.
+    What was imported, and the call; nothing in a source that does not parse.
     """
     try:
         tree = ast.parse(text)
@@ -230,13 +230,16 @@ def read_settings(text: str) -> list[tuple[str, str]]:
         return []
     packages: dict[str, str] = {}
     found, done = [], list[ast.stmt]()
-    _runs(tree.body, done, {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)})
+    nodes = list(ast.walk(tree))
+    _runs(
+        tree.body, done, {n.name: n for n in nodes if isinstance(n, ast.FunctionDef)}, _made(nodes)
+    )
     for statement in done:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             source = getattr(statement, "module", None)
             for one in statement.names:
                 name = one.asname or one.name.partition(".")[0]
-                packages[name] = (source or one.name).partition(".")[0]
+                packages[name] = f"{source}.{one.name}" if source else one.name
         for what, target in _effects(statement):
             root, dot, _ = target.partition(".")
             if root in packages and (dot or "(" in what):
@@ -256,11 +259,25 @@ def _effects(statement: ast.stmt) -> Iterator[tuple[str, str]]:
         yield "{} = ...", ast.unparse(target)
 
 
+def _made(nodes: Iterable[ast.AST]) -> set[str]:
+    """What sweeps are called that are made without a decorator: `f = sweep(...)(g)`."""
+    return {
+        getattr(target, "id", "")
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        for target in node.targets
+        if _is_sweep(node.value.func)
+    }
+
+
 def _runs(
-    body: list[ast.stmt], done: list[ast.stmt], functions: dict[str, ast.FunctionDef]
+    body: list[ast.stmt],
+    done: list[ast.stmt],
+    functions: dict[str, ast.FunctionDef],
+    made: set[str],
 ) -> bool:
     """Whether statements run a sweep, also by calling `main()`; what is done before is noted."""
-    sweeps = {name for name, one in functions.items() if _swept(one)}
+    sweeps = {name for name, one in functions.items() if _swept(one)} | made
     for statement in body:
         if not isinstance(statement, ast.If) and _is_of_the_script(statement, sweeps):
             return True
@@ -271,7 +288,7 @@ def _runs(
         others = dict(functions)
         inside = others.pop(getattr(called, "id", ""), None)
         parts = [getattr(statement, name, []) for name in ("body", "orelse")]
-        if any(_runs(part, done, others) for part in (inside.body if inside else [], *parts)):
+        if any(_runs(part, done, others, made) for part in (inside.body if inside else [], *parts)):
             return True
     return False
 

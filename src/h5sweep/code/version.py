@@ -21,6 +21,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from ..base.relabels import MARK
@@ -239,7 +240,7 @@ def _cell_sources(function: Callee) -> list[Source]:
     """The source of a function that is in no file, and of those beside it that it can reach."""
     found: list[Source] = []
     for one in own_functions(function):
-        if file_of(one) is None:
+        if file_of(one) is None and not _is_generated(one):
             text, name = "", one.__qualname__
             with suppress(OSError, TypeError):
                 text = textwrap.dedent(inspect.getsource(one))
@@ -247,6 +248,11 @@ def _cell_sources(function: Callee) -> list[Source]:
             name += "'" * sum(source.name.rstrip("'") == name for source in found)
             found.append(Source(name, "", one.__code__.co_filename, text, digest))
     return found
+
+
+def _is_generated(function: FunctionType) -> bool:
+    """Whether it is a method that a dataclass makes, which no cell has; its class is compared."""
+    return function.__code__.co_filename == "<string>" and function.__name__.startswith("__")
 
 
 def _loaded_elsewise(
@@ -290,7 +296,15 @@ def _settings(function: Callee, modules: list[OwnModule]) -> tuple[str, ...]:
         return ()
     done = read_settings(modules[0].text)
     others = sys.stdlib_module_names - _SET_BY_SCRIPTS | {"h5sweep"}
-    return tuple(what for name, what in done if name not in others and not own_path_of(name))
+    return tuple(
+        what for name, what in done if name.partition(".")[0] not in others and not _is_own(name)
+    )
+
+
+def _is_own(name: str) -> bool:
+    """Whether a name is of a module of the user's; its package may be a folder without a file."""
+    words = name.split(".")
+    return any(own_path_of(".".join(words[: n + 1])) for n in range(len(words)))
 
 
 def _used_packages(function: Callee) -> set[str]:
