@@ -965,3 +965,38 @@ f.run("out.h5", workers=1)
     assert "Site is gone; " in said
     assert 'SITE is gone; it was {"Site": {"depth": 1.0}}; ' in said
     assert "__eq__" not in said and "__create_fn__" not in said
+
+
+@pytest.mark.parametrize("how", ["metaclass", "pickle"])
+def test_a_value_that_workers_do_not_have_is_told(tmp_path: Path, how: str) -> None:
+    """What is added to when a class is made, and what a class says itself of how it is sent."""
+    text = {
+        "metaclass": """
+        class Meta(type):
+            names = []
+            def __init__(cls, name, bases, members):
+                Meta.names.append(name)
+        class A(metaclass=Meta):
+            pass
+        def count():
+            return len(Meta.names) + isinstance(A(), A)
+        """,
+        "pickle": """
+        class Table(dict):
+            def __reduce__(self):
+                return Table, ()
+        TABLE = Table(a=1)
+        def count():
+            return len(TABLE)
+        """,
+    }[how]
+    name = {"metaclass": "Meta.names", "pickle": "TABLE"}[how]
+    run = """
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {"x": count()}
+        f.run("out.h5", workers=1)
+        """
+    (tmp_path / "script.py").write_text("import h5sweep\n" + textwrap.dedent(text + run))
+    said = python(tmp_path, "script.py").stderr
+    assert f"{name}: workers have another value than there was when the run began" in said

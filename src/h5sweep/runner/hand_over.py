@@ -20,7 +20,7 @@ from typing import Any
 
 from ..base.units import command_text, near_path
 from ..code.changes import change_texts
-from ..code.describe_value import is_code
+from ..code.describe_value import is_array, is_code
 from ..code.payload import read_payload, write_payload
 from ..code.process_values import ImportHere
 from ..code.reachable import MEMBERS
@@ -215,7 +215,7 @@ def receive_function(descriptor: int, copies: Path) -> Received:
     sys.argv[:] = description["arguments"]
     import_from((Source(**source) for source in description["sources"]), copies)
     if description["reference"] is None:
-        return Received(_receive_by_value(description, content, buffers), code)
+        return _receive_by_value(description, content, buffers)
     here = ImportHere((*THREAD_VARIABLES, WORKER_VARIABLE))
     declaration, function = load_sweep(StudyReference(**description["reference"]))
     constants = pickle.loads(content, buffers=buffers) if content else {}
@@ -237,11 +237,12 @@ def _differing(
     return {name: now[name] for name in names}
 
 
-def _receive_by_value(description: dict[str, Any], content: bytes, buffers: list[Any]) -> Function:
-    """The function as it was sent.
+def _receive_by_value(description: dict[str, Any], content: bytes, buffers: list[Any]) -> Received:
+    """The function as it was sent, and which values are not as they were there.
 
-    StudyError if it is not as it was there: a function or a class is another one, or what is not
-    sent, such as a member of an enum, is not what an import gives.
+    So they may be if their class says itself how they are sent, or if one is added to when a class
+    is made. StudyError if a function or a class is another one, or if what is not sent, such as a
+    member of an enum, is not what an import gives.
     """
     from ..code.by_value import load_function
 
@@ -254,21 +255,19 @@ def _receive_by_value(description: dict[str, Any], content: bytes, buffers: list
         text = user_traceback(error)
         raise StudyError(f"{name} cannot be loaded in a worker:\n\n{text}") from error
     is_left = tuple(description["left"])
-    known = description["globals"].items()
-    checked = {
-        n: v
-        for n, v in known
-        if is_code(v) or n.endswith(MEMBERS) or (is_left and n.startswith(is_left))
-    }
+    known = {n: v for n, v in description["globals"].items() if not is_array(v)}  # sent as they are
     constants = callee.keywords if isinstance(callee, partial) else {}
-    if differing := _differing(function, constants, checked):
+    now = _differing(function, constants, known)
+    differing = [
+        n for n in now if is_code(known[n]) or n.endswith(MEMBERS) or (n.startswith(is_left))
+    ]
+    if differing:
         raise StudyError(
             f"{name} uses {', '.join(differing)}, which was changed since it was imported, "
             "here or in its file, and cannot be sent to workers as it is: change it inside "
             f"{name}, or restart Python if its file was edited"
         )
-    sent: Function = callee
-    return sent
+    return Received(callee, description["code"], tuple(now), tuple(now))
 
 
 def _receive_again(description: dict[str, Any], copies: Path) -> Function:
