@@ -1000,3 +1000,25 @@ def test_a_value_that_workers_do_not_have_is_told(tmp_path: Path, how: str) -> N
     (tmp_path / "script.py").write_text("import h5sweep\n" + textwrap.dedent(text + run))
     said = python(tmp_path, "script.py").stderr
     assert f"{name}: workers have another value than there was when the run began" in said
+
+
+def test_a_function_of_single_dispatch_is_sent(tmp_path: Path) -> None:
+    """With what was registered for each type, also if that calls the function again."""
+    text = """
+        import functools
+        @functools.singledispatch
+        def aep(site):
+            return 0
+        @aep.register
+        def _(site: int):
+            return SCALE * site
+        @aep.register
+        def _(sites: list):
+            return sum(aep(site) for site in sites)
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {"x": aep([seed, 1]) + aep("none")}
+        SCALE = 5
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [5, 10]

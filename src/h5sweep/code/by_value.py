@@ -30,7 +30,7 @@ from ..base.study_function import Callee, file_of
 from ..base.units import command_text, near_path
 from ..errors import StudyError
 from .loaded_code import is_rewritten
-from .members import member_attributes
+from .members import member_attributes, registry_of
 from .module_state import ModuleStates, fill_module
 from .own_modules import loaded_own_modules
 from .reachable import (
@@ -142,6 +142,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it says nothing of
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced[1]) == _CLASS_PARTS:
             return _class_once, (reduced[0], *reduced[1]), *reduced[2:]
+        if isinstance(reduced, tuple) and (registry := registry_of(obj)):
+            return _dispatcher, (), registry, None, None, _fill_dispatcher
         if isinstance(obj, EnumType) and isinstance(reduced, tuple):  # sent, not imported
             members: list[Enum] = list(obj)
             named = {one.name: member_attributes(one) for one in members}
@@ -228,6 +230,17 @@ def _set_enum(kind: Any, state: tuple[Any, Any, dict[str, dict[str, object]]]) -
     complete(kind, content)
     for name, named in attributes.items():
         vars(kind[name]).update(named)
+
+
+def _dispatcher() -> Any:
+    return functools.singledispatch(_as_is)
+
+
+def _fill_dispatcher(function: Any, registry: dict[type, Any]) -> None:
+    """Complete a function of `functools.singledispatch`: others may call it, so they come later."""
+    for kind, one in registry.items():
+        function.register(kind, one)
+    functools.update_wrapper(function, registry[object])
 
 
 def _cached(function: Any, parameters: dict[str, Any]) -> object:

@@ -7,7 +7,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from enum import Enum
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 from .own_modules import is_own_path
@@ -96,6 +96,12 @@ def closure_of(function: FunctionType) -> dict[str, object]:
 def function_attributes(function: FunctionType) -> dict[str, object]:
     """What somebody has added to a function; not what decorators copy to it."""
     return {n: v for n, v in vars(function).items() if not n.startswith("__")}
+
+
+def registry_of(value: object) -> dict[type, Any]:
+    """What a function of `functools.singledispatch` calls, by type; nothing of any other value."""
+    found = vars(value).get("registry") if isinstance(value, FunctionType) else None
+    return dict(found) if isinstance(found, MappingProxyType) else {}
 
 
 def _content(cell: Any) -> object:

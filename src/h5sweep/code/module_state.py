@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
-from types import FunctionType, MappingProxyType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
-from .members import closure_of, function_attributes, functions_in
+from .members import closure_of, function_attributes, functions_in, registry_of
 from .reachable import is_data
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
@@ -108,10 +108,9 @@ def fill_module(module: ModuleType, state: dict[str, Any]) -> None:
 def _registries(values: dict[str, object]) -> Iterator[tuple[str, dict[type, object]]]:
     """What functions of `functools.singledispatch` have been told by others."""
     for name, value in values.items():
-        registry = vars(value).get("registry") if isinstance(value, FunctionType) else None
-        if isinstance(registry, MappingProxyType):
-            told = {k: f for k, f in registry.items() if f.__module__ != value.__module__}
-            yield name, told
+        if registry := registry_of(value):
+            home = getattr(value, "__module__", None)
+            yield name, {k: f for k, f in registry.items() if f.__module__ != home}
 
 
 def _fill_function(function: FunctionType, state: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from .members import (
     is_own_class,
     is_own_function,
     member_attributes,
+    registry_of,
 )
 from .own_modules import is_own_module, loaded_own_modules
 
@@ -205,9 +206,8 @@ class _Walk:
     def _visit_wrapper(self, value: Any) -> None:
         if isinstance(value, FunctionType):
             self._visit_function(value)
-            if isinstance(registry := vars(value).get("registry"), MappingProxyType):
-                place = f"{value.__module__}.{value.__qualname__}"
-                self.visit(f"{place}.registry", dict(registry))  # of functools.singledispatch
+            if registry := registry_of(value):
+                self.visit(f"{value.__module__}.{value.__qualname__}.registry", registry)
 
     def _visit_all(self, label: str, values: dict[str, object]) -> None:
         for name, value in values.items():
