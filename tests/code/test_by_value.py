@@ -270,16 +270,29 @@ def test_a_large_constant_is_in_memory_once(tmp_path: Path) -> None:
         assert file["copied"][:].max() < 100e6  # the constant has 200 MB
 
 
-def test_a_task_may_change_its_constant_for_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["by value", "imported"])
+def test_a_task_that_changes_its_constant_is_told(tmp_path: Path, how: str) -> None:
+    """It may, in a worker of its own; but the tasks after it are given what it has made of it."""
     text = """
+        import h5sweep
         import numpy as np
-        @h5sweep.sweep(seed=range(4), constants={"site": np.zeros(100_000)})
-        def f(seed, site):
+        @h5sweep.sweep(
+            seed=range(4), constants={"site": np.zeros(100_000), "other": [1], "f": threading.local}
+        )
+        def f(seed, site, other, f):
             site += 1
             return {"x": int(site[0])}
-        f.run("out.h5", workers=1)
+        if __name__ == "__main__":
+            f.run("out.h5", workers=1)
     """
-    assert script(tmp_path, text) == [1, 2, 3, 4]
+    (tmp_path / "script.py").write_text("import threading\n" + textwrap.dedent(text))
+    if how == "by value":
+        said = python(tmp_path, "script.py").stderr
+    else:
+        said = Terminal(tmp_path).run("run", "script.py", "-o", "out.h5", "-j", 1).stderr
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["x"][:].tolist() == [1, 2, 3, 4]
+    assert said.count("tasks change site in place: the tasks after them in the same worker") == 1
 
 
 def test_what_a_script_sets_in_a_package_is_told(tmp_path: Path) -> None:

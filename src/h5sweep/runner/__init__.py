@@ -28,6 +28,7 @@
     worker_position  shared memory in which a worker says where it is
     hand_over        the user's function on its way to the workers
     worker           what runs in that process
+    constants_watch  whether tasks change the constants of those after them
     channel          messages between a worker and its coordinator
     task_log         what a task prints
     show_task        everything that is known about one task

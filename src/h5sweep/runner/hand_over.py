@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,7 @@ class Received:
     code: str
     differing: tuple[str, ...] = ()  # globals that are not what they were when the run began
     unexplained: tuple[str, ...] = ()  # of these, those that do not only say which process it is
+    constants: Mapping[str, object] = field(default_factory=dict)
 
 
 class GlobalsWatch:
@@ -223,7 +224,7 @@ def receive_function(descriptor: int, copies: Path) -> Received:
     now = _differing(declaration.function, constants, known)
     unexplained = tuple(n for n in now if not here.explains(known[n], now[n]))
     called = partial(function, **constants) if constants else function
-    return Received(called, code, tuple(now), unexplained)
+    return Received(called, code, tuple(now), unexplained, constants)
 
 
 def _differing(
@@ -267,7 +268,7 @@ def _receive_by_value(description: dict[str, Any], content: bytes, buffers: list
             "here or in its file, and cannot be sent to workers as it is: change it inside "
             f"{name}, or restart Python if its file was edited"
         )
-    return Received(callee, description["code"], tuple(now), tuple(now))
+    return Received(callee, description["code"], tuple(now), tuple(now), constants)
 
 
 def _receive_again(description: dict[str, Any], copies: Path) -> Function:

@@ -21,6 +21,7 @@ from typing import Any
 from ..errors import StorageError, StudyError, UsageError
 from ..runfolder.records import RecordKind
 from .channel import NOT_YET
+from .constants_watch import changed_text
 from .events import Event, Note, Stopped, Tick
 from .hand_over import GlobalsWatch, beyond_text
 from .queue import LARGEST_BATCH, MoreTasks, TaskQueue
@@ -188,6 +189,7 @@ class Pool:
             if message["ended"]:
                 self._workers.starts.succeed()
             yield from self._note_once("modules", beyond_text(message["beyond"]))
+            yield from self._note_once("constants", changed_text(message["changed"]))
             yield from self.tasks.take_answer(worker, message)
 
     def _break(self, error: dict[str, Any]) -> None:

@@ -32,6 +32,7 @@ from ..runfolder.layout import RunFolder
 from ..runfolder.records import RecordKind, RecordWriter, json_bytes
 from ..state.study import user_place, user_traceback
 from .channel import Channel
+from .constants_watch import ConstantsWatch
 from .hand_over import Received, receive_function
 from .task_log import TaskLog
 from .worker_position import WorkerPosition
@@ -146,6 +147,7 @@ class Worker:
         self._has_study_alarm = signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)
         log.end()
         self._modules_known, self._modules_loaded = modules_beyond(), len(sys.modules)
+        self._constants = ConstantsWatch(received.constants)
         self._encode = ReturnedEncoder(plan.names, result_names(received.function))
         self._key_json = KeyEncoder(plan)
 
@@ -172,7 +174,8 @@ class Worker:
                 errors[index] = error
             ended += 1
         slot.rest()
-        return {"ended": ended, "errors": errors, "beyond": self._modules_beyond()}
+        found = {"beyond": self._modules_beyond(), "changed": self._constants.changed()}
+        return {"ended": ended, "errors": errors, **found}
 
     def _modules_beyond(self) -> list[str]:
         """Own modules that tasks have imported and that are no part of the code that rows name."""
