@@ -460,7 +460,7 @@ def test_rows_in_other_units_are_run_again_and_never_mixed(
     study(UNITS.format(unit="m", factor=1000))
     said = terminal.run(*RUN, check=2).stderr
     assert "x is 'm' in the study but 'km' in the 4 results" in said
-    assert "run them all again: h5sweep run study.py -o out.h5 --changed redo. " in said
+    assert "run them all again: h5sweep run study.py -o out.h5 --changed redo -j 2. " in said
     (terminal.folder / "broken").touch()
     said = terminal.run(*RUN, "--changed", "redo", check=1).stderr
     assert "x is 'm' in the study, and 'km' in 1 row of code 1" in said

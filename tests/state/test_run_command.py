@@ -32,3 +32,15 @@ def test_other_commands_say_nothing_of_limits(command: str) -> None:
     """A script's own options are not ours."""
     sweep = {"name": "f", "study": "study.py", "command": command}
     assert run_again_text(sweep, Path("out.h5")) == "h5sweep run study.py -o out.h5"
+
+
+def test_a_sweep_that_was_chosen_is_advised_again() -> None:
+    """By the name that it has now: it may have been relabelled."""
+    sweep = {"name": "g", "study": "study.py", "command": "h5sweep run study.py --sweep=f"}
+    assert run_again_text(sweep, Path("o.h5")) == "h5sweep run study.py -o o.h5 --sweep g"
+
+
+def test_a_lambda_is_not_advised_by_its_name() -> None:
+    """Python has no variable of that name."""
+    sweep = {"name": "lambda", "study": "study.py", "imported": False}
+    assert run_again_text(sweep, Path("o.h5"), "redo") == "run('o.h5', changed='redo') of the sweep"

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..base.provenance import command_line
 from ..base.units import command_text, count_text
 from ..code.changes import LABELS, change_texts, fact_texts, form_texts
 from ..code.relabelled import by_labels_of_now, is_unchanged, relabels_since
@@ -16,7 +15,7 @@ from ..code.store import load_versions, numbers_by_id
 from ..code.version import CodeVersion
 from ..errors import ChangedStudyError, UsageError
 from ..runfolder.layout import RunFolder
-from .run_command import run_again_text
+from .run_command import run_changed_text
 from .state import FolderState
 from .study import Declaration
 from .task_codes import known_versions, task_codes
@@ -180,5 +179,4 @@ class CodeChange:
         return f". To go on with the code of then: {how}"
 
     def _command(self, choice: str) -> str:
-        sweep = {**self.declaration.about(), "command": command_line()}
-        return run_again_text(sweep, self.folder.output, choice, self.part)
+        return run_changed_text(self.declaration.about(), self.folder.output, choice, self.part)

@@ -28,7 +28,7 @@ from .expected_tasks import declared_by
 from .extend_plan import adopt_output, merged_attributes
 from .redo_tasks import request_again
 from .result_names import result_names
-from .run_command import run_again_text
+from .run_command import run_changed_text
 from .state import FolderState, read_state
 from .study import Declaration
 from .task_codes import known_versions
@@ -204,14 +204,14 @@ def _require_same_labels(
             if known.get(name) != declared[name]:
                 before = label_text(known.get(name), what)
                 keep = f"Keep {before}" if name in known else f"Leave it out of {what}"
+                redo = run_changed_text(declaration.about(), folder.output, "redo", part)
                 raise WrongFolderError(
                     f"{what}: {name} is {label_text(declared[name], what)} in the study but "
                     f"{before} in the "
                     f"{count_text(results, 'result')} of {folder.output}, and a column has one "
                     f"label. {keep}, return the new values under another name, choose another "
-                    "output with -o, or run them all again: "
-                    f"{run_again_text(declaration.about(), folder.output, 'redo', part)}. If only "
-                    f"the label was wrong: {way_to_relabel(folder, what, name, declared[name])}"
+                    f"output with -o, or run them all again: {redo}. If only the label was wrong: "
+                    f"{way_to_relabel(folder, what, name, declared[name])}"
                 )
 
 
