@@ -1035,3 +1035,22 @@ def test_a_function_of_single_dispatch_is_sent(tmp_path: Path) -> None:
         f.run("out.h5", workers=1)
     """
     assert script(tmp_path, text) == [5, 10]
+
+
+def test_a_script_that_reads_its_arguments_at_its_top(tmp_path: Path) -> None:
+    """It is not run again in workers. The command imports it, and says what that meets."""
+    text = """
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--scale", type=int, required=True)
+        options = parser.parse_args()
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": options.scale * seed}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text, "--scale", "7") == [0, 7, 14]
+    done = Terminal(tmp_path).run("run", "script.py", "-o", "other.h5", check=2)
+    assert "script.py does not import" in done.stderr
+    assert "the following arguments are required: --scale" in done.stderr
+    assert not (tmp_path / "other.h5.run").exists()
