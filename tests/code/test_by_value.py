@@ -960,6 +960,29 @@ def test_what_a_script_sets_in_its_own_modules_is_no_setting(tmp_path: Path) -> 
         assert file["x"][:].tolist() == [5, 6]
 
 
+def test_what_a_module_of_a_package_sets_in_others_is_no_setting(tmp_path: Path) -> None:
+    """Which it imports by where they lie: `from .model import wake`."""
+    (tmp_path / "farm").mkdir()
+    (tmp_path / "farm" / "__init__.py").touch()
+    (tmp_path / "farm" / "wake.py").write_text("K = 1\n")
+    (tmp_path / "farm" / "study.py").write_text(
+        textwrap.dedent("""
+        import h5sweep
+        from . import wake
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {"x": wake.K + seed}
+        if __name__ == "__main__":
+            wake.K = 5
+            f.run("out.h5", workers=1)
+        """)
+    )
+    done = python(tmp_path, "-m", "farm.study")
+    assert "when it starts" not in done.stderr
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["x"][:].tolist() == [5, 6]
+
+
 def test_the_methods_that_a_dataclass_makes_are_not_told(tmp_path: Path) -> None:
     """But the class is, by its name."""
     text = """

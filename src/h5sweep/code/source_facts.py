@@ -235,6 +235,8 @@ def read_settings(text: str) -> list[tuple[str, str]]:
         tree.body, done, {n.name: n for n in nodes if isinstance(n, ast.FunctionDef)}, _made(nodes)
     )
     for statement in done:
+        if getattr(statement, "level", 0):
+            continue  # of its own package
         if isinstance(statement, ast.Import | ast.ImportFrom):
             source = getattr(statement, "module", None)
             for one in statement.names:
