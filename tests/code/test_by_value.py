@@ -1038,6 +1038,25 @@ def test_a_value_that_workers_do_not_have_is_told(tmp_path: Path, how: str) -> N
     assert f"{name}: workers have another value than there was when the run began" in said
 
 
+def test_a_task_may_pickle_what_a_script_defines(tmp_path: Path) -> None:
+    """Or have a pool of its own, which looks for its functions in the script."""
+    text = """
+        import multiprocessing, pickle
+        class Site:
+            def __init__(self, depth):
+                self.depth = depth
+        def square(x):
+            return x * x
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            site = pickle.loads(pickle.dumps(Site(10)))
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                return {"x": sum(pool.map(square, [seed, 2])) + site.depth}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [14, 15]
+
+
 def test_a_function_of_single_dispatch_is_sent(tmp_path: Path) -> None:
     """With what was registered for each type, also if that calls the function again."""
     text = """

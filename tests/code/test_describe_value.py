@@ -178,7 +178,8 @@ def test_checksums_in_a_value_are_shortened() -> None:
 
 
 def test_of_what_has_no_value_the_type_is_said() -> None:
-    for value in (threading.Lock(), logging.getLogger("x"), np.random.default_rng()):
+    groups = pd.DataFrame({"farm": [1, 2]}).groupby("farm")
+    for value in (threading.Lock(), logging.getLogger("x"), np.random.default_rng(), groups):
         described = describe_value(value)
         assert described.keys() == {"type"}
         assert "0x" not in json.dumps(described)

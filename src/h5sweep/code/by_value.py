@@ -95,12 +95,23 @@ _loaded: list[_Sent] = []  # classes that only their base class knows would end
 def load_function(content: bytes, buffers: Iterable[Any]) -> tuple[Any, Any]:
     """What `dump_function` has packed, in a worker of the same run: what to call, the function."""
     sent: _Sent = pickle.loads(content, buffers=buffers)
+    _put_into_script(sent.function)
     for function, values in sent.globals_by_text:
         function.__globals__.update(values)
         if function.__module__ == "__main__":
             vars(sys.modules["__main__"]).update(values)  # where some look for them
     _loaded.append(sent)
     return sent.callee, sent.function
+
+
+def _put_into_script(function: Any) -> None:
+    """Functions and classes of a script go where pickle looks for them, if a task uses that."""
+    for one in own_functions(function):
+        if one.__globals__.get("__name__") == "__main__":
+            values = one.__globals__.items()
+            found = ((n, v) for n, v in values if isinstance(v, type | FunctionType))
+            defined = {n: v for n, v in found if v.__module__ == "__main__"}
+            vars(sys.modules["__main__"]).update(defined)
 
 
 _CACHED = type(functools.lru_cache(repr))

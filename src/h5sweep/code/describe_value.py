@@ -233,7 +233,8 @@ class _Description:
         if _type_name(value).startswith(("pandas.", "xarray.")):
             attributes = getattr(value, "attrs", None) or {}
             named = {"attributes": self.of(dict(attributes), depth)} if attributes else {}
-            return {"value": self.of(_columns(value), depth), **named}
+            columns = _columns(value)
+            return named if columns is None else {"value": self.of(columns, depth), **named}
         return {}
 
     def _array(self, value: Any, depth: int) -> dict[str, Any]:
@@ -287,8 +288,11 @@ def _is_open(value: object) -> bool:
     return isinstance(value, BaseException) or (is_pythons and kind.__name__ in _OPEN)
 
 
-def _columns(value: Any) -> dict[Any, Any]:
-    """The columns of a table or dataset of pandas or xarray, and its index."""
+def _columns(value: Any) -> dict[Any, Any] | None:
+    """The columns of a table or dataset of pandas or xarray, and its index.
+
+    None for what only says where it lies in memory, such as `table.groupby("farm")`.
+    """
     if hasattr(value, "variables"):
         variables = value.variables.items()
         return {name: [one.dims, one.to_numpy(), dict(one.attrs)] for name, one in variables}
@@ -299,7 +303,12 @@ def _columns(value: Any) -> dict[Any, Any]:
     if hasattr(value, "columns"):
         columns = [[name, value[name].to_numpy()] for name in value.columns]
         return {"index": index, "columns": columns}
-    return {"index": index, "values": getattr(value, "to_numpy", value.__str__)()}
+    values = getattr(value, "to_numpy", value.__str__)()
+    return (
+        None
+        if isinstance(values, str) and " at 0x" in values
+        else {"index": index, "values": values}
+    )
 
 
 def _type_name(value: object) -> str:
