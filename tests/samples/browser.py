@@ -48,3 +48,19 @@ def chromium(*, width: int, height: int = 900, is_dark: bool = False) -> Iterato
 
 def open_page(driver: Any, path: Path) -> None:
     driver.get(path.absolute().as_uri())
+
+
+def settle(driver: Any) -> None:
+    """Wait until the page has drawn itself, and heard of what it did before."""
+    script = "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
+    driver.execute_async_script(script)
+
+
+def use_paper(driver: Any) -> None:
+    """Show the page as it is printed; returns when it is."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    is_paper = "return matchMedia('print').matches"
+    WebDriverWait(driver, 30).until(lambda _: driver.execute_script(is_paper))
+    settle(driver)
