@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -185,3 +186,14 @@ def test_a_run_continues_from_a_snapshot(terminal: Terminal, study: Study) -> No
     assert (said["way"], said["output"], said["tasks"]) == ("snapshot", "peek.h5", 3)
     done = terminal.run("run", "study.py", "-o", "peek.h5").stderr
     assert "3 kept, 0 to do" in done
+
+
+def test_a_snapshot_goes_to_another_process(terminal: Terminal, study: Study) -> None:
+    """As a dataset of an output does: joblib, multiprocessing and Dask pickle what they hand on."""
+    study(SQUARES.format(seeds=3, plus=0))
+    terminal.run(*RUN, "--no-merge")
+    with h5sweep.open(terminal.folder / "out.h5") as data:
+        assert "h5sweep_snapshot" in data.attrs
+        for given in (data, data.load()):
+            got = pickle.loads(pickle.dumps(given))
+            assert got.x.values.tolist() == [0, 1, 4]

@@ -6,11 +6,12 @@ merge that only reads. It is written and read back as any other.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from io import FileIO
+from io import BytesIO, FileIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -68,6 +69,11 @@ def finished_output(path: PathLike) -> Iterator[Path]:
 
 class NamelessFile(FileIO):
     """A file that may lose its name; closed, without a warning, when nothing refers to it."""
+
+    def __reduce__(self) -> tuple[type[BytesIO], tuple[bytes]]:
+        """A dataset of it goes to another process with all that is in it."""
+        size = os.fstat(self.fileno()).st_size
+        return BytesIO, (os.pread(self.fileno(), size, 0),)
 
     def __del__(self) -> None:
         self.close()
