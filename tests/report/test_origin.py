@@ -67,6 +67,20 @@ def test_a_worker_that_was_killed_names_its_task(terminal: Terminal, study: Stud
     assert "interrupted 1" in page.of_id("verdict").text
 
 
+def test_a_task_that_hung_fills_the_lane_of_its_worker(terminal: Terminal, study: Study) -> None:
+    """The coordinator notes that it ran out of time; the worker was in it until then."""
+    study(
+        "@h5sweep.sweep(seed=range(4))\ndef f(seed):\n"
+        '    if seed == 3: time.sleep(60)\n    return {"x": seed}\n'
+    )
+    terminal.run("run", "study.py", "-o", "out.h5", "-j", 1, "--timeout", "3s", check=1)
+    page = read_page(terminal.folder / "out.h5.run" / "report.html")
+    arrivals = page.of_id("arrivals")
+    assert re.search("ended in seed=3, 3(\\.[0-9])? s after it had begun it", arrivals.text)
+    (lane,) = (path.attributes["d"] for path in arrivals.all("path", "s-failed"))
+    assert float(lane.split("h")[1]) > 450  # of 900: most of the time of this run
+
+
 def test_files_are_safe_to_remove_as_clean_says(terminal: Terminal, study: Study) -> None:
     """Each record file with the judgement of `clean`, and the command that moves it."""
     study(SWEEP)

@@ -87,18 +87,29 @@ class _Lane:
 
 
 def _lanes(state: FolderState, found: Arrivals) -> list[_Lane]:
-    """The workers in the order in which they began; what a coordinator has noted has no lane."""
+    """The workers in the order in which they began.
+
+    What a coordinator has noted has no lane: how the task failed in which a worker was killed is
+    in the lane of the worker.
+    """
     in_hand = {process: task for task, process in state.interrupted.items()}
-    lanes = []
-    for file in np.unique(found.files).tolist():
-        about = _about(state, file)
-        if about.get("role") == "run":
+    lanes: list[_Lane] = []
+    abouts = {file: _about(state, file) for file in np.unique(found.files).tolist()}
+    noted = [file for file, about in abouts.items() if about.get("role") == "run"]
+    first_failed = len(found.files) - len(state.failures)
+    places = {task: first_failed + nth for nth, task in enumerate(state.failures)}
+    for file, about in abouts.items():
+        if file in noted:
             continue
         process = about.get("process") or {}
         task = next((t for p, t in in_hand.items() if p.as_json() == process), None)
         name = f"{about.get('role', 'worker')} {process.get('pid', '')} {process.get('host', '')}"
         ended = "" if task is None else f"ended in {key_text(state.plan.key(task))}"
-        lanes.append(_Lane(name.strip(), np.flatnonzero(found.files == file), ended))
+        chosen = np.flatnonzero(found.files == file)
+        if task in places and found.files[places[task]] in noted:
+            chosen = np.append(chosen, places[task])
+            ended += f", {seconds(float(found.duration_s[places[task]]))} after it had begun it"
+        lanes.append(_Lane(name.strip(), chosen, ended))
     return sorted(lanes, key=lambda lane: float(found.finished_at[lane.chosen].min()))
 
 
