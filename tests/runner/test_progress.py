@@ -194,6 +194,18 @@ def test_messages_are_one_line_of_bearable_length(monkeypatch: pytest.MonkeyPatc
     assert second.endswith(" merging: 50 %")
 
 
+def test_no_time_is_left_for_tasks_that_are_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Ctrl-C a run ends with what is running: the rate says nothing of that."""
+    stream = io.StringIO()
+    display = PlainDisplay(stream)
+    display.begin(tasks_total=100, tasks_done=0)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    took = Durations((2.0,) * 9)
+    display.update(Moment(9, 0, 1.0, took=lambda: took, running=list, is_ending=True))
+    assert "9 of 100 done" in stream.getvalue()
+    assert "left" not in stream.getvalue()
+
+
 def test_a_hung_task_is_named_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log says which task has run far longer than others, and what that means for the end."""
     stream = io.StringIO()

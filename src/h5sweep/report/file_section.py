@@ -30,10 +30,12 @@ def file_section(folder: RunFolder, state: FolderState, status: Status) -> Secti
     there = [path for path in states if path in judged or path.exists()]
     ordered = sorted(there, key=lambda path: (states[path] == "sound", path))
     rows = [
-        [code(path.name), *_size(path), esc(states[path]), esc(judged.get(path, ""))]
+        [code(path.name), *_size(path), esc(states[path])]
+        + ([esc(judged.get(path, ""))] if judged else [])
         for path in ordered[:MOST_ROWS]
     ]
-    body = table(("file", "size", "state", "safe to remove?"), rows, "Worker files")
+    heads = ["file", "size", "state", *(["safe to remove?"] if judged else [])]
+    body = table(heads, rows, "Worker files")
     if len(ordered) > MOST_ROWS:
         body += f"<p>… and {count_text(len(ordered) - MOST_ROWS, 'more file')}.</p>"
     return Section("files", "Worker files", body, note)

@@ -68,6 +68,11 @@ class Interruption:
         if self.count > 1 and number == signal.SIGINT:
             self._pool.stop()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether no other task is begun any more."""
+        return self._deadline is not None
+
     def begin(self, reason: str = "", within_s: float | None = None) -> None:
         """Let running tasks finish within the grace, or as long as is said, and begin no others."""
         self._pool.drain()

@@ -46,7 +46,8 @@ class Count:
 
         ended = moment.done + moment.failed
         elapsed_s = time.monotonic() - self._begun
-        left = 0 if self._is_part else max(self.total - self.kept - ended, 0)
+        is_unknown = self._is_part or moment.is_ending
+        left = 0 if is_unknown else max(self.total - self.kept - ended, 0)
         return Pace(ended, elapsed_s, left, moment.quiet_s, moment.took(), moment.running())
 
     def describe(self, moment: Moment, pace: Pace | None = None) -> str:

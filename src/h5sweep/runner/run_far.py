@@ -93,7 +93,7 @@ def _watch(calls: FarCalls, look: FarLook, display: Display, grace_s: float) -> 
                 interruption.check()
                 if outcome is not None:
                     ends.take(outcome, interruption)
-                display.update(look.moment())
+                display.update(look.moment(is_ending=interruption.has_begun))
                 look.say_what_is_new(display)
                 if look.is_over:
                     calls.stop()  # calls may not come back, or may never have begun
@@ -182,7 +182,7 @@ class FarLook:
         self._look()
         return self._state.tasks_done
 
-    def moment(self) -> Moment:
+    def moment(self, *, is_ending: bool) -> Moment:
         """How far it was when last looked at."""
         if time.monotonic() >= self._next_look:
             self._look()
@@ -199,7 +199,7 @@ class FarLook:
 
         done = state.tasks_done - self.kept
         quiet_s = time.monotonic() - self._last_end
-        return Moment(done, len(self._failed), quiet_s, took, running)
+        return Moment(done, len(self._failed), quiet_s, took, running, is_ending)
 
     def _look(self) -> None:
         begun, before = time.monotonic(), self._state.tasks_done

@@ -158,7 +158,7 @@ def run_tasks(
                     interruption.begin(TIME_IS_UP, watch.left_s)
                 if is_withdrawn():
                     interruption.begin("the run has ended")
-                display.update(outcomes.moment(pool))
+                display.update(outcomes.moment(pool, is_ending=interruption.has_begun))
             interruption.check()  # what the last event has begun was not said yet
     except (StorageError, StartError) as error:
         done = read_state(folder, state.plan).tasks_done
@@ -261,7 +261,7 @@ class _Outcomes:
             duration_s=failed.duration_s,
         )
 
-    def moment(self, pool: Pool) -> Moment:
+    def moment(self, pool: Pool, *, is_ending: bool) -> Moment:
         """How far the run is now."""
 
         def running() -> list[RunningTask]:
@@ -274,7 +274,7 @@ class _Outcomes:
             return Durations.of(pool.tasks.durations_s)
 
         quiet_s = time.monotonic() - self._last_end
-        return Moment(self._done, len(self._failed), quiet_s, took, running)
+        return Moment(self._done, len(self._failed), quiet_s, took, running, is_ending)
 
     def _key_text(self, task: int) -> str:
         return key_text(self._plan.key(task))

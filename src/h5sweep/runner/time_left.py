@@ -96,6 +96,7 @@ class Moment:
     quiet_s: float  # since the last task ended
     took: Callable[[], Durations]
     running: Callable[[], list[RunningTask]]
+    is_ending: bool = False  # no other task is begun any more, so no time is left for the rest
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ def damage_text(state: FolderState) -> str:
     explained = {*state.failures, *state.running, *state.interrupted} | state.undeclared
     lost = [t for t in state.lost if t not in explained and not state.is_done(t)]
     if lost:
-        records, are = ("a damaged record", "it is") if len(lost) == 1 else _SEVERAL
-        return f"{count_text(len(lost), 'task')} lost with {records}: {are} run again"
+        records, them = ("a damaged record", "it") if len(lost) == 1 else _SEVERAL
+        return f"{count_text(len(lost), 'task')} lost with {records}: a run computes {them} again"
     known = sum(not state.is_done(task) for task in explained - state.undeclared)
     nameless = sum(damage.task is None for damage in state.damages)
     if not nameless or state.tasks_total - state.tasks_done <= known:
@@ -24,7 +24,7 @@ def damage_text(state: FolderState) -> str:
     return f"{records}: some of what is not finished may have been in {them}"
 
 
-_SEVERAL = ("damaged records", "they are")
+_SEVERAL = ("damaged records", "them")
 
 
 def left_out_text(state: FolderState) -> str:
