@@ -16,7 +16,7 @@ from h5sweep.base.plan import plan_product
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.runfolder.layout import RunFolder
 from needs import needs_browser
-from written_records import write_failure, write_records
+from written_records import write_failure, write_records, write_scattered
 
 pytestmark = needs_browser
 PLAN = plan_product({"farm": ["a", "b", "c"], "kind": ["x", "y"], "seed": range(10)})
@@ -109,6 +109,18 @@ def test_a_tick_says_its_key_and_outcome(driver: Any) -> None:
 
     ActionChains(driver).move_to_element(all_of(driver, "h1")[0]).perform()
     assert not all_of(driver, "#tip")[0].is_displayed()
+
+
+def test_a_bar_says_what_became_of_its_tasks(tmp_path: Path) -> None:
+    """Of a large sweep: how many of a stretch of tasks are done, failed and missing."""
+    plan = plan_product({"farm": range(3), "seed": range(8_800)})
+    folder = RunFolder(tmp_path / "out.h5")
+    write_scattered(folder, plan, workers=2)
+    with chromium(width=1280) as driver:
+        open_page(driver, h5sweep.write_report(folder.output))
+        said = hover(driver, 1, 0)
+    # A row has 240 bars: of 36 or 37 tasks each. Task 8,800, the first of farm 1, is 800 x 11.
+    assert said == "farm=1, seed=0 to 36: 27 done, 7 failed, 3 never started"
 
 
 def test_rows_that_are_complete_can_be_hidden(driver: Any) -> None:

@@ -23,7 +23,7 @@ from h5sweep.state.missing_report import read_missing
 from read_page import Element, read_page, ticks
 from running import until
 from terminal import Terminal
-from written_records import write_failure, write_records
+from written_records import write_failure, write_records, write_scattered
 
 Study = Callable[[str], Path]
 
@@ -228,6 +228,18 @@ def test_large_sweeps_are_drawn_in_stretches(tmp_path: Path) -> None:
     assert rows["0"].all("td")[-1].text == "all done"
     assert rows["2"].all("td")[-1].text == "1 failed, 999 never started"
     assert (tmp_path / "out.h5.run" / "report.html").stat().st_size < 2_000_000
+
+
+def test_large_sweeps_that_fail_everywhere_have_a_page_to_mail(tmp_path: Path) -> None:
+    """As many bars and lanes as there can be, and something else in each of them."""
+    plan = plan_product({"farm": range(60), "seed": range(720)})
+    folder = RunFolder(tmp_path / "out.h5")
+    write_scattered(folder, plan, workers=40)
+    path = h5sweep.write_report(folder.output)
+    page = read_page(path)
+    assert len(page.of_id("task-map").all("tr")) == 61
+    assert "40 workers" in page.of_id("arrivals").all("svg")[0].attributes["aria-label"]
+    assert path.stat().st_size < 1_000_000
 
 
 def test_tasks_without_a_grid_lie_in_their_order(tmp_path: Path) -> None:

@@ -52,6 +52,27 @@ def write_failure(folder: RunFolder, plan: Plan, task: int, **error: str) -> Non
     writer.close()
 
 
+def write_scattered(folder: RunFolder, plan: Plan, workers: int) -> None:
+    """Record results and failures of many workers: of 11 tasks one never ran, and two failed."""
+    folder.create()
+    folder.save_plan(plan)
+    encoder = ResultEncoder(plan.names)
+    schema, data = encoder.encode({"x": 1.0})
+    about = {"type": "ValueError", "message": "no", "where": "", "traceback": ""}
+    paths = [folder.new_record_path("worker") for _ in range(workers)]
+    writers = [RecordWriter(path, about={"plan": plan.id}) for path in paths]
+    for task in range(len(plan)):
+        kind, header = RecordKind.DONE, result_header(schema, key_json(plan.key(task)).encode())
+        if task % 11 in (3, 6):
+            kind, header = RecordKind.RAISED, json_bytes({"error": about, "key": plan.key(task)})
+        if task % 11 != 9:
+            content = data if kind == RecordKind.DONE else b""
+            append = writers[task // 3 % workers].append
+            append(kind, task, header, content, finished_at=NOW + task, duration_s=workers)
+    for writer in writers:
+        writer.close()
+
+
 def record(folder: RunFolder, results: str) -> Path:
     """Write results from a process that has ended; return its record file."""
     before = set(folder.record_paths())

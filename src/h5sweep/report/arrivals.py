@@ -165,23 +165,24 @@ def _bars(counts: Mapping[Outcome, Array], most: int) -> Iterator[str]:
 
 
 def _lane_paths(found: Arrivals, lane: _Lane, first: float, span: float, y: float) -> Iterator[str]:
-    """Stretches in which a worker worked; those closer than a pixel are one."""
+    """Stretches in which a worker worked; those of one outcome closer than two pixels are one.
+
+    However many tasks there are, a lane has no more of them than there is room for.
+    """
     order = lane.chosen[np.argsort(found.finished_at[lane.chosen], kind="stable")]
     ends = (found.finished_at[order] - first) / span * WIDTH
     starts = ends - found.duration_s[order] / span * WIDTH
     if len(order) > 1 and not found.duration_s[order].any():
         starts[1:] = np.maximum(ends[1:] - np.median(np.diff(ends)) * 20 - 1, ends[:-1])
-    is_same = np.diff(found.outcomes[order]) == 0
-    is_cut = (starts[1:] - ends[:-1] > 1) | ~is_same
-    cuts = np.flatnonzero(is_cut) + 1
-    moves: dict[int, list[str]] = {}
-    for piece in np.split(np.arange(len(order)), cuts):
-        begin, end = float(starts[piece[0]]), float(ends[piece[-1]])
-        moves.setdefault(int(found.outcomes[order[piece[0]]]), []).append(
+    for outcome in np.unique(found.outcomes[order]).tolist():
+        chosen = np.flatnonzero(found.outcomes[order] == outcome)
+        first_cuts = np.flatnonzero(starts[chosen[1:]] - ends[chosen[:-1]] > 2) + 1
+        begins = starts[chosen[np.append(0, first_cuts)]]
+        lasts = ends[chosen[np.append(first_cuts - 1, -1)]]
+        path = "".join(
             f"M{number(LEFT + max(begin, 0))} {y}h{number(max(end - begin, 1))}"
+            for begin, end in zip(begins.tolist(), lasts.tolist(), strict=True)
         )
-    for outcome in sorted(moves):
-        path = "".join(moves[outcome])
         yield f'<path class="s-{Outcome(outcome).css}" style="stroke-width:9" d="{path}"/>'
 
 

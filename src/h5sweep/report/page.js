@@ -30,7 +30,10 @@
         if (outcome < 0) return "";
         parts.push(axes.words[outcome]);
       } else if (row.dataset.m) {
-        parts.push(JSON.parse(row.dataset.m)[place] || "all done");
+        const told = row.dataset.m.split(" ")[place], counts = [...told.matchAll(/([a-z])([0-9]+)/g)];
+        if (told === "-") return "";
+        const words = pair => Number(pair[2]).toLocaleString("en") + " " + axes.words[letters.indexOf(pair[1])];
+        parts.push(counts.map(words).join(", ") || "all done");
       } else {
         parts.push("all done");
       }

@@ -215,15 +215,20 @@ def _bin_row(layout: MapLayout, label: str, counts: Array) -> str:
     totals = counts.sum(axis=0)
     words = ", ".join(f"{totals[o]:,} {o.words}" for o in Outcome if totals[o])
     lacking = ", ".join(f"{totals[o]:,} {o.words}" for o in Outcome if totals[o] and o not in DONE)
-    mixed = {
-        place: ", ".join(f"{int(of[o]):,} {o.words}" for o in Outcome if of[o])
-        for place, of in enumerate(counts)
-        if of[list(set(Outcome) - {Outcome.DONE})].any()
-    }
+    told = [_letters_of(of) for of in counts.tolist()]
     svg = _row_svg(layout, _bin_paths(layout, counts), f"{label}: {words}")
-    data = f' data-m="{esc(json.dumps(mixed))}"' if mixed else ""
+    data = f' data-m="{" ".join(told)}"' if any(told) else ""
     codes = [int(o) for o in Outcome if totals[o]]
     return _row_html(label, svg, lacking or ALL_DONE, "", data, codes)
+
+
+def _letters_of(counts: list[int]) -> str:
+    """`d28f6` for 28 done and 6 failed, in as few letters as it takes; nothing if all are done."""
+    if not any(counts):
+        return "-"
+    if sum(counts) == counts[Outcome.DONE]:
+        return ""
+    return "".join(f"{_LETTERS[place]}{count}" for place, count in enumerate(counts) if count)
 
 
 def _bin_paths(layout: MapLayout, counts: Array) -> Iterator[str]:
