@@ -109,6 +109,8 @@ def test_files_of_other_programs_are_judged_too(terminal: Terminal) -> None:
     assert found["cut.h5"][0].startswith("damaged, D1")
     assert found["cut.h5"][1].startswith("no: ")
     assert rows[0][0] == "cut.h5"
+    said = terminal.run("report", "out.h5", "-o", "page.html")
+    assert "When results came" not in (terminal.folder / "page.html").read_text(), said
 
 
 def test_damaged_files_come_first(terminal: Terminal, study: Study) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import h5sweep
+from foreign_samples import write_groups
 from running import until
 from terminal import Terminal
 
@@ -145,6 +146,20 @@ def test_results_of_a_recorder_are_shown_before_a_merge(tmp_path: Path) -> None:
     task = h5sweep.read_task(tmp_path / "own.h5", {"seed": 7})
     assert task.result is not None and task.result.values["aep"] == 12.5
     assert not (tmp_path / "own.h5.run" / "plan.jsonl").exists()
+
+
+def test_no_time_is_told_that_nobody_has_taken(terminal: Terminal) -> None:
+    """A Recorder has no durations, and files of other programs have neither these nor hosts."""
+    with h5sweep.Recorder(terminal.folder / "own.h5") as recorder:
+        recorder.write({"seed": 7}, aep=12.5)
+    said = terminal.run("show", "own.h5", "seed=7").stdout
+    assert "\nended 20" in said and "took" not in said
+    write_groups(terminal.folder / "a.h5", range(3))
+    pattern = "farm{farm:d}_t{type:d}_s{seed:d}"
+    terminal.run("merge", "a.h5", "-o", "out.h5", "--key", pattern)
+    said = terminal.run("show", "out.h5", "seed=1").stdout
+    assert "\nfrom a file that was written 20" in said
+    assert "took" not in said and " on " not in said
 
 
 @pytest.mark.parametrize(

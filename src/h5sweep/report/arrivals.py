@@ -12,7 +12,7 @@ import numpy as np
 from ..base.plan import key_text
 from ..base.units import count_text
 from ..base.values import Array
-from ..runfolder.records import DURATION_S, FINISHED_AT, RecordFile, RecordKind
+from ..runfolder.records import DURATION_S, FINISHED_AT, TAKEN_ROLES, RecordFile, RecordKind
 from ..state.state import FolderState
 from .html import Section, esc, number, seconds
 from .outcomes import NOT_SHOWN, Outcome, Outcomes
@@ -22,7 +22,7 @@ MOST_LANES = 40
 BINS = 60
 SHORT_S = 10.0  # below this, clock times have tenths of a second
 LEFT, WIDTH, HIGH, LANE = 130, 900, 110, 14
-_SHOWN = (Outcome.DONE, Outcome.SALVAGED, Outcome.FAILED)
+_SHOWN = (Outcome.DONE, Outcome.FAILED)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,10 @@ class Arrivals:
 
 
 def arrivals_section(state: FolderState, outcomes: Outcomes) -> Section | None:
-    """None if no result is in a record: the output says when, but not by whom."""
+    """None if no result is in a record: the output says when, but not by whom.
+
+    Results that were taken out of files have the times of these, which say nothing.
+    """
     found = _arrivals(state, outcomes)
     if not len(found.finished_at):
         return None
@@ -55,6 +58,10 @@ def _arrivals(state: FolderState, outcomes: Outcomes) -> Arrivals:
     kinds = np.frombuffer(state.kinds, np.uint8)
     is_shown = outcomes.codes[: len(kinds)] != NOT_SHOWN
     done = np.flatnonzero((kinds == RecordKind.DONE) & is_shown)
+    files = np.frombuffer(state.files, np.int32)[done]
+    roles = {file: _about(state, file).get("role") for file in np.unique(files).tolist()}
+    taken = [file for file, role in roles.items() if role in TAKEN_ROLES]
+    done = done[~np.isin(files, taken)]
     finished, files = np.array(state.finished_at)[done], np.frombuffer(state.files, np.int32)[done]
     failed = state.failures.values()
     return Arrivals(

@@ -32,6 +32,7 @@ from .file_window import WINDOW_BYTES, FileWindow
 MAGIC = b"\xabh5r"
 FORMAT = "h5sweep.records/1"
 NO_TASK = 2**64 - 1
+TAKEN_ROLES = ("foreign", "salvage")  # their records have the time of the file they were taken from
 
 FRAME = struct.Struct("<4sIQB3xIQdd4sI4xI")
 FRAME_BYTES = FRAME.size

@@ -23,6 +23,7 @@ from ..runfolder.layout import RunFolder
 from ..runfolder.records import (
     KIND,
     OUTCOMES,
+    TAKEN_ROLES,
     TASK,
     RecordFile,
     RecordKind,
@@ -197,11 +198,13 @@ class _Task:
         self, file: RecordFile, number: int, offset: int, frame: tuple[object, ...]
     ) -> Ending:
         record, owner = record_of(offset, frame), file.owner()
+        is_taken = (file.about() or {}).get("role") in TAKEN_ROLES
         ending = Ending(
             record.kind.words,
             record.finished_at,
             record.duration_s,
-            host=owner.host if owner else "",
+            host=owner.host if owner and not is_taken else "",
+            is_taken=is_taken,
             code=self._codes.get(self.state.codes.get(number, ""), 0),
             record_file=file.path.name,
         )

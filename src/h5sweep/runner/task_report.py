@@ -36,6 +36,7 @@ class Ending:
     host: str = ""  # empty if only the output is there, which does not say
     code: int = 0  # the version; 0 if that is not known
     record_file: str = ""
+    is_taken: bool = False  # out of a file of another program, whose time it has
 
     @property
     def words(self) -> str:
@@ -141,11 +142,18 @@ def _result_lines(result: TaskResult) -> Iterator[str]:
         if unit and others:
             yield f"  {'':<{width}}  in {unit}"
     ending = result.ending
-    yield f"took {_seconds_text(ending.duration_s)}, ended {_time_text(ending.finished_at)}" + (
-        f" on {ending.host}" if ending.host else ""
-    )
+    yield _when_text(ending)
     code = f"of code {ending.code}" if ending.code else "its code is not known"
     yield f"{code}; read from {near_path(result.path)}"
+
+
+def _when_text(ending: Ending) -> str:
+    """A duration of 0 is what a record has if nobody took the time."""
+    at = _time_text(ending.finished_at)
+    if ending.is_taken:
+        return f"from a file that was written {at}; when it ended is not known"
+    took = f"took {_seconds_text(ending.duration_s)}, " if ending.duration_s else ""
+    return f"{took}ended {at}{f' on {ending.host}' if ending.host else ''}"
 
 
 def _value_text(values: Array) -> str:
@@ -162,7 +170,8 @@ def _ending_lines(endings: tuple[Ending, ...]) -> Iterator[str]:
     for number, ending in enumerate(endings, 1):
         host = f" on {ending.host}" if ending.host else ""
         code = f", code {ending.code}" if ending.code else ""
-        took = f"{_time_text(ending.finished_at)}{host}, after {_seconds_text(ending.duration_s)}"
+        after = f", after {_seconds_text(ending.duration_s)}" if ending.duration_s else ""
+        took = f"{_time_text(ending.finished_at)}{host}{after}"
         if ending.outcome == DONE:
             yield f"  {number}  {took}{code}: {DONE}"
         else:
