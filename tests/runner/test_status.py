@@ -16,7 +16,7 @@ from h5sweep.base.process_id import this_process
 from h5sweep.base.units import count_text, cut_middle
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import NO_TASK, RecordKind, RecordWriter, json_bytes
-from h5sweep.runner.failures import failures_text, group_failures
+from h5sweep.runner.failures import FailureCause, failures_text, group_failures
 from h5sweep.runner.status import (
     LockHolder,
     Status,
@@ -227,6 +227,16 @@ def test_a_screen_is_never_too_small(status: Status, columns: int, lines: int) -
     assert shown[-1] == cut_middle(last_lines(full)[0], columns)
     assert lines < 3 or shown[0] == cut_middle("out.h5: 3 of 4 done (75.0 %)", columns)
     assert lines < 12 or len(shown) >= min(lines - 3, 27)  # and it is filled
+
+
+def test_a_screen_says_where_tasks_failed(status: Status) -> None:
+    """However long their message is: the place stands before it."""
+    failed = replace(failure("no room " * 50, where="study.py:7 in f"), error="ValueError")
+    cause = FailureCause(12, {"seed": 1}, failed)
+    shown = screen_lines(replace(status, done=3, failed=1, causes=(cause,)), 80, 24)
+    (line,) = (line for line in shown if "raised" in line)
+    assert line.startswith("  12 tasks raised: ValueError at study.py:7 in f: no room ")
+    assert len(line) == 80 and line.endswith("…")
 
 
 def test_one_is_singular(status: Status) -> None:

@@ -90,6 +90,11 @@ def near_path(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
+def cut_end(text: str, width: int) -> str:
+    """`text` in at most `width` characters: its beginning, and … if that is not all."""
+    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
+
+
 def cut_middle(text: str, width: int) -> str:
     """`text` in at most `width` characters: its beginning, …, its end."""
     if len(text) <= width:

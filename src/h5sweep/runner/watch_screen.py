@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..base.safe_text import printable
-from ..base.units import count_text, cut_middle, duration_text, size_text
+from ..base.units import count_text, cut_end, cut_middle, duration_text, size_text
 from .key_table import table_lines
 from .status import (
     MOST_CAUSES,
@@ -89,7 +89,11 @@ def _body_lines(status: Status, columns: int, room: int) -> Iterator[str]:
     """What is running, why tasks failed, the key table; each as far as there is room."""
     if room <= 0:
         return
-    causes = [f"  {line}" for line in cause_lines(status, min(MOST_CAUSES, max(room // 3, 1)))]
+    most = min(MOST_CAUSES, max(room // 3, 1))
+    # Where it was stands at the beginning, and messages are of any length.
+    causes = [
+        f"  {cut_end(printable(c, breaks=''), columns - 2)}" for c in cause_lines(status, most)
+    ]
     tables = status.tables
     for_table = min(LEAST_TABLE, sum(len(counts) + 1 for counts in tables.values()))
     workers = list(_worker_lines(status, columns, max(room - len(causes) - for_table, 2)))
