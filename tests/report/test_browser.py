@@ -229,6 +229,18 @@ def test_a_wide_map_fits_on_paper(tmp_path: Path) -> None:
         assert driver.execute_script(script) == []
 
 
+def test_drawings_on_paper_stand_side_by_side(path: Path) -> None:
+    """All groups are printed: four in a row of a sheet of A4, and a heading is not left alone."""
+    with chromium(width=718) as driver:
+        open_page(driver, path)
+        use_paper(driver)
+        tops = [figure.rect["y"] for figure in all_of(driver, "figure[data-of=layout]")]
+        assert len({round(top) for top in tops[:4]}) == 1
+        script = "return getComputedStyle(document.querySelector(arguments[0])).breakAfter"
+        for css in ("h2", "h3", "section > .note"):
+            assert driver.execute_script(script, css) == "avoid", css
+
+
 def count_shown(driver: Any, css: str) -> int:
     script = "return [...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility())"
     return len(driver.execute_script(script, css))
