@@ -174,6 +174,9 @@ def test_a_snapshot_replaces_snapshots_only(terminal: Terminal, study: Study) ->
         said = terminal.run("merge", "out.h5", "--snapshot", name, check=2).stderr
         assert "is not a snapshot: name a file that is not there" in said or "is a study" in said
     assert contents(terminal.folder) == before
+    (terminal.folder / "out.h5").unlink()  # as before the first merge
+    said = terminal.run("merge", "out.h5", "--snapshot", "out.h5", check=2).stderr
+    assert "out.h5 is for the run to write: give the snapshot another name" in said
     said = terminal.run("merge", "out.h5", "--snapshot", "x.h5", "-o", "y.h5", check=2).stderr
     assert "--snapshot is for the output of a run: leave out -o" in said
 

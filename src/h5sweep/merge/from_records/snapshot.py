@@ -146,6 +146,8 @@ def _require_replaceable(place: RunFolder) -> None:
     place.require_place()
     target = place.output
     if not target.exists():
+        if place.exists():
+            raise UsageError(f"{target} is for the run to write: give the snapshot another name")
         return
     try:
         with OutputReader(target) as reader:
