@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import h5sweep
-from browser import chromium, open_page, settle, use_paper
+from browser import chromium, new_tab, open_page, settle, use_paper
 from h5sweep.base.plan import plan_product
 from h5sweep.merge.from_records.build import merge_run
 from h5sweep.runfolder.layout import RunFolder
@@ -39,11 +39,18 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return h5sweep.write_report(folder.output)
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One for all tests of this module; each opens a tab of its own."""
+    with chromium() as found:
+        yield found
+
+
 @pytest.fixture(params=product((1280, 400), (False, True)), ids=lambda p: f"{p[0]}-{p[1]}")
-def driver(request: pytest.FixtureRequest, path: Path) -> Iterator[Any]:
+def driver(request: pytest.FixtureRequest, browser: Any, path: Path) -> Iterator[Any]:
     """The page in a browser; nothing may be on its console at the end."""
     width, is_dark = request.param
-    with chromium(width=width, is_dark=is_dark) as found:
+    with new_tab(browser, width=width, is_dark=is_dark) as found:
         open_page(found, path)
         yield found
         assert [entry["message"] for entry in found.get_log("browser")] == []
@@ -173,14 +180,14 @@ def test_all_can_be_reached_by_keyboard(driver: Any) -> None:
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_words_of_a_table_stay_whole(tmp_path: Path, width: int) -> None:
+def test_words_of_a_table_stay_whole(browser: Any, tmp_path: Path, width: int) -> None:
     """However much is said of a file, its state is on one line, and nothing widens the page."""
     from foreign_samples import write_groups
 
     (folder := tmp_path / "my night").mkdir()
     cut = write_groups(folder / "worker 1.h5", range(9))
     cut.write_bytes(cut.read_bytes()[:5000])
-    with chromium(width=width) as driver:
+    with new_tab(browser, width=width) as driver:
         open_page(driver, h5sweep.write_report(folder, tmp_path / "report.html"))
         (state,) = (e for e in all_of(driver, "#files td") if e.text == "damaged")
         script = "const r = document.createRange(); r.selectNodeContents(arguments[0]); "
@@ -189,21 +196,21 @@ def test_words_of_a_table_stay_whole(tmp_path: Path, width: int) -> None:
         assert wide <= width
 
 
-def test_page_is_read_without_scripts(path: Path, tmp_path: Path) -> None:
+def test_page_is_read_without_scripts(browser: Any, path: Path, tmp_path: Path) -> None:
     """Without JavaScript nothing is hidden but pickers, which would do nothing."""
     still = tmp_path / "still.html"
     text = path.read_text()
     still.write_text(text[: text.index("<script>")] + "</body></html>")
-    with chromium(width=1280) as driver:
+    with new_tab(browser, width=1280) as driver:
         open_page(driver, still)
         assert not any(e.is_displayed() for e in all_of(driver, ".pickers"))
         assert all(e.is_displayed() for e in all_of(driver, "figure, #task-map tbody tr"))
         assert len(all_of(driver, "figure[data-of=layout]")) == 6
 
 
-def test_page_prints_all_of_it(path: Path) -> None:
+def test_page_prints_all_of_it(browser: Any, path: Path) -> None:
     """On paper there are no pickers, and every group and traceback is there."""
-    with chromium(width=1280) as driver:
+    with new_tab(browser, width=1280) as driver:
         open_page(driver, path)
         use_paper(driver)
         assert count_shown(driver, ".pickers, nav") == 0
@@ -211,14 +218,14 @@ def test_page_prints_all_of_it(path: Path) -> None:
         assert count_shown(driver, "details > pre") == 1
 
 
-def test_a_wide_map_fits_on_paper(tmp_path: Path) -> None:
+def test_a_wide_map_fits_on_paper(browser: Any, tmp_path: Path) -> None:
     """Nothing is cut off at the right of a sheet of A4, where nobody can scroll."""
     folder = RunFolder(tmp_path / "out.h5")
     plan = plan_product({"farm": ["a", "b"], "kind": range(5), "seed": range(30)})
     write_records(folder, plan, {task: {"aep": float(task)} for task in range(250)})
     write_failure(folder, plan, 260, message="no area", traceback="  File " + "x" * 300)
     folder.save_sweep({"name": "f"})
-    with chromium(width=718) as driver:
+    with new_tab(browser, width=718) as driver:
         open_page(driver, h5sweep.write_report(folder.output))
         use_paper(driver)
         script = (

@@ -23,7 +23,7 @@ FLAGS = (
 
 
 @contextmanager
-def chromium(*, width: int, height: int = 900, is_dark: bool = False) -> Iterator[Any]:
+def chromium(*, width: int = 1280, height: int = 900) -> Iterator[Any]:
     """A Selenium driver of a new browser."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
@@ -37,13 +37,32 @@ def chromium(*, width: int, height: int = 900, is_dark: bool = False) -> Iterato
         service = Service(str(shutil.which("chromedriver")))
         driver = webdriver.Chrome(options=options, service=service)
         try:
-            scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
-            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-            size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            imitate_screen(driver, width=width, height=height)
             yield driver
         finally:
             driver.quit()
+
+
+@contextmanager
+def new_tab(driver: Any, *, width: int, is_dark: bool = False) -> Iterator[Any]:
+    """The driver of a browser that others use too, in a tab that is as a new browser's."""
+    driver.get_log("browser")  # what pages of before said
+    first = driver.current_window_handle
+    driver.switch_to.new_window("tab")
+    try:
+        imitate_screen(driver, width=width, is_dark=is_dark)
+        yield driver
+    finally:
+        driver.close()
+        driver.switch_to.window(first)
+
+
+def imitate_screen(driver: Any, *, width: int, height: int = 900, is_dark: bool = False) -> None:
+    """Show pages as in a window of that size, to somebody who likes them dark or light."""
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 def open_page(driver: Any, path: Path) -> None:
