@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from terminal import Terminal
+from terminal import READY, Terminal
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -23,6 +23,17 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 def terminal(tmp_path: Path) -> Terminal:
     """A folder with nothing in it and the h5sweep command."""
     return Terminal(tmp_path)
+
+
+def pytest_sessionfinish() -> None:
+    READY.close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """With `-n auto` three for two cores: tests wait a third of their time, for other processes."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + cores // 2
 
 
 @pytest.fixture

@@ -10,8 +10,11 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from ready_python import ReadyPythons
+
 H5SWEEP = [sys.executable, "-m", "h5sweep"]
 LONG_S = 120
+READY = ReadyPythons()
 
 
 class Terminal:
@@ -29,18 +32,23 @@ class Terminal:
         self, *words: object, check: int | None = 0, **env: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end and check its exit code (None: any)."""
-        done = subprocess.run(
-            [*H5SWEEP, *map(str, words)],
+        done = self._run([str(word) for word in words], {**os.environ, **env})
+        if check is not None:
+            assert done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def _run(self, words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        if READY.can_run(env):
+            return READY.run(words, self.folder, LONG_S)
+        return subprocess.run(
+            [*H5SWEEP, *words],
             cwd=self.folder,
-            env={**os.environ, **env},
+            env=env,
             capture_output=True,
             text=True,
             timeout=LONG_S,
             stdin=subprocess.DEVNULL,
         )
-        if check is not None:
-            assert done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
 
     def start(self, *words: object, **env: str) -> subprocess.Popen[str]:
         """Start a command and go on."""
