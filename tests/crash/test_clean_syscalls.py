@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from h5sweep.runfolder.layout import RunFolder
 from h5sweep.worker_files.survey import Survey
 from kill_points import Choice, CrashPoint, check_count, points_in, some_or_all, try_all
 from needs import needs_strace
+from terminal import H5SWEEP, run_command
 from written_records import SOME, record
 
 # Not openat: what it changes is seen before the next write, and a look through /proc, for files
@@ -54,7 +54,7 @@ def _try_point(
     if action != "purge":
         assert _results(work) == before
     _check_listed(work)
-    again = subprocess.run(words, cwd=work, capture_output=True, text=True)
+    again = run_command(words, work, dict(os.environ))
     _check_finished(action, work, again)
     if action != "purge":
         assert _results(work) == before
@@ -74,11 +74,11 @@ def _prepare(work: Path, action: str) -> list[str]:
     append_entry(
         folder.output, entry_of_files(folder.output, [], refused, way="groups", duration_s=0)
     )
-    command = [sys.executable, "-m", "h5sweep", "clean", "out.h5"]
+    command = ["clean", "out.h5"]
     yes = [*command, "--yes", "--also", "worker_1.h5", "--also", "worker_2.h5"]
     if action == "yes":
         return yes
-    subprocess.run(yes, cwd=work, check=True, capture_output=True)
+    run_command(yes, work, dict(os.environ)).check_returncode()
     (made,) = quarantine.read_quarantines(folder.output)
     return [*command, "--restore"] if action == "restore" else [*command, "--purge", made.name]
 
@@ -128,7 +128,9 @@ def _check_finished(action: str, work: Path, again: subprocess.CompletedProcess[
 def _strace(words: list[str], work: Path, log: str, *more: str) -> subprocess.CompletedProcess[str]:
     strace = ["strace", "-f", "-y", "-o", log, "-e", f"trace={CALLS}", *more]
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run([*strace, *words], cwd=work, env=env, capture_output=True, text=True)
+    return subprocess.run(
+        [*strace, *H5SWEEP, *words], cwd=work, env=env, capture_output=True, text=True
+    )
 
 
 def _points(words: list[str], work: Path) -> list[CrashPoint]:

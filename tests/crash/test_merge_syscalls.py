@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -19,6 +18,7 @@ from farm_files import KEY, contents, layout, write_columns, write_groups
 from h5sweep import merge_files
 from kill_points import Choice, CrashPoint, points_in, some_or_all, try_all
 from needs import needs_strace
+from terminal import H5SWEEP, run_command
 
 CALLS = (
     "write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,ftruncate,fallocate,"
@@ -72,7 +72,7 @@ def _prepare(way: str, work: Path) -> None:
 
 def _command(way: str) -> list[str]:
     key = ["--key", KEY] if way == "sweep" else []
-    return [sys.executable, "-m", "h5sweep", "merge", "temp", "-o", "out.h5", *key]
+    return ["merge", "temp", "-o", "out.h5", *key]
 
 
 def _run(words: list[str], work: Path) -> subprocess.CompletedProcess[str]:
@@ -85,7 +85,18 @@ def _run(words: list[str], work: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _strace(way: str, log: str, more: list[str]) -> list[str]:
-    return ["strace", "-f", "-y", "-o", log, "-e", f"trace={CALLS}", *more, *_command(way)]
+    return [
+        "strace",
+        "-f",
+        "-y",
+        "-o",
+        log,
+        "-e",
+        f"trace={CALLS}",
+        *more,
+        *H5SWEEP,
+        *_command(way),
+    ]
 
 
 def _list_points(way: str, work: Path) -> list[CrashPoint]:
@@ -103,7 +114,8 @@ def _try_point(point: CrashPoint, work: Path, way: str) -> None:
     _run(_strace(way, "/dev/null", point.killing()), work)
     assert _farms(way, work / "out.h5") in ({0}, set(range(FARMS)))
     assert contents(work / "temp") == before
-    again = _run(_command(way), work)
+    with STARTING:
+        again = run_command(_command(way), work, dict(os.environ))
     assert again.returncode == 0, again.stderr
     assert _farms(way, work / "out.h5") == set(range(FARMS))
     assert contents(work / "temp") == before

@@ -14,7 +14,7 @@ from crash_checks import check_output, finished_tasks, started_in
 from kill_points import Choice, CrashPoint, check_count, points_in, some_or_all, try_all
 from needs import needs_strace
 from part_runs import QUICK_H5SWEEP, UNSEEN
-from terminal import H5SWEEP
+from terminal import H5SWEEP, run_command
 
 CALLS = (
     "write,pwrite64,writev,pwritev,fsync,fdatasync,ftruncate,fallocate,"
@@ -64,7 +64,7 @@ def _finish(folder: Path) -> None:
     assert again.returncode == 0, again.stderr
     repeated = started_in(folder / "trace", "again") & set(finished)
     assert not repeated, f"run again though finished: {repeated}"
-    _run([*H5SWEEP, "merge", "out.h5"], folder, "merge").check_returncode()
+    run_command(["merge", "out.h5"], folder, _environment(folder, "merge")).check_returncode()
     assert check_output(folder / "out.h5") == 2 * FARMS
     assert not list((folder / "out.h5.run" / "parts").glob("*.json")), "a dead part is still known"
 
@@ -94,13 +94,17 @@ def _list_points(folder: Path, *marks: str) -> list[CrashPoint]:
 
 
 def _run(words: list[str], folder: Path, round_name: str) -> subprocess.CompletedProcess[str]:
-    environment = {"ROUND": round_name, "TRACE": str(folder / "trace"), "FARMS": str(FARMS)}
     return subprocess.run(
         words,
         cwd=folder,
-        env={**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": "1"},
+        env=_environment(folder, round_name),
         capture_output=True,
         text=True,
         timeout=120,
         stdin=subprocess.DEVNULL,
     )
+
+
+def _environment(folder: Path, round_name: str) -> dict[str, str]:
+    environment = {"ROUND": round_name, "TRACE": str(folder / "trace"), "FARMS": str(FARMS)}
+    return {**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": "1"}

@@ -6,8 +6,8 @@ The old row or the new one is there afterwards, and the same command goes on.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pytest
 from h5sweep.output.verify import verify_rows
 from kill_points import Choice, CrashPoint, points_in, some_or_many, try_all
 from needs import needs_strace
+from terminal import H5SWEEP, run_command
 
 CALLS = (
     "write,pwrite64,writev,pwritev,fsync,fdatasync,ftruncate,fallocate,"
@@ -54,18 +55,20 @@ def test_killed_before_any_call_no_result_is_lost(
     name: str, tmp_path: Path, chosen: Choice
 ) -> None:
     """Nor is one that was asked for forgotten, once it was said that it is."""
-    points = _list_points(name, tmp_path / "list")
+    prepared = tmp_path / "prepared"
+    _prepare(name, prepared)
+    points = _list_points(name, prepared, tmp_path / "list")
     assert len(points) > 5
-    try_all(chosen(points), tmp_path, partial(_try_point, name=name))
+    try_all(chosen(points), tmp_path, partial(_try_point, name=name, prepared=prepared))
 
 
-def _try_point(point: CrashPoint, work: Path, name: str) -> None:
-    _prepare(name, work)
+def _try_point(point: CrashPoint, work: Path, name: str, prepared: Path) -> None:
+    shutil.copytree(prepared, work)
     command = COMMANDS[name][0]
-    killed = _run([*_strace("/dev/null", point.killing()), *_words(command)], work)
+    killed = _traced("/dev/null", point.killing(), command, work)
     assert killed.returncode in (-9, 137), f"was not killed: {killed.returncode} {killed.stderr}"
     assert _rows(work) in (BEFORE, AFTER)
-    _run(_words(command), work).check_returncode()
+    _run(command, work).check_returncode()
     if name == "cancel":
         assert not _missing(work)
         assert _rows(work) == BEFORE
@@ -73,13 +76,13 @@ def _try_point(point: CrashPoint, work: Path, name: str) -> None:
     if name == "redo":
         assert _missing(work) == AGAIN
         assert _rows(work) == BEFORE
-        _run(_words(RUN), work).check_returncode()
+        _run(RUN, work).check_returncode()
     assert not _missing(work)
     assert _rows(work) == AFTER
     # The old records are no objection, and do not come back.
-    _run(_words(["clean", "out.h5", "--yes"]), work).check_returncode()
+    _run(["clean", "out.h5", "--yes"], work).check_returncode()
     assert not list((work / "out.h5.run/records").iterdir())
-    _run(_words(MERGE), work).check_returncode()
+    _run(MERGE, work).check_returncode()
     assert (_rows(work), _missing(work)) == (AFTER, set())
     assert not list(work.glob(".*.part"))
 
@@ -87,32 +90,39 @@ def _try_point(point: CrashPoint, work: Path, name: str) -> None:
 def _prepare(name: str, work: Path) -> None:
     work.mkdir()
     (work / "study.py").write_text(STUDY)
-    _run(_words(RUN), work, ROUND=str(OLD)).check_returncode()
+    _run(RUN, work, OLD).check_returncode()
     for command in COMMANDS[name][1]:
-        _run(_words(command), work).check_returncode()
+        _run(command, work).check_returncode()
 
 
-def _words(command: list[str]) -> list[str]:
-    return [sys.executable, "-m", "h5sweep", *command]
-
-
-def _strace(log: str, more: list[str]) -> list[str]:
+def _traced(
+    log: str, more: list[str], command: list[str], work: Path
+) -> subprocess.CompletedProcess[str]:
     # -b execve: follow threads, but let go of the workers.
-    return ["strace", "-f", "-b", "execve", "-y", "-o", log, "-e", f"trace={CALLS}", *more]
-
-
-def _run(words: list[str], work: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    # Compiled files would be written in some runs and not in others.
-    environment = {**os.environ, "ROUND": str(NEW), "PYTHONDONTWRITEBYTECODE": "1", **env}
+    strace = ["strace", "-f", "-b", "execve", "-y", "-o", log, "-e", f"trace={CALLS}", *more]
     return subprocess.run(
-        words, cwd=work, env=environment, capture_output=True, text=True, timeout=120
+        [*strace, *H5SWEEP, *command],
+        cwd=work,
+        env=_environment(NEW),
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
-def _list_points(name: str, work: Path) -> list[CrashPoint]:
+def _run(command: list[str], work: Path, value: float = NEW) -> subprocess.CompletedProcess[str]:
+    return run_command(command, work, _environment(value))
+
+
+def _environment(value: float) -> dict[str, str]:
+    # Compiled files would be written in some runs and not in others.
+    return {**os.environ, "ROUND": str(value), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _list_points(name: str, prepared: Path, work: Path) -> list[CrashPoint]:
     """Every call that touches our folder, in a command that nobody kills."""
-    _prepare(name, work)
-    done = _run([*_strace("strace.log", []), *_words(COMMANDS[name][0])], work)
+    shutil.copytree(prepared, work)
+    done = _traced("strace.log", [], COMMANDS[name][0], work)
     assert done.returncode == 0, done.stderr
     return points_in(work / "strace.log", "out.h5")
 
@@ -125,6 +135,6 @@ def _rows(work: Path) -> dict[int, float]:
 
 
 def _missing(work: Path) -> set[int]:
-    done = _run(_words(["missing", "out.h5", "--csv"]), work)
+    done = _run(["missing", "out.h5", "--csv"], work)
     keys = [line.split(",")[:2] for line in done.stdout.splitlines()[1:]]
     return {2 * int(farm) + int(seed) for farm, seed in keys}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pytest
 from h5sweep.output.verify import verify_rows
 from kill_points import Choice, CrashPoint, points_in, some_or_many, try_all
 from needs import needs_strace
+from terminal import H5SWEEP, run_command
 
 CALLS = (
     "write,pwrite64,writev,pwritev,fsync,fdatasync,ftruncate,fallocate,"
@@ -53,21 +54,23 @@ def test_killed_before_any_call_the_old_labels_or_the_new_are_everywhere(
     name: str, tmp_path: Path, chosen: Choice
 ) -> None:
     """In the output; and what h5sweep says is what that has, or what it will have."""
-    points = _list_points(name, tmp_path / "list")
+    prepared = tmp_path / "prepared"
+    _prepare(name, prepared)
+    points = _list_points(name, prepared, tmp_path / "list")
     assert len(points) > 20
-    try_all(chosen(points), tmp_path, partial(_try_point, name=name))
+    try_all(chosen(points), tmp_path, partial(_try_point, name=name, prepared=prepared))
 
 
-def _try_point(point: CrashPoint, work: Path, name: str) -> None:
+def _try_point(point: CrashPoint, work: Path, name: str, prepared: Path) -> None:
     command, _, first, last = COMMANDS[name]
-    _prepare(name, work)
-    killed = _run([*_strace("/dev/null", point.killing()), *_words(command)], work)
+    shutil.copytree(prepared, work)
+    killed = _traced("/dev/null", point.killing(), command, work)
     assert killed.returncode in (-9, 137), f"was not killed: {killed.returncode} {killed.stderr}"
     found, keys = _labels(work), _keys(work)
     assert (found, keys) in ((first, first["key"]), (first, last["key"]), (last, last["key"]))
     if name == "undo" and _is_at_end(work):
         return  # once more, it would take back the relabel before
-    _run(_words(command), work).check_returncode()
+    _run(command, work).check_returncode()
     assert (_labels(work), _keys(work)) == (last, last["key"])
     assert not list(work.glob(".*.part"))
     assert not list((work / "out.h5.run").glob(".*.part"))
@@ -85,29 +88,31 @@ def _prepare(name: str, work: Path) -> None:
     work.mkdir()
     (work / "study.py").write_text(STUDY)
     for command in (RUN, *COMMANDS[name][1]):
-        _run(_words(command), work).check_returncode()
+        _run(command, work).check_returncode()
 
 
-def _words(command: list[str]) -> list[str]:
-    return [sys.executable, "-m", "h5sweep", *command]
-
-
-def _strace(log: str, more: list[str]) -> list[str]:
-    return ["strace", "-f", "-y", "-o", log, "-e", f"trace={CALLS}", *more]
-
-
-def _run(words: list[str], work: Path) -> subprocess.CompletedProcess[str]:
-    # Compiled files would be written in some runs and not in others.
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+def _traced(
+    log: str, more: list[str], command: list[str], work: Path
+) -> subprocess.CompletedProcess[str]:
+    words = ["strace", "-f", "-y", "-o", log, "-e", f"trace={CALLS}", *more, *H5SWEEP, *command]
     return subprocess.run(
-        words, cwd=work, env=environment, capture_output=True, text=True, timeout=120
+        words, cwd=work, env=_environment(), capture_output=True, text=True, timeout=120
     )
 
 
-def _list_points(name: str, work: Path) -> list[CrashPoint]:
+def _run(command: list[str], work: Path) -> subprocess.CompletedProcess[str]:
+    return run_command(command, work, _environment())
+
+
+def _environment() -> dict[str, str]:
+    # Compiled files would be written in some runs and not in others.
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _list_points(name: str, prepared: Path, work: Path) -> list[CrashPoint]:
     """Every call that touches our folder, in a command that nobody kills."""
-    _prepare(name, work)
-    done = _run([*_strace("strace.log", []), *_words(COMMANDS[name][0])], work)
+    shutil.copytree(prepared, work)
+    done = _traced("strace.log", [], COMMANDS[name][0], work)
     assert done.returncode == 0, done.stderr
     return points_in(work / "strace.log", "out.h5")
 
@@ -126,6 +131,6 @@ def _labels(work: Path) -> dict[str, object]:
 
 def _keys(work: Path) -> list[str]:
     """The parameters as the run folder has them; all tasks must be done."""
-    found = json.loads(_run(_words(["status", "out.h5", "--json"]), work).stdout)
+    found = json.loads(_run(["status", "out.h5", "--json"], work).stdout)
     assert (found["tasks"], found["done"]) == (4, 4)
     return sorted(found["columns"])

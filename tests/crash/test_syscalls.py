@@ -7,6 +7,7 @@ killed. After each kill the promises are checked, and the same command must comp
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -15,6 +16,7 @@ from pathlib import Path
 from crash_checks import STUDY, check_output, finished_tasks, started_in
 from kill_points import Choice, CrashPoint, check_count, points_in, some_or_all, try_all
 from needs import needs_strace
+from terminal import H5SWEEP, run_command
 
 CALLS = (
     "write,pwrite64,writev,pwritev,fsync,fdatasync,ftruncate,fallocate,"
@@ -22,15 +24,16 @@ CALLS = (
 )
 FARMS = "3"
 TASKS = 6
+RUN = ["run", "study.py", "-o", "out.h5", "-j", "1", "--backoff", "0.01s"]
+COMMANDS = {"run": RUN, "merge": ["merge", "out.h5"]}
 
 
 @needs_strace
 @some_or_all
 def test_coordinator_killed_before_any_call(tmp_path: Path, chosen: Choice) -> None:
     """Killed before any call of a run, its merge included, a run loses nothing and completes."""
-    points = _list_points(tmp_path / "list", _trace_coordinator, "run")
+    points = _try_many(chosen, tmp_path, _trace_coordinator, _kill_coordinator, "run")
     assert len(points) > 50
-    try_all(chosen(points), tmp_path, partial(_try_point, kill=_kill_coordinator, command="run"))
     check_count("coordinator", len(points))
 
 
@@ -38,9 +41,8 @@ def test_coordinator_killed_before_any_call(tmp_path: Path, chosen: Choice) -> N
 @some_or_all
 def test_worker_killed_before_any_call(tmp_path: Path, chosen: Choice) -> None:
     """A worker killed before any call costs at most its current task, and the run goes on."""
-    points = _list_points(tmp_path / "list", _trace_worker, "run")
+    points = _try_many(chosen, tmp_path, _trace_worker, _kill_worker, "run")
     assert len(points) > 10
-    try_all(chosen(points), tmp_path, partial(_try_point, kill=_kill_worker, command="run"))
     check_count("worker", len(points))
 
 
@@ -48,14 +50,25 @@ def test_worker_killed_before_any_call(tmp_path: Path, chosen: Choice) -> None:
 @some_or_all
 def test_second_merge_killed_before_any_call(tmp_path: Path, chosen: Choice) -> None:
     """Killed while results are merged into an existing output, that output stays whole."""
-    points = _list_points(tmp_path / "list", _trace_coordinator, "merge")
+    points = _try_many(chosen, tmp_path, _trace_coordinator, _kill_coordinator, "merge")
     assert len(points) > 30
-    try_all(chosen(points), tmp_path, partial(_try_point, kill=_kill_coordinator, command="merge"))
     check_count("merge", len(points))
 
 
-def _try_point(point: CrashPoint, folder: Path, kill: object, command: str) -> None:
-    _prepare(folder, command)
+def _try_many(
+    chosen: Choice, folder: Path, trace: object, kill: object, command: str
+) -> list[CrashPoint]:
+    """Kill at the chosen points; return all that there are."""
+    prepared = folder / "prepared"
+    _prepare(prepared, command)
+    points = _list_points(prepared, folder / "list", trace, command)
+    attempt = partial(_try_point, prepared=prepared, kill=kill, command=command)
+    try_all(chosen(points), folder, attempt)
+    return points
+
+
+def _try_point(point: CrashPoint, folder: Path, prepared: Path, kill: object, command: str) -> None:
+    shutil.copytree(prepared, folder)
     output, trace = folder / "out.h5", folder / "trace"
     rows_before = check_output(output) if output.exists() else 0
     kill(point, folder, command)  # type: ignore[operator]  # one of the two functions below
@@ -64,7 +77,7 @@ def _try_point(point: CrashPoint, folder: Path, kill: object, command: str) -> N
         assert check_output(output) >= rows_before
     else:
         assert rows_before == 0, "the old output is gone"
-    again = _run(_command(command), folder, "again")
+    again = _run(COMMANDS[command], folder, "again")
     assert again.returncode == 0, again.stderr
     repeated = started_in(trace, "again") & set(finished)
     assert not repeated, f"run again though finished: {repeated}"
@@ -77,32 +90,21 @@ def _prepare(folder: Path, command: str) -> None:
     (folder / "study.py").write_text(STUDY)
     if command == "merge":
         # An output of two tasks, and a run folder with the results of all six.
-        _run(_command("run"), folder, "first", FARMS="1").check_returncode()
-        _run([*_command("run"), "--no-merge"], folder, "second").check_returncode()
-
-
-def _command(command: str) -> list[str]:
-    python = [sys.executable, "-m", "h5sweep"]
-    if command == "merge":
-        return [*python, "merge", "out.h5"]
-    return [*python, "run", "study.py", "-o", "out.h5", "-j", "1", "--backoff", "0.01s"]
+        _run(RUN, folder, "first", FARMS="1").check_returncode()
+        _run([*RUN, "--no-merge"], folder, "second").check_returncode()
 
 
 def _run(
     words: list[str], folder: Path, round_name: str, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    environment = {
-        "ROUND": round_name,
-        "TRACE": str(folder / "trace"),
-        "FARMS": FARMS,
-        # Compiled files would be written in some runs and not in others.
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **env,
-    }
+    return run_command(words, folder, _environment(folder, round_name) | env)
+
+
+def _traced(words: list[str], folder: Path, round_name: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         words,
         cwd=folder,
-        env={**os.environ, **environment},
+        env=_environment(folder, round_name),
         capture_output=True,
         text=True,
         timeout=120,
@@ -110,14 +112,25 @@ def _run(
     )
 
 
+def _environment(folder: Path, round_name: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "ROUND": round_name,
+        "TRACE": str(folder / "trace"),
+        "FARMS": FARMS,
+        # Compiled files would be written in some runs and not in others.
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
 def _kill_coordinator(point: CrashPoint, folder: Path, command: str) -> None:
-    done = _run(_trace_coordinator("/dev/null", point.killing(), command), folder, "killed")
+    done = _traced(_trace_coordinator("/dev/null", point.killing(), command), folder, "killed")
     assert done.returncode in (-9, 137), f"was not killed: {done.returncode} {done.stderr}"
 
 
 def _kill_worker(point: CrashPoint, folder: Path, command: str) -> None:
     """Kill the first worker at its n-th call; those that replace it are not traced."""
-    done = _run(_trace_worker("/dev/null", point.killing(), command), folder, "killed")
+    done = _traced(_trace_worker("/dev/null", point.killing(), command), folder, "killed")
     assert done.returncode in (0, 1), f"the run broke: {done.returncode} {done.stderr}"
     assert (folder / "traced").exists()
 
@@ -125,7 +138,7 @@ def _kill_worker(point: CrashPoint, folder: Path, command: str) -> None:
 def _trace_coordinator(log: str, more: list[str], command: str) -> list[str]:
     # -b execve: follow threads, but let go of the workers.
     strace = ["strace", "-f", "-b", "execve", "-y", "-o", log, "-e", f"trace={CALLS}", *more]
-    return [*strace, *_command(command)]
+    return [*strace, *H5SWEEP, *COMMANDS[command]]
 
 
 def _trace_worker(log: str, more: list[str], command: str) -> list[str]:
@@ -151,13 +164,13 @@ def _trace_worker(log: str, more: list[str], command: str) -> list[str]:
         "from h5sweep.cli import main\n"
         "main()\n"
     )
-    return [sys.executable, "-c", launcher, *_command(command)[3:]]
+    return [sys.executable, "-c", launcher, *COMMANDS[command]]
 
 
-def _list_points(folder: Path, trace: object, command: str) -> list[CrashPoint]:
+def _list_points(prepared: Path, folder: Path, trace: object, command: str) -> list[CrashPoint]:
     """Every call that touches our folder, in a run that nobody kills."""
-    _prepare(folder, command)
+    shutil.copytree(prepared, folder)
     log = folder / "strace.log"
-    done = _run(trace(str(log), [], command), folder, "list")  # type: ignore[operator]
+    done = _traced(trace(str(log), [], command), folder, "list")  # type: ignore[operator]
     assert done.returncode == 0, done.stderr
     return points_in(log, "out.h5", "<socket:")

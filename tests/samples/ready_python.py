@@ -22,18 +22,29 @@ from importlib import import_module
 from pathlib import Path
 
 MODULES = "h5sweep.cli.entry", "h5sweep.runner.run", "h5sweep.report.sweep_page"
+READ_AT_START = (
+    "PYTHON",
+    "LANG",
+    "LC_",
+    "LD_",
+    "TZ",
+    "OMP_",
+    "OPENBLAS_",
+    "NUMBA_",
+    "HDF5_",
+    "NPY_",
+)
 LONGEST = 1 << 20
 
 
 class ReadyPython:
     """One such process, which is one command at a time."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self) -> None:
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
-                env=environment,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,  # as a command has it: Python buffers files differently
@@ -41,11 +52,12 @@ class ReadyPython:
             )
 
     def run(
-        self, words: Sequence[str], folder: Path, timeout_s: float
+        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], timeout_s: float
     ) -> subprocess.CompletedProcess[str]:
         """What becomes of `python -m h5sweep` with these words, in a folder."""
         readers, writers = zip(os.pipe(), os.pipe(), strict=True)
-        socket.send_fds(self._orders, [json.dumps([str(folder), *words]).encode()], writers)
+        order = json.dumps([str(folder), dict(environment), *words])
+        socket.send_fds(self._orders, [order.encode()], writers)
         for writer in writers:
             os.close(writer)
         pid = int(self._orders.recv(100))
@@ -71,24 +83,24 @@ class ReadyPythons:
     """
 
     def __init__(self) -> None:
-        self._environment = _without_test(os.environ)
+        self._started_with = _read_at_start(os.environ)
         self._idle: deque[ReadyPython] = deque()
         self._begun = 0
 
     def can_run(self, environment: Mapping[str, str]) -> bool:
-        """Whether they have this environment; Python reads some of it when it starts."""
+        """Whether they were started with all of this that is not read later."""
         is_asked_for_new = environment.get("H5SWEEP_NEW_PROCESSES") == "1"
-        return not is_asked_for_new and _without_test(environment) == self._environment
+        return not is_asked_for_new and _read_at_start(environment) == self._started_with
 
     def run(
-        self, words: Sequence[str], folder: Path, timeout_s: float
+        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], timeout_s: float
     ) -> subprocess.CompletedProcess[str]:
         if self._begun < 2 or not self._idle:
             self._begun += 1
-            self._idle.appendleft(ReadyPython(self._environment))
+            self._idle.appendleft(ReadyPython())
         python = self._idle.popleft()
         try:
-            return python.run(words, folder, timeout_s)
+            return python.run(words, folder, environment, timeout_s)
         finally:
             self._idle.append(python)
 
@@ -98,9 +110,13 @@ class ReadyPythons:
         self._idle.clear()
 
 
-def _without_test(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what pytest says of the test that runs."""
-    return {name: text for name, text in environment.items() if name != "PYTEST_CURRENT_TEST"}
+def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """What Python and the libraries that we import look at when they start."""
+    return {
+        name: text
+        for name, text in environment.items()
+        if name.startswith(READ_AT_START) and name != "PYTHONDONTWRITEBYTECODE"
+    }
 
 
 def _read_all(readers: Sequence[int], timeout_s: float) -> list[bytes]:
@@ -151,11 +167,16 @@ def main() -> None:
         orders.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
-def _become_command(folder: str, *words: str, streams: Sequence[int]) -> None:
+def _become_command(
+    folder: str, environment: dict[str, str], *words: str, streams: Sequence[int]
+) -> None:
     """Be what `python -m h5sweep` is; this ends by SystemExit."""
     for number, stream in enumerate(streams, start=1):
         os.dup2(stream, number)
         os.close(stream)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     os.chdir(folder)
     sys.path[0] = os.getcwd()
     sys.argv[1:] = words

@@ -17,6 +17,23 @@ LONG_S = 120
 READY = ReadyPythons()
 
 
+def run_command(
+    words: list[str], folder: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run h5sweep with these words to its end."""
+    if READY.can_run(environment):
+        return READY.run(words, folder, environment, LONG_S)
+    return subprocess.run(
+        [*H5SWEEP, *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LONG_S,
+        stdin=subprocess.DEVNULL,
+    )
+
+
 class Terminal:
     """Runs h5sweep in a folder of its own, as a user does."""
 
@@ -32,23 +49,10 @@ class Terminal:
         self, *words: object, check: int | None = 0, **env: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end and check its exit code (None: any)."""
-        done = self._run([str(word) for word in words], {**os.environ, **env})
+        done = run_command([str(word) for word in words], self.folder, {**os.environ, **env})
         if check is not None:
             assert done.returncode == check, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
-
-    def _run(self, words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        if READY.can_run(env):
-            return READY.run(words, self.folder, LONG_S)
-        return subprocess.run(
-            [*H5SWEEP, *words],
-            cwd=self.folder,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=LONG_S,
-            stdin=subprocess.DEVNULL,
-        )
 
     def start(self, *words: object, **env: str) -> subprocess.Popen[str]:
         """Start a command and go on."""
