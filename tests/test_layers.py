@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
@@ -13,10 +14,31 @@ import pytest
 import h5sweep
 
 PACKAGE = Path(h5sweep.__file__).parent
-TREES = {
-    ".".join(path.relative_to(PACKAGE).with_suffix("").parts): ast.parse(path.read_text())
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
+
+
+class Trees(Mapping[str, ast.Module]):
+    """The modules of the package, parsed when a test looks at them, not when tests are listed."""
+
+    def __init__(self) -> None:
+        self._paths = {
+            ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
+            for path in sorted(PACKAGE.rglob("*.py"))
+        }
+        self._parsed: dict[str, ast.Module] = {}
+
+    def __getitem__(self, name: str) -> ast.Module:
+        if name not in self._parsed:
+            self._parsed[name] = ast.parse(self._paths[name].read_text())
+        return self._parsed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
+TREES = Trees()
 # A room imports from those below it, and beside it only as SIDEWAYS says.
 LEVELS = (
     ("base",),
