@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,14 +38,7 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.fixture
 def study(terminal: Terminal) -> Callable[[str], Path]:
     """Write a study file; imports are put above it."""
-
-    def write(body: str, name: str = "study.py") -> Path:
-        head = "import os, signal, sys, time\nimport numpy as np\nimport h5sweep\n\n"
-        path = terminal.folder / name
-        path.write_text(head + textwrap.dedent(body), encoding="utf-8")
-        return path
-
-    return write
+    return terminal.write_study
 
 
 @pytest.fixture

@@ -6,12 +6,13 @@ import fcntl
 import os
 import pty
 import select
+import shutil
 import struct
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -20,7 +21,6 @@ import pytest
 from h5sweep.cli import cli
 from terminal import H5SWEEP, Terminal
 
-Study = Callable[[str], Path]
 COMMANDS = cli.list_commands(click.Context(cli))
 STUDY = """
 @h5sweep.sweep(farm=["a", "b"], seed=range(3))
@@ -82,11 +82,19 @@ def test_every_command_is_tried_with_a_closed_pipe() -> None:
     assert sorted(READING) == sorted(COMMANDS)
 
 
-@pytest.fixture
-def done(terminal: Terminal, study: Study) -> Terminal:
+@pytest.fixture(scope="module")
+def after_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder after a run of which one task has failed."""
-    study(STUDY)
+    terminal = Terminal(tmp_path_factory.mktemp("after_run"))
+    terminal.write_study(STUDY)
     terminal.run("run", "study.py", "-o", "out.h5", "-j", 1, check=1)
+    return terminal.folder
+
+
+@pytest.fixture
+def done(after_run: Path, terminal: Terminal) -> Terminal:
+    """A copy of it."""
+    shutil.copytree(after_run, terminal.folder, dirs_exist_ok=True)
     return terminal
 
 

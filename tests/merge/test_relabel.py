@@ -41,13 +41,31 @@ def optimise(seed):
 """
 
 
+RUN = ("run", "study.py", "-o", "out.h5", "-j", "1")
+
+
+@pytest.fixture(scope="module")
+def at_first(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A folder after a run of BEFORE, with which most tests begin, and what was said."""
+    terminal = Terminal(tmp_path_factory.mktemp("at_first"))
+    terminal.write_study(BEFORE)
+    return terminal.folder, terminal.run(*RUN)
+
+
 @pytest.fixture
-def run(terminal: Terminal, study: Study) -> Callable[..., subprocess.CompletedProcess[str]]:
+def run(
+    terminal: Terminal, study: Study, at_first: tuple[Path, subprocess.CompletedProcess[str]]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a study into out.h5."""
 
     def run(text: str, *words: str, check: int = 0) -> subprocess.CompletedProcess[str]:
+        if (text, words) == (BEFORE, ()) and not any(terminal.folder.iterdir()):
+            shutil.copytree(at_first[0], terminal.folder, dirs_exist_ok=True)
+            return at_first[1]
         study(text)
-        return terminal.run("run", "study.py", "-o", "out.h5", "-j", "1", *words, check=check)
+        return terminal.run(*RUN, *words, check=check)
 
     return run
 

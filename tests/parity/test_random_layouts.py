@@ -15,8 +15,13 @@ from random_layouts import write_random
 from readers import NEXT_STEP, is_same, lacks, rows_of
 from salvage_checks import read_results
 
+SEEDS = [
+    *some_of(range(100), every=5),
+    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 300)),
+]
 
-@pytest.mark.parametrize("seed", some_of(range(300), every=15))
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_command_finds_the_same_tasks(seed: int, tmp_path: Path) -> None:
     """A check counts, a merge takes and a salvage finds the same tasks, with the same values."""
     night = tmp_path / "night"

@@ -45,6 +45,11 @@ class Terminal:
         path.write_text(textwrap.dedent(text), encoding="utf-8")
         return path
 
+    def write_study(self, body: str, name: str = "study.py") -> Path:
+        """Imports are put above it."""
+        head = "import os, signal, sys, time\nimport numpy as np\nimport h5sweep\n\n"
+        return self.write(name, head + textwrap.dedent(body))
+
     def run(
         self, *words: object, check: int | None = 0, **env: str
     ) -> subprocess.CompletedProcess[str]:
