@@ -326,11 +326,13 @@ def test_fewer_parts_may_run_at_once(slurm: PrivateSlurm, terminal: Terminal) ->
 @pytest.mark.exhaustive
 def test_more_parts_may_be_submitted_by_hand(slurm: PrivateSlurm, terminal: Terminal) -> None:
     """The script is an ordinary one: submitted twice, twice as many jobs share the work."""
-    write_study(terminal)
+    gate = terminal.folder / "go"
+    write_study(terminal, f"while not os.path.exists({str(gate)!r}): time.sleep(0.02)")
     submit(terminal)
     more = slurm.ask("sbatch", "--parsable", "out.h5.run/submit/1.sh", cwd=terminal.folder)
     assert f"job {more}: " in terminal.run("status", "out.h5").stdout
     assert f" {more}, then submit again" in submit(terminal, check=4)
+    gate.touch()
     slurm.wait_until_over()
     terminal.run("merge", "out.h5")
     check_complete(terminal)
