@@ -27,7 +27,7 @@ from h5sweep.errors import (
     UsageError,
 )
 from h5sweep.state.study import load_study
-from places import DOCS
+from places import DOCS, ROOT
 from running import count
 from terminal import Terminal
 
@@ -240,14 +240,25 @@ def optimise(farm: int, seed: int) -> dict[str, float]:
 """
 
 
-def test_a_sweep_keeps_the_signature_of_its_function(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "is_installed",
+    [False, pytest.param(True, marks=pytest.mark.exhaustive)],
+    ids=["as our sources", "as a package"],
+)
+def test_a_sweep_keeps_the_signature_of_its_function(tmp_path: Path, is_installed: bool) -> None:
     """mypy --strict accepts right calls of a declared function and refuses wrong ones."""
     right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
     right.write_text(TYPED + "found: dict[str, float] = optimise(1, seed=3)\n")
     wrong.write_text(TYPED + 'optimise("wrong", 3)\nfound: dict[str, str] = optimise(1, 3)\n')
+    if is_installed:
+        options, sources = ["--cache-dir", tmp_path / "cache"], ""
+    else:  # as `mypy` looks at them in a checkout, which may have been just now
+        options = ["--config-file", ROOT / "pyproject.toml", "--cache-dir", ROOT / ".mypy_cache"]
+        sources = str(ROOT / "src")
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", right, wrong],
+        [sys.executable, "-m", "mypy", "--strict", *options, right, wrong],
         cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": sources},
         capture_output=True,
         text=True,
     )
