@@ -6,12 +6,17 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from h5sweep.code import own_modules
 from terminal import READY, Terminal
+
+# A study that a test loads finds all modules of the tests loaded: nobody need parse them each time.
+own_modules.read_source = cache(own_modules.read_source)
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
