@@ -29,6 +29,11 @@ def terminal(tmp_path: Path) -> Terminal:
     return Terminal(tmp_path)
 
 
+def pytest_collection_finish() -> None:
+    """What tests import has set variables of its own by now."""
+    READY.note_environment()
+
+
 def pytest_sessionfinish() -> None:
     READY.close()
 

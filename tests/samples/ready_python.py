@@ -83,9 +83,13 @@ class ReadyPythons:
     """
 
     def __init__(self) -> None:
-        self._started_with = _read_at_start(os.environ)
+        self._started_with: dict[str, str] | None = None
         self._idle: deque[ReadyPython] = deque()
         self._begun = 0
+
+    def note_environment(self) -> None:
+        """From now on commands can be run that have the environment of this process now."""
+        self._started_with = _read_at_start(os.environ)
 
     def can_run(self, environment: Mapping[str, str]) -> bool:
         """Whether they were started with all of this that is not read later."""
