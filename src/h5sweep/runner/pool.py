@@ -48,9 +48,8 @@ class Pool:
 
     def __init__(self, order: LaunchOrder, settings: PoolSettings) -> None:
         _allow_descriptors(DESCRIPTORS_EACH * settings.workers)
-        self._settings = settings
+        self._settings, self._said = settings, set[str]()
         self.tasks = TaskQueue((), settings)
-        self._said: set[str] = set()
         self._has_started, self._globals = False, GlobalsWatch(is_dealt=bool(settings.env))
         self._start_error, self._stopping = "", False
         self._trouble: StorageError | None = None

@@ -222,7 +222,7 @@ def _require_same_coordinates(
     for axis in known.keys() & declaration.coords.keys():
         if known[axis] != declaration.coords[axis]:
             before = coordinates_text(known[axis])
-            redo = run_again_text(declaration.about(), folder.output, "redo", part)
+            redo = run_changed_text(declaration.about(), folder.output, "redo", part)
             raise WrongFolderError(
                 f"coords: {axis} is {coordinates_text(declaration.coords[axis])} in the study but "
                 f"{before} in the {count_text(results, 'result')} of {folder.output}, and an axis "
