@@ -15,7 +15,7 @@ from ..base.units import count_text
 from ..disk.find_files import PathLike
 from .expected_tasks import existing_folder, read_expected_state, require_declared
 from .state import FolderState, Missing
-from .state_notes import left_out_text, refusal_texts
+from .state_notes import lacking_values, left_out_text, read_note, refusal_texts
 
 SCHEMA = "h5sweep.missing/1"
 MOST_NOTES = 20  # on single results
@@ -77,9 +77,9 @@ def read_missing(output: PathLike, *, expected: Plan | None = None) -> MissingRe
 
 def _notes_on_values(state: FolderState) -> Iterator[str]:
     """Which finished tasks lack a value that could not be stored."""
-    tasks = state.lacking_values()
+    tasks = lacking_values(state)
     for task in tasks[:MOST_NOTES]:
-        yield f"{key_text(state.plan.key(task))} is done, but not stored: {state.read_note(task)}"
+        yield f"{key_text(state.plan.key(task))} is done, but not stored: {read_note(state, task)}"
     if (left := len(tasks) - MOST_NOTES) > 0:
         yield f"… and {count_text(left, 'other result')}: the column not_stored names all"
 

@@ -57,7 +57,6 @@ class RecordsTaken(Protocol):
 Scanner = Callable[[RecordFile, Scan], Iterator[RecordsTaken | tuple[Any, ...]]]
 
 LOCK_SILENT_S = 60.0  # twelve heartbeats of a run, and room for clocks that differ
-NOTE = RecordKind.NOTE
 IN_OUTPUT = 255  # stands where a Kind does, for a task whose record is gone but whose row is there
 
 
@@ -159,11 +158,8 @@ class FolderState:
     def missing_tasks(self) -> Iterator[int]:
         """The numbers of all tasks to run: without a result, or asked to be run again."""
         done, undeclared, again = (RecordKind.DONE, IN_OUTPUT), self.undeclared, self.again
-        missing = (task for task, kind in enumerate(self.kinds) if kind not in done)
-        if again:
-            missing = (
-                task for task, kind in enumerate(self.kinds) if kind not in done or task in again
-            )
+        kinds = enumerate(self.kinds)
+        missing = (task for task, kind in kinds if kind not in done or task in again)
         return (task for task in missing if task not in undeclared) if undeclared else missing
 
     def missing(self) -> Iterator[Missing]:
@@ -210,20 +206,6 @@ class FolderState:
                 for task in tasks:
                     found[task] = read_failure(file, self.failures[task])
         return dict(sorted(found.items()))
-
-    def lacking_values(self) -> list[int]:
-        """The tasks whose result lacks a value that could not be stored."""
-        return [
-            task
-            for task, place in sorted(self.notes.items())
-            if self.kinds[task] == RecordKind.DONE and self.files[task] == place.file
-        ]
-
-    def read_note(self, task: int) -> str:
-        """Which values a result lacks, and why."""
-        place = self.notes[task]
-        with RecordFile(self.paths[place.file]) as file:
-            return str(file.header(place.offset, place.frame)["not_stored"])
 
     def durations_s(self, tasks: Iterable[int]) -> list[float]:
         """How long these tasks took, of which the results are in record files."""
@@ -407,8 +389,10 @@ class _FileReader:
                 offsets[task] = offset
                 finished_at[task] = frame[6]
                 last_ended = task
-            elif kind == NOTE:
-                self._take_note(offset, frame, size)
+            elif kind == 7:
+                # The result that it is about is behind it, in the same file.
+                if task < size:
+                    state.notes[task] = RecordPlace(number, offset, frame)
             elif kind >= 2:
                 last_ended = task
                 self._take_outcome(offset, frame, size)
@@ -438,11 +422,6 @@ class _FileReader:
             if known is None or place.is_later_than(known.file, known.frame[FINISHED_AT]):
                 state.failures[task] = place
                 state.kinds[task] = frame[KIND]
-
-    def _take_note(self, offset: int, frame: tuple[Any, ...], size: int) -> None:
-        """The record of the result that it is about is behind it, in the same file."""
-        if frame[TASK] < size:
-            self.state.notes[frame[TASK]] = RecordPlace(self.file_number, offset, frame)
 
     def _take_result(self, task: int, place: RecordPlace) -> None:
         state = self.state

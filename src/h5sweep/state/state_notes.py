@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..base.plan import key_text
 from ..base.units import count_text
 from ..runfolder.fitting_keys import misfit_text
+from ..runfolder.records import RecordFile, RecordKind
 from .state import FolderState
 
 
@@ -39,12 +40,28 @@ def left_out_text(state: FolderState) -> str:
 
 def not_stored_text(state: FolderState) -> str:
     """That results lack values which could not be stored; empty if none does."""
-    tasks = [task for task in state.lacking_values() if task not in state.done_undeclared]
+    tasks = [task for task in lacking_values(state) if task not in state.done_undeclared]
     if not tasks:
         return ""
     lack = "result lacks" if len(tasks) == 1 else "results lack"
-    first = f"{key_text(state.plan.key(tasks[0]))}: {state.read_note(tasks[0])}"
+    first = f"{key_text(state.plan.key(tasks[0]))}: {read_note(state, tasks[0])}"
     return f"{len(tasks):,} {lack} values that could not be stored, first {first}"
+
+
+def lacking_values(state: FolderState) -> list[int]:
+    """The tasks whose result lacks a value that could not be stored."""
+    return [
+        task
+        for task, place in sorted(state.notes.items())
+        if state.kinds[task] == RecordKind.DONE and state.files[task] == place.file
+    ]
+
+
+def read_note(state: FolderState, task: int) -> str:
+    """Which values a result lacks, and why."""
+    place = state.notes[task]
+    with RecordFile(state.paths[place.file]) as file:
+        return str(file.header(place.offset, place.frame)["not_stored"])
 
 
 def refusal_texts(state: FolderState) -> list[str]:
