@@ -213,12 +213,16 @@ def wait_for(parts: Parts, live: list[subprocess.Popen[str]], begun: int) -> Non
     until(lambda: len(parts.begun()) >= begun or all(p.poll() is not None for p in live))
 
 
-def test_sigterm_ends_a_part_and_a_new_start_goes_on(parts: Parts) -> None:
-    """It lets running tasks end within the grace; its claims are void, nothing is blamed."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+def test_signal_ends_a_part_and_a_new_start_goes_on(parts: Parts, number: int) -> None:
+    """It lets running tasks end within the grace; its claims are void, nothing is blamed.
+
+    Batch systems are often told to send the latter two before the end of a job.
+    """
     part = parts.start("1/2", "--grace", "0.2s", WAIT="all")
     parts.wait_until_begun("1/2")
-    part.terminate()
-    said = ended(part, 143)
+    part.send_signal(number)
+    said = ended(part, 128 + number)
     assert "stopped; 0 finished results are kept" in said
     assert part_files(parts) == []
     parts.run("1/2", ROUND="again")

@@ -18,6 +18,8 @@ from .progress import Display
 DEFAULT_GRACE_S = 20.0
 TIME_IS_UP = "the time is up"
 SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# What batch systems are told to send before a job ends: sbatch --signal=B:USR1@120.
+_SENT_BEFORE_THE_END: tuple[int, ...] = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Stoppable(Protocol):
@@ -114,7 +116,9 @@ class Interruption:
 def stopping(pool: Stoppable, display: Display, grace_s: float) -> Iterator[Interruption]:
     """Take the signals that end a run, while it runs."""
     interruption = Interruption(pool, display, grace_s)
-    with _handling(_taken_signals(), interruption.handle):
+    # Those that a study has taken for itself stay with it; else they would end us at once.
+    more = [one for one in _SENT_BEFORE_THE_END if signal.getsignal(one) is signal.SIG_DFL]
+    with _handling(_taken_signals() + more, interruption.handle):
         yield interruption
 
 
