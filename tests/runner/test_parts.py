@@ -230,6 +230,18 @@ def test_signal_ends_a_part_and_a_new_start_goes_on(parts: Parts, number: int) -
     assert all(found == [2] for found in kinds(parts.folder).values())
 
 
+def test_signal_that_a_study_takes_for_itself_ends_nothing(tmp_path: Path) -> None:
+    """With SIGUSR1 it may want to see where it stands."""
+    own = "import faulthandler, signal\nfaulthandler.register(signal.SIGUSR1)\n"
+    parts = Parts(tmp_path, study=own + WAITING)
+    part = parts.start("1/2", WAIT="all")
+    parts.wait_until_begun("1/2")
+    part.send_signal(signal.SIGUSR1)
+    parts.let_go()
+    assert "Current thread" in ended(part)
+    assert len(parts.begun()) == parts.tasks
+
+
 def test_ctrl_c_lets_the_tasks_of_a_part_finish_and_a_second_ends_it(parts: Parts) -> None:
     """As in a run: the time they have is said."""
     part = parts.start("1/2", WAIT="all")

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
@@ -116,8 +117,7 @@ class Interruption:
 def stopping(pool: Stoppable, display: Display, grace_s: float) -> Iterator[Interruption]:
     """Take the signals that end a run, while it runs."""
     interruption = Interruption(pool, display, grace_s)
-    # Those that a study has taken for itself stay with it; else they would end us at once.
-    more = [one for one in _SENT_BEFORE_THE_END if signal.getsignal(one) is signal.SIG_DFL]
+    more = [number for number in _SENT_BEFORE_THE_END if _would_end_us(number)]
     with _handling(_taken_signals() + more, interruption.handle):
         yield interruption
 
@@ -125,6 +125,14 @@ def stopping(pool: Stoppable, display: Display, grace_s: float) -> Iterator[Inte
 def _taken_signals() -> list[int]:
     """A signal that is ignored from the start (nohup) stays ignored."""
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def _would_end_us(number: int) -> bool:
+    """Whether nobody takes a signal; a study may for itself, and with faulthandler unseen by us."""
+    status = Path("/proc/self/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    is_caught = int(caught.split()[1], 16) >> (number - 1) & 1
+    return signal.getsignal(number) is signal.SIG_DFL and not is_caught
 
 
 class TrialInterruption:
