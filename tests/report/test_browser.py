@@ -196,6 +196,20 @@ def test_words_of_a_table_stay_whole(browser: Any, tmp_path: Path, width: int) -
         assert wide <= width
 
 
+@pytest.mark.parametrize("width", [1280, 400])
+def test_long_words_widen_nothing(browser: Any, tmp_path: Path, width: int) -> None:
+    """A message, a path and a key without a blank in them are broken where the window ends."""
+    folder, word = RunFolder(tmp_path / "out.h5"), "x" * 280
+    plan = plan_product({"farm": [word, "b"], "seed": range(3)})
+    dims = {"layout": ["turbine", "xy"]}
+    write_records(folder, plan, {0: {"aep": 1.0, "layout": np.eye(2)}, 3: {"aep": 2.0}})
+    write_failure(folder, plan, 1, message=word, where=word, traceback=f'  File "{word}", line 1')
+    folder.save_sweep({"name": word, "command": word, "dims": dims})
+    with new_tab(browser, width=width) as driver:
+        open_page(driver, h5sweep.write_report(folder.output))
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+
+
 def test_page_is_read_without_scripts(browser: Any, path: Path, tmp_path: Path) -> None:
     """Without JavaScript nothing is hidden but pickers, which would do nothing."""
     still = tmp_path / "still.html"

@@ -170,6 +170,19 @@ def test_failures_are_grouped_and_say_whether_they_always_happen(page: Element) 
     assert 'raise ValueError("no area <left> & right")' in causes[0].all("pre")[0].text
 
 
+def test_a_recursion_does_not_fill_the_page(tmp_path: Path) -> None:
+    """The innermost frames of the user are shown, and how many there are besides."""
+    folder, plan = RunFolder(tmp_path / "out.h5"), plan_product({"seed": range(3)})
+    write_records(folder, plan, {0: {"x": 1.0}})
+    frames = [f'  File "study.py", line {n}, in f\n    f(x)' for n in range(900)]
+    write_failure(folder, plan, 1, message="too deep", traceback="\n".join(frames))
+    page = read_page(h5sweep.write_report(folder.output))
+    shown = page.of_id("failures").all("pre")[0].text
+    assert shown.startswith('File "study.py", line 899, in f f(x) File "study.py", line 898')
+    assert shown.count("File") == 6
+    assert shown.endswith("… and 894 more frames of your files")
+
+
 def test_keys_and_messages_are_never_markup(tmp_path: Path) -> None:
     """A key, a message, a traceback and a study's name full of HTML are shown as they are."""
     evil = '<script>alert("1")</script>\'"><img src=x onerror=alert(1)>'

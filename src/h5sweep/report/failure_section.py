@@ -19,6 +19,7 @@ from .outcomes import Outcomes
 
 MOST_GROUPS = 30  # that are shown, each with a traceback
 MOST_TRACEBACK = 6_000  # characters of one
+MOST_FRAMES = 6  # of the user's own files that are shown at once: a recursion has hundreds
 MOST_VALUES = 4  # that are named
 MOST_COLUMNS = 2  # of a key that a cause may depend on
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line \d+.*$')
@@ -83,8 +84,10 @@ def own_frames(traceback: str) -> Iterator[str]:
             frames[-1].append(line)
         else:
             is_own = False
-    for frame in reversed(frames):
+    for frame in frames[: -MOST_FRAMES - 1 : -1]:
         yield from frame
+    if len(frames) > MOST_FRAMES:
+        yield f"  … and {count_text(len(frames) - MOST_FRAMES, 'more frame')} of your files"
 
 
 def _is_installed(file: str) -> bool:
