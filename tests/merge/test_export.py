@@ -106,6 +106,18 @@ def test_a_store_that_cannot_be_written_leaves_nothing(output: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_dash_is_no_file(
+    output: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere it is standard output: no file of that name is made."""
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.iterdir())
+    with pytest.raises(UsageError, match="not to standard output: name one"):
+        export_results(output, kind, Path("-"))
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_replaced_unasked(output: Path, tmp_path: Path, kind: str) -> None:
     """An existing file needs force, and an output is never replaced."""
     target = tmp_path / "there"

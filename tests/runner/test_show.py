@@ -162,6 +162,14 @@ def test_no_time_is_told_that_nobody_has_taken(terminal: Terminal) -> None:
     assert "took" not in said and " on " not in said
 
 
+def test_a_short_task_is_told_in_words(terminal: Terminal, study: Study) -> None:
+    """Not in powers of ten."""
+    study("@h5sweep.sweep(seed=[1])\ndef f(seed):\n    return {'x': seed}\n")
+    terminal.run(*RUN, "-j", 1)
+    said = terminal.run("show", "out.h5", "seed=1").stdout
+    assert "\ntook under 1 ms, ended 20" in said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

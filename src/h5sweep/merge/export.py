@@ -39,6 +39,8 @@ def export_results(output: PathLike, kind: str, target: Path, *, force: bool = F
 
     UsageError if the file is there, unless `force` replaces it; an output is never replaced.
     """
+    if str(target) == "-":
+        raise UsageError("export writes files, not to standard output: name one, such as out.csv")
     if target.is_dir():
         raise UsageError(f"{target} is a folder, which is never replaced: give another name")
     folder, place = RunFolder.of(output), RunFolder.of(target)

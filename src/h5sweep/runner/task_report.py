@@ -184,6 +184,8 @@ def _indented(text: str) -> Iterator[str]:
 
 
 def _seconds_text(seconds: float) -> str:
+    if seconds < 0.001:
+        return "under 1 ms"
     return f"{seconds:.3g} s" if seconds < 90 else duration_text(seconds)
 
 
