@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +19,14 @@ import pytest
 
 from faults import failing
 from h5sweep import Recorder
-from h5sweep.disk.durable import Appender, keep_aside, make_folder, replace_text, replacing
+from h5sweep.disk.durable import (
+    Appender,
+    keep_aside,
+    make_folder,
+    making_folder,
+    replace_text,
+    replacing,
+)
 from h5sweep.errors import StorageError
 from h5sweep.runfolder.records import RecordKind, RecordWriter, read_records
 from needs import needs_compiler, needs_strace
@@ -110,6 +119,8 @@ def test_killed_in_the_body_leaves_the_old_file(tmp_path: Path) -> None:
 
 REPLACE = """
 import sys
+import threading
+import time
 from pathlib import Path
 from h5sweep.disk.durable import replace_text
 replace_text(Path(sys.argv[1]), "new" * 10_000)
@@ -269,6 +280,8 @@ def test_an_append_that_failed_is_taken_back(tmp_path: Path, how: str) -> None:
 
 FILL_THE_DISK = """
 import sys
+import threading
+import time
 from pathlib import Path
 from h5sweep.errors import StorageError
 from h5sweep.runfolder.records import RecordKind, RecordWriter, read_records
@@ -462,3 +475,20 @@ def test_short_writes_are_completed(terminal: Terminal) -> None:
     terminal.run("merge", "out.h5", **environment)
     with h5py.File(terminal.folder / "out.h5") as file:
         assert (file["x"][0] == np.arange(500_000)).all()
+
+
+def test_a_folder_goes_though_threads_still_write_into_it(tmp_path: Path) -> None:
+    """A library that failed has not told its threads, and these make the folder anew."""
+
+    def write_on() -> None:
+        for number in range(5):
+            time.sleep(0.04)
+            (temporary / "a").mkdir(parents=True, exist_ok=True)
+            (temporary / "a" / str(number)).touch()
+
+    thread = threading.Thread(target=write_on)
+    with pytest.raises(ValueError), making_folder(tmp_path / "x") as temporary:
+        thread.start()
+        raise ValueError
+    thread.join()
+    assert list(tmp_path.iterdir()) == []

@@ -18,6 +18,7 @@ import re
 import shutil
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -76,12 +77,31 @@ def _instead(target: Path) -> Iterator[Path]:
         # The folder too: without this the rename itself can be lost.
         sync_folder(target.parent)
     except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)
+        if temporary.is_dir():
+            _remove_folder(temporary)
+        else:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
         if (refusal := system_error(error)) is not None:
             raise storage_error(target, refusal) from error
         raise
+
+
+def _remove_folder(path: Path) -> None:
+    """Remove a folder into which threads of a library that failed may write for a moment yet.
+
+    They make it anew if it is gone, and nobody outside can wait for them: so it is watched.
+    """
+    looks_gone = 0
+    for _ in range(_MOST_LOOKS):
+        shutil.rmtree(path, ignore_errors=True)
+        time.sleep(_LOOK_EVERY_S)
+        looks_gone = 0 if path.exists() else looks_gone + 1
+        if looks_gone == _LOOKS_GONE:
+            return
+
+
+_LOOK_EVERY_S, _LOOKS_GONE, _MOST_LOOKS = 0.05, 5, 100
 
 
 def keep_aside(path: Path) -> Path:
