@@ -87,6 +87,7 @@ def labels(result: object) -> dict[str, tuple[list[str], dict[str, Any]]]:
         ({"a": None, "b": 1}, {"b": 1}),
         ({"a": pd.NA, "b": 1}, {"b": 1}),
         ({"a": None}, {}),
+        ({"a": enum.Enum("Local", "X").X}, {"a": "X"}),  # type: ignore[attr-defined]
         ({"a": Kind.ONSHORE, "b": Level.HIGH}, {"a": "ONSHORE", "b": 3}),
         ({"a": Path("data/x.csv")}, {"a": "data/x.csv"}),
         ({"a": datetime.date(2026, 3, 1)}, {"a": datetime.date(2026, 3, 1)}),
@@ -96,6 +97,9 @@ def labels(result: object) -> dict[str, tuple[list[str], dict[str, Any]]]:
         ({"a": np.ma.masked_array(["x", "y"], [True, False])}, {"a": ["", "y"]}),
         ({"a": np.ma.masked_array([1, 2], [False, False])}, {"a": [1, 2]}),
         ({"a": ["x", None]}, {"a": ["x", ""]}),
+        ({"a": ["x", float("nan")]}, {"a": ["x", ""]}),
+        ({"a": np.array(["x"], np.dtypes.StringDType())}, {"a": ["x"]}),
+        ({"a": np.array([], object)}, {"a": []}),
         ({"a": [Kind.ONSHORE]}, {"a": ["ONSHORE"]}),
         (
             {"a": [datetime.date(2026, 3, 1), None]},
@@ -109,6 +113,12 @@ def labels(result: object) -> dict[str, tuple[list[str], dict[str, Any]]]:
         ({"a": pd.Categorical(["x", "y"])}, {"a": ["x", "y"]}),
         (np.array((1, 2.5), [("u", "i4"), ("v", "f8")])[()], {"u": 1, "v": 2.5}),
         (pd.Series([1, 2], name="aep"), {"aep": [1, 2]}),
+        (pd.Series([1, 2], name=5), {"_5": [1, 2]}),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), {"a": [1], "a_2": [2]}),
+        (
+            {"a": pd.Period("2026-03"), "b": pd.interval_range(0, 1)},
+            {"a": "2026-03", "b": ["(0, 1]"]},
+        ),
         (pd.DataFrame({"a": [1, 2], "b": ["x", None]}), {"a": [1, 2], "b": ["x", ""]}),
         (xr.DataArray([1, 2], name="aep"), {"aep": [1, 2]}),
     ],
@@ -125,6 +135,7 @@ def test_what_is_returned_becomes_named_values(result: object, values: dict[str,
         (np.ma.masked_array([1.5, 2.0], [True, False]), [np.nan, 2.0]),
         (np.ma.masked_array([1, 2], [True, False]), [np.nan, 2.0]),
         (np.ma.masked_array([True, False], [True, False]), [np.nan, 0.0]),
+        ([np.ma.masked_array([1, 2], [True, False])], [[np.nan, 2.0]]),
         ([1, None, 2.5], [1.0, np.nan, 2.5]),
         (pd.array([1, None], "Int64"), [1.0, np.nan]),
         (pd.array([1.5, None], "Float64"), [1.5, np.nan]),
@@ -175,7 +186,8 @@ def test_labels_of_a_dataset_stay() -> None:
     assert found["power"][0] == ["wd", "wind_speed"]
     assert found["power"][1]["units"] == "kW"
     assert found["power"][1]["rated"]["hex"] == np.float64(15).tobytes().hex()
-    assert found["wind_speed_coord"] == (["wind_speed"], {"units": "m/s"})
+    about = {"long_name": "wind speed", "units": "m/s"}
+    assert found["wind_speed_coord"] == (["wind_speed"], about)
     assert found["sum"] == (["wd"], {})
 
 
@@ -211,15 +223,78 @@ def test_labels_of_pandas_stay() -> None:
     }
 
 
+def test_axes_and_coordinates_of_like_names_stay_apart() -> None:
+    """What makes one legal name is two, in whatever order; the original names are kept."""
+    coords = {"a b": [1, 2], "a-b": [3, 4], "l a": ("a b", [5, 6]), "l-a": ("a b", [7, 8])}
+    one = xr.DataArray(np.ones((2, 2)), coords, ["a b", "a-b"], name="p")
+    kept = {"a_b_coord": [1, 2], "a_b_2_coord": [3, 4], "l_a": [5, 6], "l_a_2": [7, 8]}
+    for array, dims in ((one, ["a_b", "a_b_2"]), (one.T, ["a_b_2", "a_b"])):
+        found = stored(array)
+        assert {name: found[name] for name in kept} == kept
+        assert labels(array)["p"][0] == dims
+        assert labels(array)["a_b_2_coord"] == (["a_b_2"], {"long_name": "a-b"})
+    levels = pd.MultiIndex.from_tuples([(1, "u"), (2, "v")], names=["x", "x"])
+    assert stored(pd.Series([0, 1], levels, name="s"))["x_2"] == ["u", "v"]
+
+
+def test_an_array_has_its_own_coordinates_where_others_differ() -> None:
+    """Also those that lie along an axis of which the coordinates come later."""
+
+    def array(wd: int, lat: int) -> xr.DataArray:
+        coords = {"lat": ("wd", [lat, 0]), "wd": [wd, 9], "hub": wd}
+        return xr.DataArray([1, 2], coords, ["wd"])
+
+    result = {"p": array(1, 1), "a": {"b": array(2, 1)}, "a_b": array(3, 3)}
+    found, said = stored(result), labels(result)
+    assert [found[n] for n in ("hub", "a_b_hub", "a_b_hub_2")] == [1, 2, 3]
+    for name, axis, coordinate in (
+        ("p", "wd", [1, 9]),
+        ("a_b", "a_b_wd", [2, 9]),
+        ("a_b_2", "a_b_wd_2", [3, 9]),
+    ):
+        assert said[name][0] == [axis]
+        assert found[f"{axis}_coord"] == coordinate
+    assert said["lat"][0] == ["wd"]
+    assert said["a_b_lat"][0] == ["a_b_wd_2"]
+
+
+def test_an_attribute_of_any_kind_costs_nothing() -> None:
+    """What none can be is a text; how a file stores values is no attribute of them."""
+    given = {
+        "a/b": 1,
+        "ragged": [[1], [2, 3]],
+        "bad": "\ud800\0",
+        "table": np.ones((1, 2)),
+        "e": [],
+    }
+    array = xr.DataArray(1.0, attrs={**given, "_FillValue": 0, "none": None})
+    about = labels({"x": array, "y\ud800": 1})
+    assert about["x"][1].keys() == {"a_b", "ragged", "bad", "table", "e"}
+    assert about["x"][1]["ragged"] == "[[1], [2, 3]]"
+    assert about["x"][1]["table"] == "[[1.0, 1.0]]"
+    assert about["x"][1]["bad"] == "?"
+    assert about["y_"][1] == {"long_name": "y?"}
+
+
+class Broken:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise OSError("the file is closed")
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
         (Model(), "x is Model <Model>: return numbers"),
+        (Broken(), "x is Broken: the file is closed"),
         ({1, 2}, "x is set"),
         ([[1], [2, 3]], "cannot become an array"),
         (np.ma.masked_array([2**60, 1], [False, True]), "masked array"),
         ([2**60, None], "x is"),
         (2**70, "int of 71 bits"),
+        (pd.array([2**60 + 1, None], "Int64"), "x is an array of object"),
+        ([1, "a"], "do not mix numbers and text"),
+        ([pd.Timestamp(1), datetime.datetime(9999, 1, 1)], "x is list"),
+        (np.array([2**60 + 1, 0.5], object), "x is an array of object"),
         ("a\0b", "NUL"),
         (np.longdouble(1), "x is an array of"),
     ],
@@ -234,7 +309,7 @@ def test_a_value_that_cannot_be_stored_costs_that_value_only(value: object, word
         encoded({"x": value})
 
 
-@pytest.mark.parametrize("nothing", [None, {}])
+@pytest.mark.parametrize("nothing", [None, {}, ()])
 def test_a_task_that_returns_nothing_fails(nothing: object) -> None:
     with pytest.raises(UnsupportedValueError, match="return its results"):
         encoded(nothing)

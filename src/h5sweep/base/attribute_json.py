@@ -97,7 +97,7 @@ def decoding_texts(attributes: Attributes) -> Iterator[str]:
 
 def has_place(name: str, value: Any) -> bool:
     """Whether an attribute can be one of a column of an output."""
-    if name in _OURS | _AXES | _SCALE or name.startswith("h5sweep_") or not _is_name(name):
+    if name in _OURS | _AXES | _SCALE or name.startswith("h5sweep_") or not is_attribute_name(name):
         return False
     if isinstance(value, dict):
         return _RAW not in value and _is_writable(value)
@@ -111,7 +111,7 @@ def _is_writable(value: dict[str, Any]) -> bool:
     return is_flat and 0 < size_bytes <= MOST_BYTES and not any("\0" in text for text in texts)
 
 
-def _is_name(name: str) -> bool:
+def is_attribute_name(name: str) -> bool:
     """Whether netCDF takes it for a name; else it, or ncdump, refuses the whole file."""
     is_short = 0 < len(name.encode("utf-8", "replace")) < MOST_NAME_BYTES
     return is_short and name.isprintable() and name == name.strip() and "/" not in name

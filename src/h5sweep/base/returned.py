@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import PurePath
@@ -21,9 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from .key_objects import object_text
 from .study_function import code_of
-from .values import Array, free_name, value_name
+from .values import Array, free_name, naming_order, value_name
 
 RESULT = "result"  # what a value is called that has no name
 COORDINATE = "_coord"  # behind the name of an axis
@@ -57,7 +57,7 @@ class Returned:
             self._unfold((), result if fields is None else fields)
         else:
             label = getattr(result, "name", None) if _is_labelled(result) else None
-            self._unfold((next(iter(names), label if isinstance(label, str) else RESULT),), result)
+            self._unfold((next(iter(names), RESULT if label is None else str(label)),), result)
 
     def _unfold(self, path: tuple[str, ...], value: Any) -> None:
         if (fields := _fields(value)) is not None:
@@ -83,23 +83,33 @@ class Returned:
         """An array of xarray, or a Series or DataFrame of pandas, with its coordinates."""
         arrays, coordinates = (_of_pandas if _is_of_pandas(value) else _of_xarray)(path, value)
         renamed: dict[str, str] = {}
-        for name, labelled in coordinates.items():
-            is_axis = labelled.dims == (name,)
-            wanted = name + COORDINATE if is_axis else name
-            known, now = self._coordinates.get(wanted), np.asarray(labelled.value)
-            if known is not None and _are_equal(known, now):
+        # Those of axes first: others may lie along an axis that is renamed.
+        for name, labelled in sorted(coordinates, key=lambda one: one[1].dims != (one[0],)):
+            is_axis, now = labelled.dims == (name,), np.asarray(labelled.value)
+            end = COORDINATE if is_axis else ""
+            places = (name, value_name("_".join((*path, name))))
+            free = self._place_of(places, end, now)
+            if is_axis:  # if it is one of another array too, with other coordinates
+                renamed[name] = free
+            if free + end in self._coordinates:
                 continue
-            if known is not None and is_axis:  # one axis of two arrays, with other coordinates
-                renamed[name] = value_name("_".join((*path, name)))
-                wanted = renamed[name] + COORDINATE
-            self._coordinates[wanted] = now
+            self._coordinates[free + end] = now
             dims = [renamed.get(dim, dim) for dim in labelled.dims]
-            self._add((wanted,), now, dims, labelled.attributes)
-        for place, labelled in arrays.items():
+            self._add((free + end,), now, dims, labelled.attributes)
+        for place, labelled in arrays:
             dims = [renamed.get(dim, dim) for dim in labelled.dims]
             self._add(place, labelled.value, dims, labelled.attributes)
         for name, said in value.attrs.items() if _is_table(value) else ():
             self._unfold((*path, str(name)), said)
+
+    def _place_of(self, names: tuple[str, str], end: str, now: Array) -> str:
+        """The first name under which there are no other coordinates."""
+        more = (f"{names[-1]}_{number}" for number in itertools.count(2))
+        for name in itertools.chain(names, more):
+            known = self._coordinates.get(name + end)
+            if known is None or _are_equal(known, now):
+                return name
+        raise AssertionError("count does not end")
 
 
 def result_names(function: Callable[..., object]) -> tuple[str, ...]:
@@ -126,7 +136,7 @@ def result_names(function: Callable[..., object]) -> tuple[str, ...]:
 def plain_value(value: Any) -> Any:
     """The same value as an array, a number, a text or a time; itself, if it is none of these."""
     if isinstance(value, Enum):
-        return value.value if isinstance(value, int | float | str) else object_text(value)
+        return value.value if isinstance(value, int | float | str) else value.name or str(value)
     if isinstance(value, PurePath):
         return value.as_posix()
     if isinstance(value, bytes | bytearray | memoryview):
@@ -138,29 +148,54 @@ def plain_value(value: Any) -> Any:
         return of_pandas() if of_pandas else np.timedelta64(value, "us")
     if isinstance(value, np.ma.MaskedArray):
         return _filled(value)
+    if isinstance(value, _of_modules(("pandas", "Interval"), ("pandas", "Period"))):
+        return str(value)
+    if hasattr(value, "isna") and hasattr(value, "to_numpy"):
+        return _column(value)
     if isinstance(value, list | tuple | np.ndarray) or hasattr(value, "__array__"):
         return _as_plain_array(value)
     return value
 
 
 def _as_plain_array(value: Any) -> Any:
+    if isinstance(value, list | tuple) and any(isinstance(v, np.ma.MaskedArray) for v in value):
+        return _filled(np.ma.array(value))
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError):  # lists of other lengths
         return value
     if array.dtype.kind == "S":
         return np.char.decode(array, "utf-8", "backslashreplace")
-    return _of_one_kind(array) if array.dtype == object else array
+    if array.dtype.kind == "T" or (array.dtype.kind == "U" and array.dtype is not _dtype(value)):
+        array = np.asarray(value, object)  # NumPy makes texts of numbers beside texts
+    if array.dtype != object:
+        return array
+    found = _of_one_kind(array)
+    return value if found is array and isinstance(value, list | tuple) else found
+
+
+def _dtype(value: object) -> object:
+    return getattr(value, "dtype", None)
 
 
 def _of_one_kind(array: Array) -> Array:
     """Objects that are all numbers, texts or times, or are not there, as an array of these."""
     items = [None if _is_gap(item) else _scalar(item) for item in array.ravel().tolist()]
     found = [item for item in items if item is not None]
+    if not items:
+        return array.astype(str)
     gap = _GAPS.get(next((kind for kind in _GAPS if _are_all(found, kind)), object))
-    if not found or gap is None or (gap is _NAN and len(found) < len(items) and _are_long(found)):
+    if not found or gap is None:
         return array
     made = np.array([gap if item is None else item for item in items])
+    if made.dtype.kind in "fc" and _are_long(found):
+        return array
+    is_time = made.dtype.kind in "mM"  # of several units, some values may not fit into the finest
+    if is_time and not all(
+        item is None or one.astype(item.dtype) == item
+        for one, item in zip(made, items, strict=True)
+    ):
+        return array
     return array if made.dtype == object else made.reshape(array.shape)
 
 
@@ -235,8 +270,13 @@ def _is_labelled(value: object) -> bool:
     """Whether it is an object of xarray or pandas that has axes with names."""
     kinds = [("xarray", "Dataset"), ("xarray", "DataArray"), ("xarray", "Variable")]
     kinds += [("pandas", "Series"), ("pandas", "DataFrame"), ("pandas", "Index")]
+    return isinstance(value, _of_modules(*kinds))
+
+
+def _of_modules(*kinds: tuple[str, str]) -> tuple[type, ...]:
+    """Those of these classes of which the module is imported."""
     found = [getattr(sys.modules.get(module), kind, None) for module, kind in kinds]
-    return isinstance(value, tuple(kind for kind in found if isinstance(kind, type)))
+    return tuple(kind for kind in found if isinstance(kind, type))
 
 
 def is_missing(value: Any) -> bool:
@@ -255,25 +295,43 @@ def _is_table(value: Any) -> bool:
     return _is_labelled(value) and is_table
 
 
-Arrays = dict[tuple[str, ...], Labelled]
+Arrays = list[tuple[tuple[str, ...], Labelled]]
+Coordinates = list[tuple[str, Labelled]]
 
 
-def _of_xarray(path: tuple[str, ...], value: Any) -> tuple[Arrays, dict[str, Labelled]]:
+def _of_xarray(path: tuple[str, ...], value: Any) -> tuple[Arrays, Coordinates]:
     """The arrays of a Dataset or DataArray, and the coordinates beside them."""
-    arrays = {path: _variable(value)}
+    coords = getattr(value, "coords", {})
+    names = _legal_names([*value.dims, *coords])
+    arrays = [(path, _variable(value, names))]
     if _is_table(value):
-        arrays = {(*path, str(name)): _variable(one) for name, one in value.data_vars.items()}
-    coordinates = {
-        value_name(str(name)): _variable(one)
-        for name, one in getattr(value, "coords", {}).items()
+        arrays = [((*path, str(n)), _variable(one, names)) for n, one in value.data_vars.items()]
+    coordinates = [
+        (names[name], _variable(one, names, _long_name(name, names[name])))
+        for name, one in coords.items()
         if not _is_stacked(one, name)
-    }
+    ]
     return arrays, coordinates
 
 
-def _variable(one: Any) -> Labelled:
-    dims = tuple(value_name(str(dim)) for dim in one.dims)
-    return Labelled(np.asarray(one.values), dims, one.attrs)
+def _legal_names(given: Iterable[Hashable]) -> dict[Hashable, str]:
+    """A name of its own for each; who has a legal one keeps it, in whatever order they come."""
+    found: dict[Hashable, str] = {}
+    for name in sorted(dict.fromkeys(given), key=lambda name: naming_order(str(name))):
+        found[name] = free_name(str(name), found.values())
+    return found
+
+
+def _long_name(given: Hashable, name: str) -> dict[str, str]:
+    """What it was called is kept where that could not be its name."""
+    return {} if str(given) == name else {LONG_NAME: str(given)}
+
+
+def _variable(
+    one: Any, names: Mapping[Hashable, str], more: Mapping[str, str] | None = None
+) -> Labelled:
+    dims = tuple(names[dim] for dim in one.dims)
+    return Labelled(np.asarray(one.values), dims, {**(more or {}), **one.attrs})
 
 
 def _is_stacked(coordinate: Any, name: object) -> bool:
@@ -282,26 +340,30 @@ def _is_stacked(coordinate: Any, name: object) -> bool:
     return coordinate.dtype == object and hasattr(index, "levels")
 
 
-def _of_pandas(path: tuple[str, ...], value: Any) -> tuple[Arrays, dict[str, Labelled]]:
+def _of_pandas(path: tuple[str, ...], value: Any) -> tuple[Arrays, Coordinates]:
     """The columns of a DataFrame or a Series, and the labels of their rows."""
     if not hasattr(value, "index") or not hasattr(value, "iloc"):  # an index by itself
-        return {path: Labelled(_column(value))}, {}
-    index, coordinates = value.index, {}
-    axis = value_name(str(index.name if index.name is not None else "index"))
+        return [(path, Labelled(_column(value)))], []
+    index = value.index
+    given = index.name if index.name is not None else "index"
+    axis = value_name(str(given))
     has_labels = hasattr(index, "levels") or index.name is not None
     has_labels |= type(index).__name__ != "RangeIndex" or index.start != 0 or index.step != 1
     dims = (axis,) if has_labels else ()
+    found: dict[str, Labelled] = {}
     for place, level in enumerate(index.names if hasattr(index, "levels") else ()):
-        name = value_name(str(level if level is not None else f"{axis}_{place}"))
-        coordinates[name] = Labelled(_column(index.get_level_values(place)), dims)
-    if has_labels and not coordinates:
-        coordinates[axis] = Labelled(_column(index), dims)
+        of_level = level if level is not None else f"{axis}_{place}"
+        name = free_name(str(of_level), found)
+        column = _column(index.get_level_values(place))
+        found[name] = Labelled(column, dims, _long_name(of_level, name))
+    if has_labels and not found:
+        found[axis] = Labelled(_column(index), dims, _long_name(given, axis))
     if not hasattr(value, "columns"):
-        return {path: Labelled(_column(value), dims, value.attrs)}, coordinates
-    return {
-        (*path, *_column_path(name)): Labelled(_column(value.iloc[:, number]), dims)
+        return [(path, Labelled(_column(value), dims, value.attrs))], list(found.items())
+    return [
+        ((*path, *_column_path(name)), Labelled(_column(value.iloc[:, number]), dims))
         for number, name in enumerate(value.columns)
-    }, coordinates
+    ], list(found.items())
 
 
 def _column_path(name: object) -> tuple[str, ...]:
@@ -313,7 +375,10 @@ def _column(values: Any) -> Any:
     if getattr(values.dtype, "tz", None) is not None:
         values = getattr(values, "dt", values).tz_convert("UTC")
         values = getattr(values, "dt", values).tz_localize(None)
-    return plain_value(values.to_numpy())
+    # Of ints beside gaps pandas makes floats, and these do not have all of them.
+    is_int = getattr(values.dtype, "kind", "O") in "iu"
+    has_gaps = is_int and bool(values.isna().any())
+    return _as_plain_array(values.to_numpy(object) if has_gaps else values.to_numpy())
 
 
 def _without_unit(value: Any) -> tuple[Any, str]:

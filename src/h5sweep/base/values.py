@@ -280,6 +280,8 @@ def _as_array(name: object, value: object) -> Array:
             f"{name} is {_describe(value)} and cannot become an array ({error}); return parts of "
             "different lengths under different names"
         ) from error
+    if isinstance(value, list | tuple) and any(isinstance(v, np.ma.MaskedArray) for v in value):
+        raise UnsupportedValueError(f"{name} has masked arrays: fill them, as with filled(nan)")
     if array.dtype == object:
         raise UnsupportedValueError(f"{name} is {_describe(value)}: {_ADVICE}")
     if array.dtype.kind == "U" and not _is_all_text(value):
@@ -381,7 +383,7 @@ def _describe(value: object) -> str:
 
 
 # Of xarray, pandas, named tuples, and packages for quantities: `returned` takes them apart.
-_LABELS = ("dims", "iloc", "_fields", "magnitude", "unit")
+_LABELS = ("dims", "iloc", "isna", "_fields", "magnitude", "unit")
 _ADVICE = "return numbers, bools, strings, a datetime, or NumPy arrays of such"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _LENGTH = struct.Struct("<I")
