@@ -91,6 +91,27 @@ def test_a_unit_that_is_returned_counts_before_one_declared(
     assert opened(terminal.folder).power.attrs["units"] == "kW"
 
 
+def test_rows_without_labels_have_none(terminal: Terminal, study: Study) -> None:
+    """Those of rows that only the output has hold for these, however often it is merged again."""
+    study(LABELLED)
+    for seeds in ("0", "0..1"):
+        terminal.run(*RUN, "--only", f"seed={seeds}")
+        shutil.rmtree(terminal.folder / "out.h5.run")
+    assert opened(terminal.folder).power.attrs["units"] == "kW"
+    study(LABELLED.replace("return xr", "return {'power': values / 1000}\n    return xr"))
+    said = terminal.run(*RUN).stderr
+    assert "units of power differs between tasks ('kW' in some tasks, and none in others)" in said
+    assert (
+        "axes of power are not the same in all tasks (wd, ws in some, and none in others)" in said
+    )
+    data = opened(terminal.folder)
+    assert "units" not in data.power.attrs
+    assert data.power.dims != ("task", "wd", "ws")
+    shutil.rmtree(terminal.folder / "out.h5.run")
+    terminal.run(*RUN, "--changed", "redo")
+    assert "units" not in opened(terminal.folder).power.attrs
+
+
 COORDS = """
 @h5sweep.sweep(seed=range(3), dims={"power": ("wd",)}, coords={"wd": range(0, 360, 90)})
 def f(seed):

@@ -60,4 +60,6 @@ def is_gap(values: Array) -> bool:
     """Whether this may stand for no value at all."""
     if values.dtype == object:
         return not any(values.reshape(-1))
+    if not values.size:
+        return True
     return values.dtype.kind in "fcmM" and bool(np.isnan(values).all())

@@ -6,6 +6,7 @@ each row's checksum takes them in.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections import Counter
@@ -30,6 +31,7 @@ BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
 RELABEL = f"h5sweep_{MARK}"
 AUDIT = "h5sweep_audit"  # names the audit trail; not in a snapshot, which has none
 COORDINATES = "h5sweep_coords"  # names the axes that have coordinates
+RETURNED = "returned"  # in the provenance: which attributes of results tasks have returned
 SNAPSHOT = "h5sweep_snapshot"  # names the output that it is a snapshot of
 OWN_GROUPS = ("failures", "provenance")
 OWN_ATTRIBUTES = (
@@ -270,6 +272,36 @@ class OutputReader:
 
         Those that every output has are not among them.
         """
+        found = self.relabels.attributes(self._described())
+        return {name: about for name, about in found.items() if about}
+
+    def described_otherwise(self) -> dict[str, dict[str, Any]]:
+        """The same, without what tasks have returned: that holds for their rows alone."""
+        returned = self._returned()
+        found = {
+            name: {n: value for n, value in about.items() if n not in returned.get(name, ())}
+            for name, about in self._described().items()
+        }
+        return {name: about for name, about in self.relabels.attributes(found).items() if about}
+
+    def returned(self) -> dict[str, dict[str, Any]]:
+        """Those attributes of results that tasks have returned."""
+        about = self._described()
+        return self.relabels.attributes(
+            {
+                name: {n: about[name][n] for n in names if n in about.get(name, {})}
+                for name, names in self._returned().items()
+            }
+        )
+
+    def _returned(self) -> dict[str, list[str]]:
+        """Which attributes of which results tasks have returned, by the names of then."""
+        try:
+            return dict(json.loads(bytes(self.whole(f"provenance/{RETURNED}"))))
+        except KeyError:
+            return {}
+
+    def _described(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         for name in self._key_names:
             found[name] = self._about(name, ())
@@ -277,8 +309,7 @@ class OutputReader:
             kind = "" if column.dtype == STR else np.dtype(column.dtype).kind
             ours = TIME_ATTRIBUTES if kind and kind in "mM" else ()
             found.setdefault(column.source_name, self._about(column.name, ours))
-        found = self.relabels.attributes(found)
-        return {name: about for name, about in found.items() if about}
+        return found
 
     def _about(self, name: str, ours: Container[str]) -> dict[str, Any]:
         attributes, found = self._object(name).attrs, {}

@@ -42,7 +42,7 @@ def read_rows(output: Path, plan: Plan, relabels: Relabels) -> Held:
             ranges = ranges_of(np.unique(tasks[is_sound]))
             unsound = frozenset(tasks[~is_sound].tolist())
             described = (
-                reader.described(),
+                reader.described_otherwise(),
                 reader.relabels.dims(_declared(reader, "dims")),
                 _declared(reader, "coords"),
                 reader.code_texts(),

@@ -23,7 +23,7 @@ from ...code.store import numbers_by_id, parse_version, version_texts, with_text
 from ...disk import durable
 from ...output.columns import ColumnLayout, decide_columns
 from ...output.dimensions import Dimensions
-from ...output.reader import AUDIT, COORDINATES, FORMAT, SNAPSHOT, OutputReader
+from ...output.reader import AUDIT, COORDINATES, FORMAT, RETURNED, SNAPSHOT, OutputReader
 from ...output.record_rows import OLD_OUTPUT
 from ...output.writer import key_column
 from ...runfolder.audit import AuditEntry, audit_path, now_text, record_input
@@ -81,6 +81,7 @@ class OutputPlan:
         self._provenance = {**_provenance_texts(self._sweep), **self._code_texts()}
         self._notes = [*_notes_on_records(state), *self._notes_on_undeclared()]
         labels = with_returned_labels(*self._sources.labels(), self._sweep)
+        self._provenance |= _provenance_texts({RETURNED: labels.returned or None})
         self._found, self._units, self._dims = labels.attributes, labels.units, labels.dims
         self._given = united_with_units(self._found, self._units)
         self._notes += labels.notes

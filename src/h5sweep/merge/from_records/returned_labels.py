@@ -16,39 +16,47 @@ from ...output.record_forms import Axes, Label, RowStructure
 
 _MOST_SHOWN = 3
 Cells = Iterable[tuple[RowStructure, tuple[Label, ...]]]
+KeptLabels = dict[str, tuple[Axes, dict[str, Any]]]
 
 
 @dataclass
 class ReturnedLabels:
-    """The labels of columns, by their names; `notes` are sentences for the user."""
+    """The labels of columns, by their names; `notes` are sentences for the user.
+
+    `returned` names the attributes that come from tasks alone.
+    """
 
     attributes: dict[str, dict[str, Any]]
     units: dict[str, str]
     dims: dict[str, list[str]]
+    returned: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
 def with_returned_labels(
     cells: Cells,
-    kept: Mapping[str, Axes],
+    kept: KeptLabels,
     sweep: Mapping[str, Any],
 ) -> ReturnedLabels:
     """What is known of columns, and what tasks have said of their results.
 
-    `kept` has the axes of results of which the old output has rows that stay.
+    `kept` has the axes of results of which the old output has rows that stay, and what tasks have
+    said of these.
     """
     attributes, units, dims = (sweep.get(name) or {} for name in ("attributes", "units", "dims"))
     found = ReturnedLabels({n: dict(a) for n, a in attributes.items()}, dict(units), dict(dims))
     said_of = _said(cells)
-    for name, axes in kept.items():
-        if axes and name not in said_of:
-            found.dims.setdefault(name, list(axes))
-    for name, said in said_of.items():
+    for name in {**said_of, **kept}:
+        said = said_of.get(name, [])
+        if name in kept:
+            axes, returned = kept[name]
+            is_said = any(axes or about for axes, about in said)
+            known = found.attributes.get(name, {}) if is_said else {}
+            said.append(
+                (axes, {**known, **(_declared(name, units) if is_said else {}), **returned})
+            )
         if not any(axes or about for axes, about in said):
             continue
-        known = found.attributes.get(name, {})
-        if name in kept:
-            said.append((kept[name], {**known, **_declared(name, units)}))
         _take_attributes(found, name, [about for _, about in said])
         _take_axes(found, name, {axes for axes, _ in said})
     return found
@@ -76,6 +84,8 @@ def _take_attributes(found: ReturnedLabels, name: str, said: list[dict[str, Any]
     for attribute in dict.fromkeys(key for about in said for key in about):
         values = {json.dumps(about.get(attribute), sort_keys=True) for about in said}
         if len(values) == 1:
+            if attribute not in known:
+                found.returned.setdefault(name, []).append(attribute)
             known[attribute] = value = said[0][attribute]
             declared = found.units.get(name) if attribute == "units" else None
             if declared is not None and declared != value:
@@ -109,5 +119,6 @@ def _take_axes(found: ReturnedLabels, name: str, said: set[tuple[str, ...]]) -> 
         found.dims[name] = list(axes)
     elif named:
         orders = " and ".join(sorted(", ".join(axes) for axes in named))
+        orders += " in some, and none in others" if () in said else ""
         found.notes.append(f"the axes of {name} are not the same in all tasks ({orders})")
         found.dims.pop(name, None)

@@ -20,6 +20,7 @@ from ...output.row_tasks import tasks_of_output
 from ...output.verify import damaged_rows
 from ...runfolder.records import RecordKind
 from ...state.state import IN_OUTPUT, FolderState
+from .returned_labels import KeptLabels
 
 THREADS = min(4, len(os.sched_getaffinity(0)))
 
@@ -111,10 +112,14 @@ class Sources:
                 first_row = block.start + int(part.rows[0])
                 yield ColumnCells(part.name, part.dtype, first_row, len(part.rows), part.axes)
 
-    def labels(self) -> tuple[list[tuple[RowStructure, tuple[Label, ...]]], dict[str, Axes]]:
-        """What records say of their cells, and the axes of results of which rows are kept."""
+    def labels(self) -> tuple[list[tuple[RowStructure, tuple[Label, ...]]], KeptLabels]:
+        """What records say of their cells, and what tasks have said of rows that are kept."""
         has_kept = bool((self.rows.source == OLD_OUTPUT).any())
-        kept = _axes_of(self._reader) if self._reader and has_kept else {}
+        kept: KeptLabels = {}
+        if self._reader and has_kept:
+            returned = self._reader.returned()
+            axes_of = _axes_of(self._reader).items()
+            kept = {name: (axes, returned.get(name, {})) for name, axes in axes_of}
         return list(self._records.labels(self.rows)), kept
 
     def have_both(self, one: str, other: str) -> bool:
