@@ -233,6 +233,9 @@ def test_axes_and_coordinates_of_like_names_stay_apart() -> None:
         assert {name: found[name] for name in kept} == kept
         assert labels(array)["p"][0] == dims
         assert labels(array)["a_b_2_coord"] == (["a_b_2"], {"long_name": "a-b"})
+    of_key = xr.DataArray([1, 2], {"farm_id": [5, 6]}, ["farm_id"], name="p")
+    assert labels(of_key)["p"][0] == ["farm_id_"]
+    assert stored(of_key)["farm_id__coord"] == [5, 6]
     levels = pd.MultiIndex.from_tuples([(1, "u"), (2, "v")], names=["x", "x"])
     assert stored(pd.Series([0, 1], levels, name="s"))["x_2"] == ["u", "v"]
 
@@ -259,7 +262,7 @@ def test_an_array_has_its_own_coordinates_where_others_differ() -> None:
 
 
 def test_an_attribute_of_any_kind_costs_nothing() -> None:
-    """What none can be is a text; how a file stores values is no attribute of them."""
+    """What none can be is a text. One by which readers decode has another name."""
     given = {
         "a/b": 1,
         "ragged": [[1], [2, 3]],
@@ -268,8 +271,10 @@ def test_an_attribute_of_any_kind_costs_nothing() -> None:
         "e": [],
     }
     array = xr.DataArray(1.0, attrs={**given, "_FillValue": 0, "none": None})
+    time = {"units": "events since start", "scale_factor": 0.1}
+    assert labels(xr.DataArray(1, attrs=time))["result"][1].keys() == {"units_", "scale_factor_"}
     about = labels({"x": array, "y\ud800": 1})
-    assert about["x"][1].keys() == {"a_b", "ragged", "bad", "table", "e"}
+    assert about["x"][1].keys() == {"a_b", "ragged", "bad", "table", "e", "_FillValue_"}
     assert about["x"][1]["ragged"] == "[[1], [2, 3]]"
     assert about["x"][1]["table"] == "[[1.0, 1.0]]"
     assert about["x"][1]["bad"] == "?"

@@ -112,6 +112,25 @@ def test_rows_without_labels_have_none(terminal: Terminal, study: Study) -> None
     assert "units" not in opened(terminal.folder).power.attrs
 
 
+def test_labels_that_were_returned_can_be_changed(terminal: Terminal, study: Study) -> None:
+    """Those of records and of an output without them; and taken back."""
+    study(LABELLED)
+    terminal.run(*RUN)
+    relabel = ["--rename", "power=pw", "--units", "pw=W", "--dims", "pw=dir,ws"]
+    said = terminal.run("relabel", "out.h5", *relabel, "--rename", "wd_coord=dir_coord").stderr
+    assert "is returned" not in said
+    terminal.run("relabel", "out.h5", "--dims", "dir_coord=dir")
+    for _ in range(2):
+        data = opened(terminal.folder)
+        assert data.pw.attrs["units"] == "W"
+        assert data.pw.sel(dir=180, ws=8.0).dims == ("task",)
+        terminal.run("merge", "out.h5")
+    for _ in range(2):
+        terminal.run("relabel", "out.h5", "--undo")
+    assert opened(terminal.folder).power.attrs["units"] == "kW"
+    assert opened(terminal.folder).power.sel(wd=180, ws=8.0).dims == ("task",)
+
+
 COORDS = """
 @h5sweep.sweep(seed=range(3), dims={"power": ("wd",)}, coords={"wd": range(0, 360, 90)})
 def f(seed):

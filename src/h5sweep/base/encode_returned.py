@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UnsupportedValueError
-from .attribute_json import attribute_json, has_place, is_attribute_name
+from .attribute_json import attribute_json, has_place, is_attribute_name, is_decoding
 from .returned import Labelled, Returned, plain_value
 from .values import NOT_STORED, Array, ResultEncoder, free_name, schema_bytes, value_name
 
@@ -79,10 +79,15 @@ def _labels_json(labelled: Labelled) -> list[Any]:
 
 def _attributes(labelled: Labelled) -> Iterable[tuple[str, Any]]:
     """Attributes as records and outputs can have them: texts, numbers, arrays of these."""
+    found: dict[str, Any] = {}
     for given_name, given in labelled.attributes.items():
         name = given_name if is_attribute_name(given_name) else value_name(given_name)
-        if has_place(name, said := attribute_json(_attribute(given))):
-            yield name, said
+        said = attribute_json(_attribute(given))
+        if is_decoding(name, said):  # readers would make other values of those that were returned
+            name = f"{name}_"
+        if has_place(name, said):
+            found.setdefault(name, said)
+    return found.items()
 
 
 def _attribute(given: Any) -> Array:

@@ -145,6 +145,14 @@ class Relabel:
         found = {**self.named(by_name), **{n: after for n, (_, after) in changes.items()}}
         return {name: label for name, label in found.items() if label is not None}
 
+    def returned(self, name: str, axes: list[str], pairs: list[list[Any]]) -> list[Any]:
+        """What a task has said of a value, with the unit and the axes that it has now."""
+        _, unit = self.units.get(name, (None, None))
+        if name in self.units:
+            pairs = [[n, unit if n == "units" else v] for n, v in pairs if n != "units" or unit]
+        _, new_axes = self.dims.get(name, (None, axes))
+        return [(new_axes or []) if axes else axes, pairs]
+
     def attributes(self, by_name: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """Attributes of columns; units that were changed are said elsewhere."""
         return {
@@ -232,8 +240,23 @@ class Relabels:
         if "data" in header:
             names = self.cell_names([name for name, _, _ in header["data"]])
             cells = [[new, *cell[1:]] for new, cell in zip(names, header["data"], strict=True)]
+            said, before = header.get("labels", ()), header["data"]
             header = {**header, "data": cells}
+            if any(said):
+                known = self.returned(
+                    {cell[0]: label for cell, label in zip(before, said, strict=True)}
+                )
+                header["labels"] = [known.get(name, []) for name in names]
         return header
+
+    def returned(self, by_name: dict[str, Any]) -> dict[str, Any]:
+        """What a task has said of its values, `[axes, [[attribute, value], …]]`, as it is now."""
+        for entry in self.standing:
+            by_name = entry.named(by_name)
+            for name, label in by_name.items():
+                if label:
+                    by_name[name] = entry.returned(name, *label)
+        return by_name
 
     def cell_names(self, names: list[str]) -> list[str]:
         """The new names of one result's values; as they are, if one has a new name already."""

@@ -81,7 +81,9 @@ class Returned:
 
     def _add_labelled(self, path: tuple[str, ...], value: Any) -> None:
         """An array of xarray, or a Series or DataFrame of pandas, with its coordinates."""
-        arrays, coordinates = (_of_pandas if _is_of_pandas(value) else _of_xarray)(path, value)
+        arrays, coordinates = (_of_pandas if _is_of_pandas(value) else _of_xarray)(
+            path, value, self._key_names
+        )
         renamed: dict[str, str] = {}
         # Those of axes first: others may lie along an axis that is renamed.
         for name, labelled in sorted(coordinates, key=lambda one: one[1].dims != (one[0],)):
@@ -299,10 +301,12 @@ Arrays = list[tuple[tuple[str, ...], Labelled]]
 Coordinates = list[tuple[str, Labelled]]
 
 
-def _of_xarray(path: tuple[str, ...], value: Any) -> tuple[Arrays, Coordinates]:
+def _of_xarray(
+    path: tuple[str, ...], value: Any, key_names: tuple[str, ...]
+) -> tuple[Arrays, Coordinates]:
     """The arrays of a Dataset or DataArray, and the coordinates beside them."""
     coords = getattr(value, "coords", {})
-    names = _legal_names([*value.dims, *coords])
+    names = _legal_names([*value.dims, *coords], key_names)
     arrays = [(path, _variable(value, names))]
     if _is_table(value):
         arrays = [((*path, str(n)), _variable(one, names)) for n, one in value.data_vars.items()]
@@ -314,11 +318,11 @@ def _of_xarray(path: tuple[str, ...], value: Any) -> tuple[Arrays, Coordinates]:
     return arrays, coordinates
 
 
-def _legal_names(given: Iterable[Hashable]) -> dict[Hashable, str]:
+def _legal_names(given: Iterable[Hashable], key_names: tuple[str, ...]) -> dict[Hashable, str]:
     """A name of its own for each; who has a legal one keeps it, in whatever order they come."""
     found: dict[Hashable, str] = {}
     for name in sorted(dict.fromkeys(given), key=lambda name: naming_order(str(name))):
-        found[name] = free_name(str(name), found.values())
+        found[name] = free_name(str(name), found.values(), key_names)
     return found
 
 
@@ -340,20 +344,22 @@ def _is_stacked(coordinate: Any, name: object) -> bool:
     return coordinate.dtype == object and hasattr(index, "levels")
 
 
-def _of_pandas(path: tuple[str, ...], value: Any) -> tuple[Arrays, Coordinates]:
+def _of_pandas(
+    path: tuple[str, ...], value: Any, key_names: tuple[str, ...]
+) -> tuple[Arrays, Coordinates]:
     """The columns of a DataFrame or a Series, and the labels of their rows."""
     if not hasattr(value, "index") or not hasattr(value, "iloc"):  # an index by itself
         return [(path, Labelled(_column(value)))], []
     index = value.index
     given = index.name if index.name is not None else "index"
-    axis = value_name(str(given))
+    axis = value_name(str(given), key_names)
     has_labels = hasattr(index, "levels") or index.name is not None
     has_labels |= type(index).__name__ != "RangeIndex" or index.start != 0 or index.step != 1
     dims = (axis,) if has_labels else ()
     found: dict[str, Labelled] = {}
     for place, level in enumerate(index.names if hasattr(index, "levels") else ()):
         of_level = level if level is not None else f"{axis}_{place}"
-        name = free_name(str(of_level), found)
+        name = free_name(str(of_level), found, key_names)
         column = _column(index.get_level_values(place))
         found[name] = Labelled(column, dims, _long_name(of_level, name))
     if has_labels and not found:

@@ -118,8 +118,9 @@ class Sources:
         kept: KeptLabels = {}
         if self._reader and has_kept:
             returned = self._reader.returned()
-            axes_of = _axes_of(self._reader).items()
-            kept = {name: (axes, returned.get(name, {})) for name, axes in axes_of}
+            axes_of = _axes_of(self._reader)
+            now = self._reader.relabels.dims({name: list(axes) for name, axes in axes_of.items()})
+            kept = {name: (tuple(now.get(name, ())), returned.get(name, {})) for name in axes_of}
         return list(self._records.labels(self.rows)), kept
 
     def have_both(self, one: str, other: str) -> bool:
