@@ -318,6 +318,10 @@ def test_labels_go_with_records_that_are_merged_elsewhere(terminal: Terminal, st
         assert found.values.tolist() == (data.farm + data.seed / 10).values.tolist()
         assert found.sizes["task"] == 6
         assert data.power.units == "kW"
+    terminal.run("merge", "other.h5", "-o", "third.h5", "--key", "{farm:d}_{seed:d}")
+    with h5sweep.open(terminal.folder / "third.h5") as data:
+        assert data.power.sel(wd=180, ws=8.0).values.tolist() == found.values.tolist()
+        assert data.power.units == "kW"
 
 
 def test_a_recorder_takes_labels_and_refuses_what_cannot_be_stored(tmp_path: Path) -> None:

@@ -267,6 +267,16 @@ class OutputReader:
     def is_compressed(self) -> bool:
         return any(self._object(name).compression for name in self._column_names)
 
+    def axes(self) -> dict[str, list[str]]:
+        """The names of the axes of each result; none if these are only numbered."""
+        found = {}
+        for column in self.columns():
+            scales = [axis[0].name.strip("/") if len(axis) else "" for axis in column.dataset.dims]
+            names = scales[1:] if column.starts is None else scales
+            is_numbered = any(name.startswith(f"{column.name}_dim") for name in names)
+            found[column.source_name] = [] if is_numbered or column.shapes else names
+        return {name: [] for name in found} | self.relabels.dims(found)
+
     def described(self) -> dict[str, dict[str, Any]]:
         """What the attributes of parameters and results say of them, by their names, in JSON.
 

@@ -50,6 +50,8 @@ class OutputTasks:
         self.about.datasets = dict.fromkeys(c.source_name for c in reader.columns())
         self.about.skipped = reader.strangers()
         describe(self.about, reader.described())
+        said = reader.returned()
+        self._labels = {n: [a, [*said.get(n, {}).items()]] for n, a in reader.axes().items()}
         self.about.versions = list(_versions(reader.code_texts(), Relabels()))
         ids = {version.number: version.id for version in self.about.versions}
         self._codes = [ids.get(number, "") for number in reader.codes().tolist()]
@@ -70,7 +72,9 @@ class OutputTasks:
                 schema = schema_bytes((name, *cell[:2]) for name, cell in cells.items())
                 data = b"".join(data for _, _, data in cells.values())
                 times = float(finished_at[row]), float(duration_s[row])
-                yield Result(row, schema, data, *times, self._codes[row])
+                labels = [self._labels[name] if any(self._labels[name]) else [] for name in cells]
+                said = _json_bytes(labels) if any(labels) else b""
+                yield Result(row, schema, data, *times, self._codes[row], said)
 
 
 def _versions(texts: Mapping[int, str], relabels: Relabels) -> Iterator[KnownVersion]:
@@ -100,6 +104,10 @@ def read_cells(reader: OutputReader, rows: Array) -> list[EncodedCells]:
             found[row][part.name] = part.dtype, tuple(axes), data
             start = end
     return found
+
+
+def _json_bytes(labels: list[Any]) -> bytes:
+    return json.dumps(labels, separators=(",", ":")).encode()
 
 
 def _text_bytes(texts: Array) -> bytes:
@@ -140,7 +148,7 @@ class RecordTasks:
         with RecordFile(self._path, self._relabels) as file:
             for number, offset in enumerate(self._offsets):
                 labels = file.header(offset, file.frame(offset)).get("labels")
-                said = json.dumps(labels, separators=(",", ":")).encode() if labels else b""
+                said = _json_bytes(labels) if labels else b""
                 yield Result(number, *read_result(file, offset), self._code, said)
 
 

@@ -14,7 +14,7 @@ from ...base.compare import are_identical, cast_and_back
 from ...base.values import Array
 from ...output.columns import ColumnLayout, DataColumn, Variant
 from ...output.reader import OutputReader, OutputSource
-from ...output.record_forms import Axes, Label, RowStructure
+from ...output.record_forms import Label, RowStructure
 from ...output.record_rows import OLD_OUTPUT, BlockCells, ColumnCells, RecordSource, Rows, spans
 from ...output.row_tasks import tasks_of_output
 from ...output.verify import damaged_rows
@@ -118,9 +118,8 @@ class Sources:
         kept: KeptLabels = {}
         if self._reader and has_kept:
             returned = self._reader.returned()
-            axes_of = _axes_of(self._reader)
-            now = self._reader.relabels.dims({name: list(axes) for name, axes in axes_of.items()})
-            kept = {name: (tuple(now.get(name, ())), returned.get(name, {})) for name in axes_of}
+            axes_of = self._reader.axes().items()
+            kept = {name: (tuple(axes), returned.get(name, {})) for name, axes in axes_of}
         return list(self._records.labels(self.rows)), kept
 
     def have_both(self, one: str, other: str) -> bool:
@@ -195,17 +194,6 @@ class Sources:
             for part in self.parts(block):
                 if (part.name, part.dtype) in wanted:
                     yield part.load()
-
-
-def _axes_of(reader: OutputReader) -> dict[str, Axes]:
-    """The names of the axes of each result; none if these are only numbered."""
-    found = {}
-    for column in reader.columns():
-        scales = [axis[0].name.strip("/") if len(axis) else "" for axis in column.dataset.dims]
-        names = tuple(scales[1:] if column.starts is None else scales)
-        is_numbered = any(name.startswith(f"{column.name}_dim") for name in names)
-        found[column.source_name] = () if is_numbered or column.shapes else names
-    return found
 
 
 def _are_held(state: FolderState) -> Array:
