@@ -8,6 +8,7 @@
     cf_attributes  the attributes of columns that netCDF and CF readers need; those of the whole
                    output are in `merge.from_records.output_plan`
     reader         reads an output, column by column
+    stored_labels  what it says of parameters and results: units, attributes, axes
     one_row        the values of a single row
     csv_rows       an output as a table of plain values
     grid           an output opened with xarray, as a grid or as a table

@@ -6,18 +6,16 @@ each row's checksum takes them in.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..base.attribute_json import attribute_json, has_place
 from ..base.relabels import MARK, Relabels
 from ..base.values import STR, Array
 from ..disk.h5py_loader import h5py, is_elsewhere
@@ -31,7 +29,6 @@ BARE_DIMENSION = "This is a netCDF dimension but not a netCDF variable. {:10d}"
 RELABEL = f"h5sweep_{MARK}"
 AUDIT = "h5sweep_audit"  # names the audit trail; not in a snapshot, which has none
 COORDINATES = "h5sweep_coords"  # names the axes that have coordinates
-RETURNED = "returned"  # in the provenance: which attributes of results tasks have returned
 SNAPSHOT = "h5sweep_snapshot"  # names the output that it is a snapshot of
 OWN_GROUPS = ("failures", "provenance")
 OWN_ATTRIBUTES = (
@@ -55,7 +52,6 @@ OWN_ATTRIBUTES = (
     "tasks_planned",
     "_NCProperties",  # netCDF's own
 )
-TIME_ATTRIBUTES = {"units", "calendar"}
 FAILURE = ("outcome", "error", "message", "where", "traceback", "finished_at", "duration_s")
 BOOKKEEPING: dict[str, tuple[str, dict[str, str]]] = {
     "code": ("|u1", {"long_name": "version of the code, in provenance/code; 0: not known"}),
@@ -145,7 +141,7 @@ class OutputReader:
                 raise refused from error
             raise self._damaged(f"cannot be opened as HDF5 ({error})") from error
         self._raw = os.open(path, os.O_RDONLY)
-        self.attributes = {name: _plain(value) for name, value in self._file.attrs.items()}
+        self.attributes = {name: plain_attribute(value) for name, value in self._file.attrs.items()}
         if self.attributes.get("h5sweep_format") != FORMAT:
             self.close()
             raise WrongFolderError(
@@ -171,7 +167,7 @@ class OutputReader:
             "the run folder are not affected"
         )
 
-    def _object(self, path: str) -> Any:
+    def object_at(self, path: str) -> Any:
         """A dataset or group; DamagedError if it is in another file, or larger than it can be."""
         found = self._file
         for name in path.strip("/").split("/"):
@@ -197,12 +193,12 @@ class OutputReader:
 
     def whole(self, name: str) -> Array:
         """All of a dataset; the bytes of a single text."""
-        values: Array = self._object(name)[()]
+        values: Array = self.object_at(name)[()]
         return values
 
     def slab(self, name: str, first: int, last: int) -> Array:
         """A stretch of any dataset along its first axis."""
-        values: Array = self._object(name)[first:last]
+        values: Array = self.object_at(name)[first:last]
         return values
 
     def keys(self) -> KeyTable:
@@ -215,7 +211,7 @@ class OutputReader:
         return KeyTable(keys), KeyTable({n: self._key_column(f"failures/{n}") for n in FAILURE})
 
     def _keys_in(self, group: str, rows: int) -> dict[str, Array]:
-        columns = self.relabels.key({n: self._key_column(group + n) for n in self._key_names})
+        columns = self.relabels.key({n: self._key_column(group + n) for n in self.key_names})
         added = {name: value for name, value in columns.items() if np.ndim(value) == 0}
         for name, value in added.items():
             dtype = object if isinstance(value, str) else None
@@ -223,29 +219,36 @@ class OutputReader:
         return columns
 
     @property
-    def _key_names(self) -> list[str]:
+    def key_names(self) -> list[str]:
+        """The parameters, as they are called in the file."""
         return str(self.attributes["h5sweep_key"]).split()
 
     def _key_column(self, name: str) -> Array:
-        dataset = self._object(name)
+        dataset = self.object_at(name)
         if h5py.check_string_dtype(dataset.dtype):
             strings: Array = dataset.asstr()[...]
             return strings
         values: Array = dataset[...]
-        return values.astype(bool) if _plain(dataset.attrs.get("dtype")) == "bool" else values
+        return (
+            values.astype(bool) if plain_attribute(dataset.attrs.get("dtype")) == "bool" else values
+        )
 
     def columns(self) -> list[StoredColumn]:
         """The data columns, in the order in which rows are checksummed."""
-        columns = [self._column(name) for name in self._column_names]
+        columns = self.stored_columns()
         if not self.relabels:
             return columns
         names = list({column.source_name: None for column in columns})
         renamed = dict(zip(names, self.relabels.column_names(names), strict=True))
         return [replace(column, source_name=renamed[column.source_name]) for column in columns]
 
+    def stored_columns(self) -> list[StoredColumn]:
+        """The same, by the names that results have in the file."""
+        return [self._column(name) for name in self._column_names]
+
     def _column(self, name: str) -> StoredColumn:
-        dataset = self._object(name)
-        about = {key: _plain(value) for key, value in dataset.attrs.items()}
+        dataset = self.object_at(name)
+        about = {key: plain_attribute(value) for key, value in dataset.attrs.items()}
         count_name, shape_name = about.get("h5sweep_count"), about.get("h5sweep_shape")
         starts = None
         if count_name:
@@ -259,77 +262,13 @@ class OutputReader:
             self._raw,
             None if is_text else dataset.id.get_offset(),
             starts,
-            self._object(shape_name) if shape_name else None,
+            self.object_at(shape_name) if shape_name else None,
             about.get("_FillValue") if dataset.dtype.kind in "iu" else None,
         )
 
     @property
     def is_compressed(self) -> bool:
-        return any(self._object(name).compression for name in self._column_names)
-
-    def axes(self) -> dict[str, list[str]]:
-        """The names of the axes of each result; none if these are only numbered."""
-        found = {}
-        for column in self.columns():
-            scales = [axis[0].name.strip("/") if len(axis) else "" for axis in column.dataset.dims]
-            names = scales[1:] if column.starts is None else scales
-            is_numbered = any(name.startswith(f"{column.name}_dim") for name in names)
-            found[column.source_name] = [] if is_numbered or column.shapes else names
-        return {name: [] for name in found} | self.relabels.dims(found)
-
-    def described(self) -> dict[str, dict[str, Any]]:
-        """What the attributes of parameters and results say of them, by their names, in JSON.
-
-        Those that every output has are not among them.
-        """
-        found = self.relabels.attributes(self._described())
-        return {name: about for name, about in found.items() if about}
-
-    def described_otherwise(self) -> dict[str, dict[str, Any]]:
-        """The same, without what tasks have returned: that holds for their rows alone."""
-        returned = self._returned()
-        found = {
-            name: {n: value for n, value in about.items() if n not in returned.get(name, ())}
-            for name, about in self._described().items()
-        }
-        return {name: about for name, about in self.relabels.attributes(found).items() if about}
-
-    def returned(self) -> dict[str, dict[str, Any]]:
-        """Those attributes of results that tasks have returned."""
-        about = self._described()
-        return self.relabels.attributes(
-            {
-                name: {n: about[name][n] for n in names if n in about.get(name, {})}
-                for name, names in self._returned().items()
-            }
-        )
-
-    def _returned(self) -> dict[str, list[str]]:
-        """Which attributes of which results tasks have returned, by the names of then."""
-        try:
-            return dict(json.loads(bytes(self.whole(f"provenance/{RETURNED}"))))
-        except KeyError:
-            return {}
-
-    def _described(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
-        for name in self._key_names:
-            found[name] = self._about(name, ())
-        for column in map(self._column, self._column_names):
-            kind = "" if column.dtype == STR else np.dtype(column.dtype).kind
-            ours = TIME_ATTRIBUTES if kind and kind in "mM" else ()
-            found.setdefault(column.source_name, self._about(column.name, ours))
-        return found
-
-    def _about(self, name: str, ours: Container[str]) -> dict[str, Any]:
-        attributes, found = self._object(name).attrs, {}
-        for attribute in attributes:
-            if attribute not in ours and has_place(attribute, ""):
-                values = _attribute_array(attributes[attribute])
-                value = None if values is None else attribute_json(values)
-                if value is not None and has_place(attribute, value):
-                    found[attribute] = value
-        return found
+        return any(self.object_at(name).compression for name in self._column_names)
 
     def codes(self) -> Array:
         """The version of the code that made each row; 0 where that is not known."""
@@ -338,9 +277,9 @@ class OutputReader:
 
     def code_texts(self) -> dict[int, str]:
         """What is said of each version of the code, as JSON."""
-        if "code" not in (self._object("provenance") if "provenance" in self._file else ()):
+        if "code" not in (self.object_at("provenance") if "provenance" in self._file else ()):
             return {}
-        names = [name for name in self._object("provenance/code") if name.isdecimal()]
+        names = [name for name in self.object_at("provenance/code") if name.isdecimal()]
         return {int(name): bytes(self.whole(f"provenance/code/{name}")).decode() for name in names}
 
     @property
@@ -349,13 +288,13 @@ class OutputReader:
 
     def strangers(self) -> list[str]:
         """The names of what somebody else has added to the file."""
-        columns = [self._object(name) for name in self._column_names]
+        columns = [self.object_at(name) for name in self._column_names]
         helpers = {
-            _plain(dataset.attrs.get(f"h5sweep_{kind}"))
+            plain_attribute(dataset.attrs.get(f"h5sweep_{kind}"))
             for dataset in columns
             for kind in ("count", "shape")
         }
-        ours = {"task", *BOOKKEEPING, *OWN_GROUPS, *self._key_names, *helpers}
+        ours = {"task", *BOOKKEEPING, *OWN_GROUPS, *self.key_names, *helpers}
         ours |= {column.name[1:] for column in columns}
         ours |= {*str(self.attributes.get(COORDINATES, "")).split()}
         others = [name for name in self._file if name not in ours and not self._is_bare(name)]
@@ -365,7 +304,7 @@ class OutputReader:
         """Whether it stands for a dimension and holds nothing."""
         if not isinstance(self._file.get(name, getlink=True), h5py.HardLink):
             return False
-        about = _plain(self._file[name].attrs.get("NAME", ""))
+        about = plain_attribute(self._file[name].attrs.get("NAME", ""))
         return str(about).startswith(BARE_DIMENSION.partition("{")[0])
 
 
@@ -430,16 +369,9 @@ def _open(path: Path) -> Any:
 _OTHER_LOCKING = "flag values don't match"  # says HDF5 of a file that is open here
 
 
-def _plain(value: Any) -> Any:
+def plain_attribute(value: Any) -> Any:
+    """The value of an attribute; a text if it is one."""
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _attribute_array(value: Any) -> Array | None:
-    """The value of an attribute; None if it is neither numbers nor texts."""
-    values = np.asarray(_plain(value))
-    if values.dtype == object and all(isinstance(text, str) for text in values.reshape(-1)):
-        values = values.astype(str)
-    return values if values.dtype.kind in "biufcU" else None
 
 
 def _stretches(rows: Array) -> Iterable[tuple[int, int, Array]]:

@@ -16,6 +16,7 @@ from ..base.relabels import Relabels
 from ..base.values import Array
 from ..errors import DamagedError, SweepError, UsageError, WrongFolderError
 from .reader import OutputReader
+from .stored_labels import StoredLabels
 from .verify import damaged_rows
 
 Held = tuple[
@@ -42,7 +43,7 @@ def read_rows(output: Path, plan: Plan, relabels: Relabels) -> Held:
             ranges = ranges_of(np.unique(tasks[is_sound]))
             unsound = frozenset(tasks[~is_sound].tolist())
             described = (
-                reader.described_otherwise(),
+                StoredLabels(reader).declared(),
                 reader.relabels.dims(_declared(reader, "dims")),
                 _declared(reader, "coords"),
                 reader.code_texts(),

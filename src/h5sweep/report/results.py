@@ -15,6 +15,7 @@ from ..merge.row_labels import RowLabels
 from ..output.reader import OutputReader, OutputSource
 from ..output.record_rows import BlockCells, Rows
 from ..output.row_tasks import tasks_of_output
+from ..output.stored_labels import StoredLabels
 from ..runfolder.layout import RunFolder
 from ..state.declare_sweep import found_units
 from ..state.state import FolderState
@@ -101,7 +102,7 @@ def _units(folder: RunFolder, state: FolderState) -> dict[str, str]:
     """Of the output; of records those that the code of all rows has declared."""
     if folder.output.exists():
         with OutputReader(folder.output, state.relabels) as reader:
-            return found_units(reader.described())
+            return found_units(StoredLabels(reader).all())
     of_rows = RowLabels.read(folder, state).labels.values()
     declared = folder.load_sweep().get("units") or {}
     return {n: u for n, u in declared.items() if all(it["units"].get(n) == u for it in of_rows)}

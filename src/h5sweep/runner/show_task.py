@@ -19,6 +19,7 @@ from ..disk.find_files import PathLike
 from ..errors import UsageError, WrongFolderError
 from ..output.one_row import RowReader, reading_output
 from ..output.row_tasks import extended_plan, tasks_of_output
+from ..output.stored_labels import StoredLabels
 from ..runfolder.layout import RunFolder
 from ..runfolder.records import (
     KIND,
@@ -163,7 +164,7 @@ class _Task:
     def _row(self) -> TaskResult:
         with reading_output(self.folder.output, self.state.relabels) as reader:
             (row,) = (tasks_of_output(reader, self.state.plan) == self.task).nonzero()[0].tolist()
-            about = reader.described().items()
+            about = StoredLabels(reader).all().items()
             units = {name: said["units"] for name, said in about if "units" in said}
             ending = Ending(
                 RecordKind.DONE.words,

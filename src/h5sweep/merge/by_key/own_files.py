@@ -19,6 +19,7 @@ from ...code.relabelled import relabels_since
 from ...code.store import parse_version, version_texts
 from ...errors import DamagedError, SweepError
 from ...output.reader import OutputReader, OutputSource
+from ...output.stored_labels import StoredLabels
 from ...output.verify import damaged_rows
 from ...runfolder.layout import RunFolder
 from ...runfolder.records import RecordFile, RecordKind, Scan, record_of
@@ -49,9 +50,10 @@ class OutputTasks:
             raise DamagedFileError(str(reader.path), found)
         self.about.datasets = dict.fromkeys(c.source_name for c in reader.columns())
         self.about.skipped = reader.strangers()
-        describe(self.about, reader.described())
-        said = reader.returned()
-        self._labels = {n: [a, [*said.get(n, {}).items()]] for n, a in reader.axes().items()}
+        labels = StoredLabels(reader)
+        describe(self.about, labels.all())
+        said = labels.returned()
+        self._labels = {n: [a, [*said.get(n, {}).items()]] for n, a in labels.axes().items()}
         self.about.versions = list(_versions(reader.code_texts(), Relabels()))
         ids = {version.number: version.id for version in self.about.versions}
         self._codes = [ids.get(number, "") for number in reader.codes().tolist()]

@@ -21,9 +21,10 @@ from ...code.store import adopt_texts
 from ...disk import durable
 from ...errors import DamagedError, UnreadableError
 from ...output.columns import DataColumn
-from ...output.reader import TIME_ATTRIBUTES, OutputReader, StoredColumn
+from ...output.reader import OutputReader, StoredColumn
 from ...output.record_rows import ChangedRecordError
 from ...output.row_tasks import ranges_of
+from ...output.stored_labels import TIME_ATTRIBUTES, StoredLabels
 from ...output.verify import RowChecksums, rows_hold
 from ...output.writer import LIBRARY_ROWS, OutputWriter
 from ...runfolder.audit import AuditEntry, append_entry
@@ -141,7 +142,7 @@ class Merge(OutputPlan):
         with OutputReader(path) as reader:
             stored_columns = reader.columns()
             _require(reader.attributes == self._attributes, "what describes the output")
-            self._verify_described(reader.described())
+            self._verify_described(StoredLabels(reader).all())
             verify = partial(self._verify_block, reader, stored_columns)
             with self._dealing_with_blocks(verify, done=len(self.rows)):
                 for name, values in self._generated():

@@ -23,8 +23,9 @@ from ...code.store import numbers_by_id, parse_version, version_texts, with_text
 from ...disk import durable
 from ...output.columns import ColumnLayout, decide_columns
 from ...output.dimensions import Dimensions
-from ...output.reader import AUDIT, COORDINATES, FORMAT, RETURNED, SNAPSHOT, OutputReader
+from ...output.reader import AUDIT, COORDINATES, FORMAT, SNAPSHOT, OutputReader
 from ...output.record_rows import OLD_OUTPUT
+from ...output.stored_labels import RETURNED
 from ...output.writer import key_column
 from ...runfolder.audit import AuditEntry, audit_path, now_text, record_input
 from ...runfolder.layout import RunFolder

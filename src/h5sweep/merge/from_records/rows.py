@@ -17,6 +17,7 @@ from ...output.reader import OutputReader, OutputSource
 from ...output.record_forms import Label, RowStructure
 from ...output.record_rows import OLD_OUTPUT, BlockCells, ColumnCells, RecordSource, Rows, spans
 from ...output.row_tasks import tasks_of_output
+from ...output.stored_labels import StoredLabels
 from ...output.verify import damaged_rows
 from ...runfolder.records import RecordKind
 from ...state.state import IN_OUTPUT, FolderState
@@ -117,8 +118,8 @@ class Sources:
         has_kept = bool((self.rows.source == OLD_OUTPUT).any())
         kept: KeptLabels = {}
         if self._reader and has_kept:
-            returned = self._reader.returned()
-            axes_of = self._reader.axes().items()
+            labels = StoredLabels(self._reader)
+            returned, axes_of = labels.returned(), labels.axes().items()
             kept = {name: (tuple(axes), returned.get(name, {})) for name, axes in axes_of}
         return list(self._records.labels(self.rows)), kept
 
