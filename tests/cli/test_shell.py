@@ -108,6 +108,16 @@ def test_a_reader_that_goes_away_gets_no_traceback(done: Terminal, command: str)
         assert into_closed_pipe(done, [command, "--help"], closed) in (0, 1)
 
 
+@pytest.mark.parametrize("words", [["status", "out.h5"], ["missing", "out.h5"], ["run"], ["-h"]])
+def test_a_fork_says_what_a_new_process_says(done: Terminal, words: list[str]) -> None:
+    """Tests fork their commands; these are what users start."""
+    found, expected = (
+        done.run(*words, check=None, H5SWEEP_NEW_PROCESSES=new) for new in ("0", "1")
+    )
+    assert (found.returncode, found.stdout) == (expected.returncode, expected.stdout)
+    assert found.stderr == expected.stderr
+
+
 def into_closed_pipe(terminal: Terminal, words: list[str], closed: str) -> int:
     """The exit code of a command of which these streams have no reader."""
     reader, writer = os.pipe()
