@@ -257,11 +257,13 @@ def test_a_result_of_nothing_but_none_is_a_row_of_gaps(terminal: Terminal, study
     study("""
         @h5sweep.sweep(seed=range(4))
         def f(seed):
-            return {"aep": None if seed == 2 else seed / 2, "rounds": None}
+            there = {"aep": seed / 2, "steps": list(range(seed))}
+            return {**({"aep": None, "steps": None} if seed == 2 else there), "rounds": None}
     """)
     terminal.run(*RUN)
     np.testing.assert_array_equal(opened(terminal.folder).aep, [0.0, 0.5, np.nan, 1.5])
     assert terminal.json("missing", "out.h5")["missing"] == []
+    assert "seed=2: equal" in terminal.run("replay", "out.h5", "seed=2").stdout
 
 
 def test_not_even_one_value_is_there(terminal: Terminal, study: Study) -> None:
