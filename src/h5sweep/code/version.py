@@ -267,7 +267,8 @@ def _loaded_elsewise(
     found: dict[str, OwnModule] = {}
     for name, module in loaded_own_modules().items():
         if module.__file__ not in paths and (is_study or module.__file__ in reached):
-            others = find_own_modules(Path(str(module.__file__)), name, imported)
+            known = [*imported, *found.values()]
+            others = find_own_modules(Path(str(module.__file__)), name, known)
             found |= {one.path: one for one in others if one.path not in paths}
     return list(found.values())
 
