@@ -157,6 +157,7 @@ def test_status_as_json(mixed: Terminal) -> None:
         "results_not_merged": 5,
         "results_left_out": 0,
         "results_undeclared": 0,
+        "not_stored": "",
         "per_hour": None,
         "left_s": None,
         "median_s": None,

@@ -254,7 +254,7 @@ def test_one_is_singular(status: Status) -> None:
 @pytest.mark.parametrize(
     ("damaged", "told"),
     [
-        (slice(-20, -19), "1 task lost with a damaged record: a run computes it again"),
+        (slice(-20, -19), "1 task lost with a damaged record: the next run computes it again"),
         (slice(None), "1 damaged record: some of what is not finished may have been in it"),
     ],
 )

@@ -35,7 +35,7 @@ def map_section(outcomes: Outcomes) -> Section | None:
     shown = _binned(layout, tasks, outcomes) if is_large else _ticked(layout, tasks, outcomes)
     what = "A bar for each stretch of tasks" if is_large else "One tick per task"
     note = f"{what}; {_reading(layout)}."
-    return Section("map", "Which tasks are there", shown, note)
+    return Section("map", "Tasks", shown, note)
 
 
 def _reading(layout: MapLayout) -> str:

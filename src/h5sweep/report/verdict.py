@@ -14,12 +14,17 @@ from ..state.run_command import run_again_text
 from .html import Section, code, esc
 from .outcomes import Outcome
 
+_DONE = (Outcome.DONE, Outcome.SALVAGED, Outcome.AGAIN)
 MOST_LETTERS = 300  # of a line below the verdict
 
 
 def verdict_section(status: Status, counts: Mapping[Outcome, int]) -> Section:
     head, amiss, _ = status_parts(status)
     verdict = head.removeprefix(f"{status.output}: ")
+    lacking = {o: n for o, n in counts.items() if n and o not in _DONE}
+    if lacking:
+        words = ", ".join(f"{count:,} {outcome.words}" for outcome, count in lacking.items())
+        amiss = [f"{sum(lacking.values()):,} not done: {words}", *amiss]
     lines = "".join(f"<li>{esc(cut_middle(line, MOST_LETTERS))}</li>" for line in amiss)
     more = f'<ul class="amiss">{lines}</ul>' if lines else ""
     named = {outcome.css: (outcome.words, count) for outcome, count in counts.items()}
@@ -65,9 +70,11 @@ def _next_item(line: str, again: str, status: Status) -> str:
     if line == "complete":
         return f"complete: nothing is left to do, and the results are in {code(output)}"
     if line.endswith(_RUN_AGAIN) and again:
-        failed = ". Failed tasks run again too: mend their cause first" if status.failed else ""
+        keep = "--failed keep" if again.startswith("h5sweep") else 'failed="keep"'
+        failed = "Failed tasks run again too: fix their cause first, or leave them alone with "
+        about = esc(f". {failed}{keep}") if status.failed else ""
         before = esc(line.removesuffix(_RUN_AGAIN))
-        return f"{before}{code(again)} runs what is missing, and nothing else{failed}"
+        return f"{before}{code(again)} runs what is missing, and nothing else{about}"
     commands = (
         command_text("missing", output),
         command_text("merge", output),
