@@ -15,7 +15,8 @@ def damage_text(state: FolderState) -> str:
     lost = [t for t in state.lost if t not in explained and not state.is_done(t)]
     if lost:
         records, them = ("a damaged record", "it") if len(lost) == 1 else _SEVERAL
-        return f"{count_text(len(lost), 'task')} lost with {records}: the next run computes {them} again"
+        tasks = count_text(len(lost), "task")
+        return f"{tasks} lost with {records}: the next run computes {them} again"
     known = sum(not state.is_done(task) for task in explained - state.undeclared)
     nameless = sum(damage.task is None for damage in state.damages)
     if not nameless or state.tasks_total - state.tasks_done <= known:
