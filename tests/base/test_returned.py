@@ -295,6 +295,8 @@ class Broken:
         ([[1], [2, 3]], "cannot become an array"),
         (np.ma.masked_array([2**60, 1], [False, True]), "masked array"),
         ([2**60, None], "x is"),
+        ([2**60 + 1, 0.5], "x is"),
+        ([0.5, np.int64(2**60 + 1)], "x is"),
         (2**70, "int of 71 bits"),
         (pd.array([2**60 + 1, None], "Int64"), "x is an array of object"),
         ([1, "a"], "do not mix numbers and text"),

@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 
 from .study_function import code_of
-from .values import Array, free_name, naming_order, value_name
+from .values import EXACT, Array, free_name, is_rounded, naming_order, value_name
 
 RESULT = "result"  # what a value is called that has no name
 COORDINATE = "_coord"  # behind the name of an axis
 LONG_NAME = "long_name"
-_EXACT = 2**53  # beyond, a float does not have every int
 
 
 @dataclass(frozen=True)
@@ -170,6 +169,8 @@ def _as_plain_array(value: Any) -> Any:
         return np.char.decode(array, "utf-8", "backslashreplace")
     if array.dtype.kind == "T" or (array.dtype.kind == "U" and array.dtype is not _dtype(value)):
         array = np.asarray(value, object)  # NumPy makes texts of numbers beside texts
+    if is_rounded(array, value):
+        return value
     if array.dtype != object:
         return array
     found = _of_one_kind(array)
@@ -219,7 +220,7 @@ def _are_all(found: list[Any], kind: Any) -> bool:
 
 def _are_long(found: list[Any]) -> bool:
     """Whether some are ints that no float has."""
-    return any(isinstance(item, int) and abs(item) > _EXACT for item in found)
+    return any(isinstance(item, int) and abs(item) > EXACT for item in found)
 
 
 def _is_gap(item: Any) -> bool:
@@ -248,7 +249,7 @@ def _filled(value: Any) -> Any:
         return value.filled(np.array("NaT", value.dtype))
     if kind in "U":
         return value.filled("")
-    if kind in "biu" and (np.abs(value.compressed().astype(float)) <= _EXACT).all():
+    if kind in "biu" and (np.abs(value.compressed().astype(float)) <= EXACT).all():
         return value.astype(float).filled(np.nan)
     return value
 

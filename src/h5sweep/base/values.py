@@ -289,7 +289,21 @@ def _as_array(name: object, value: object) -> Array:
         raise UnsupportedValueError(
             f"{name} is {_describe(value)}: do not mix numbers and text in one list"
         )
+    if is_rounded(array, value):
+        raise UnsupportedValueError(
+            f"{name} is {_describe(value)}: as a float, one of its ints would be another number; "
+            "return ints and floats under different names"
+        )
     return array
+
+
+def is_rounded(array: Array, value: object) -> bool:
+    """Whether NumPy made floats of ints beside floats in a list, and some are other numbers."""
+    is_list = array.dtype.kind in "fc" and isinstance(value, list | tuple)
+    if not (is_list and (np.abs(array) >= EXACT).any()):
+        return False
+    items = np.asarray(value, object).ravel().tolist()
+    return any(isinstance(item, int | np.integer) and int(item) != float(item) for item in items)
 
 
 def _is_all_text(value: object) -> bool:
@@ -383,6 +397,7 @@ def _describe(value: object) -> str:
 
 
 # Of xarray, pandas, named tuples, and packages for quantities: `returned` takes them apart.
+EXACT = 2**53  # beyond, a float does not have every int
 _LABELS = ("dims", "iloc", "isna", "_fields", "magnitude", "unit")
 _ADVICE = "return numbers, bools, strings, a datetime, or NumPy arrays of such"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

@@ -155,6 +155,8 @@ def submit_texts(
     version = read_code(folder, declaration)
     change = CodeChange.find(folder, declaration, version, state, SUBMITTED)
     change.require_choice(changed or OnChange.STOP)
+    if changed is OnChange.REDO:
+        state.again |= change.others  # what would be noted on disk
     chosen = choice.choose(state)
     for text in chosen.texts(state):
         tell(text)

@@ -24,7 +24,12 @@ _MOST_CHANGES = 8
 
 
 def way_to_same_code(before: CodeVersion, version: CodeVersion, number: int) -> str:
-    """What to change in a command so that it runs the code of before, which has this number."""
+    """What to change in a command so that it runs the code of before, which has this number.
+
+    Empty if the sources are the same: packages, Python or variables of the environment differ.
+    """
+    if before.digest == version.digest:
+        return ""
     was, now = study_source(before), study_source(version)
     # Its modules are found by what they were called.
     name = f"name {was.name} as the study, and " if was and now and was.name != now.name else ""
@@ -176,7 +181,7 @@ class CodeChange:
         if not self.part or self.before is None or self.number not in load_versions(self.folder):
             return ""
         how = way_to_same_code(self.before, self.version, self.number)
-        return f". To go on with the code of then: {how}"
+        return f". To go on with the code of then: {how}" if how else ""
 
     def _command(self, choice: str) -> str:
         return run_changed_text(self.declaration.about(), self.folder.output, choice, self.part)
