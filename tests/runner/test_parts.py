@@ -407,6 +407,20 @@ def test_changed_study_is_refused_where_results_are(parts: Parts) -> None:
     assert "code of then: add --code 1" in said
 
 
+def test_the_same_code_elsewhere_is_not_advised(parts: Parts) -> None:
+    """If the environment differs and no source does, --code would be refused again."""
+    study = parts.folder / "study.py"
+    uses_site = "number * (1.5 if os.environ['SITE'] else 0)"
+    study.write_text(study.read_text().replace("number * 1.5", uses_site))
+    parts.run("1/2", "--only", "farm=0", SITE="a")
+    for more in ([], ["--code", "1"]):
+        said = parts.run("2/2", *more, check=2, SITE="b")
+        assert 'the environment variable SITE was "a" and is "b"' in said
+        assert "add --code" not in said
+    parts.run("2/2", SITE="a")
+    parts.check_all()
+
+
 def test_code_of_a_study_that_was_renamed(parts: Parts) -> None:
     """It is run by the name that it had: by another it would be refused again."""
     parts.run("1/2", "--only", "farm=0")
