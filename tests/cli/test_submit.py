@@ -344,6 +344,8 @@ def test_an_edited_study_is_not_mixed_in_silently(terminal: Terminal) -> None:
     assert said.endswith("To go on with the code of then: add --code 1\n")
     assert terminal.run(*SUBMIT, "--dry-run", check=2).stderr == said
     assert "--code 2 " in terminal.run(*SUBMIT, "--dry-run", "--changed", "keep").stdout
+    again = terminal.run(*SUBMIT, "--dry-run", "--changed", "redo")
+    assert "10 kept, 40 to do, 10 of them again" in again.stderr and ": 40 tasks in" in again.stdout
     submit(terminal, "--code", 1)
     assert "--code 1 " in script(terminal)
     submit(terminal, "--changed", "keep")
