@@ -61,6 +61,11 @@ def test_an_axis_has_coordinates_only_if_they_hold_for_all_rows(
     study(LABELLED.replace("[0, 180]", "[0, 180 + seed]"))
     said = terminal.run(*RUN).stderr
     assert "the coordinates of wd are not the same in all tasks: wd_coord has those of each" in said
+    returned = "return xr"
+    some = LABELLED.replace(returned, f"if seed: return {{'power': values}}\n    {returned}")
+    study(some)
+    said = terminal.run("run", "study.py", "-o", "some.h5").stderr
+    assert "the coordinates of wd are not there in all tasks: wd_coord has those of each" in said
     data = opened(terminal.folder)
     assert "wd" not in data.indexes
     assert "ws" in data.indexes

@@ -51,8 +51,9 @@ def axis_coordinates(
         elif (agreed := _agreed(own[name], coordinate, sources)) is not None:
             found[name] = agreed
         else:
+            differ = "there in all tasks" if own[name].has_gaps else "the same in all tasks"
             notes.append(
-                f"the coordinates of {name} are not the same in all tasks: {own[name].name} has "
+                f"the coordinates of {name} are not {differ}: {own[name].name} has "
                 "those of each, and the axis none"
             )
     return found, notes
