@@ -182,7 +182,7 @@ class OutputPlan:
             )
         if self._left_out_of_old:
             rows = count_text(self._left_out_of_old, "row")
-            reasons.append(f"{rows} of tasks that are not declared had no record any more")
+            reasons.append(f"{rows} of tasks that are not declared came from the old output")
         if strangers:
             reasons.append(f"{', '.join(strangers)} in the old output did not come from the sweep")
         return reasons
@@ -274,13 +274,13 @@ def _place(output: Path, *, is_snapshot: bool) -> dict[str, str]:
 
 
 def _leave_out_undeclared(state: FolderState) -> tuple[int, int]:
-    """Forget results that are not asked for: how many these were, and those in no record."""
+    """Forget results that are not asked for: how many these were, and those of the old output."""
     left_out = state.done_undeclared
-    in_no_record = sum(state.kinds[task] == IN_OUTPUT for task in left_out)
+    of_old_output = sum(state.kinds[task] == IN_OUTPUT for task in left_out)
     for task in left_out:
         state.kinds[task] = 0
     state.undeclared, state.done_undeclared = state.undeclared | left_out, set()
-    return len(left_out), in_no_record
+    return len(left_out), of_old_output
 
 
 def _source_text(sweep: Mapping[str, Any], program: str) -> str:
