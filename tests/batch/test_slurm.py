@@ -88,7 +88,8 @@ def wait_for_results(terminal: Terminal, at_least: int = 4) -> None:
 
 def check_complete(terminal: Terminal, tasks: int = TASKS) -> None:
     """Every result is in the output, right, and was computed once."""
-    terminal.run("status", "out.h5", "--exit-code", check=0)
+    said = terminal.run("status", "out.h5", "--exit-code", check=None)
+    assert said.returncode == 0, f"{said.stdout}{said.stderr}{logs_of(terminal, '*.log')}"
     with h5py.File(terminal.folder / "out.h5") as file:
         assert file["seed"][:].tolist() == list(range(tasks))
         assert file["aep"][:].tolist() == [seed * 2.0 for seed in range(tasks)]
@@ -170,7 +171,7 @@ def test_cancelled_parts_are_submitted_again(slurm: PrivateSlurm, terminal: Term
     slurm.wait_until_over()
     done = results(terminal)
     assert 4 <= done < TASKS
-    assert "told to stop" in logs_of(terminal, "part_*")
+    assert "stopped; " in logs_of(terminal, "part_*")
     assert f"{TASKS - done} of {TASKS} missing" in logs_of(terminal, "merge_*")
     assert f"{done} kept, {TASKS - done} to do" in submit(terminal)
     slurm.wait_until_over()
@@ -387,7 +388,7 @@ def test_signals_reach_a_part_under_cgroups(cgroup_slurm: PrivateSlurm, terminal
     cgroup_slurm.ask("scontrol", "requeue", f"{job}_1,{job}_2,{job}_3,{job}_4")
     cgroup_slurm.wait_until_over()
     check_complete(terminal)
-    assert "told to stop" in logs_of(terminal, f"part_{job}_1.log")
+    assert "stopped; " in logs_of(terminal, f"part_{job}_1.log")
 
 
 @needs_cgroups

@@ -112,20 +112,12 @@ class PrivateSlurm:
         return dict(line.split()[:2] for line in lines)
 
     def wait_until_over(self, within_s: float = 90) -> None:
-        """Until no job is queued; one that was requeued is not made to wait."""
+        """Until no job is queued.
 
-        def is_over() -> bool:
-            jobs = self.jobs()
-            for job, state in jobs.items():
-                if state == "PENDING":
-                    self.hurry(job)
-            return not jobs
-
-        until(is_over, within_s=within_s, what="all jobs over")
-
-    def hurry(self, job: str) -> None:
-        """Let a job that was requeued start now: Slurm holds it for a while."""
-        self.ask("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+        One that was requeued waits for `cred_expire` and a second. It must: in the second in which
+        it ended, its node would refuse it as one that was killed.
+        """
+        until(lambda: not self.jobs(), within_s=within_s, what="all jobs over")
 
     def node_of(self, job: str) -> str:
         return self.ask("squeue", "-h", "--array", "-j", job, "-o", "%N")
