@@ -27,15 +27,23 @@ class CrashPoint:
 
 
 def points_in(log: Path, *marks: str) -> list[CrashPoint]:
-    """The calls in a log of `strace -f -y` whose arguments name one of these."""
+    """The calls in a log of `strace -f -y` whose arguments name one of these.
+
+    Not the opens behind a look through /proc, for who has a file open: that opens a folder of each
+    process there is, so theirs is another ordinal in the next run. What they change is seen before
+    the next write.
+    """
     counts: dict[tuple[str, str], int] = {}
     points: dict[CrashPoint, None] = {}
+    has_looked = set()
     for line in log.read_text(errors="replace").splitlines():
         if (match := re.match(r"(\d+) +(\w+)\((.*)", line)) is None:
             continue
         thread, call, arguments = match.groups()
         ordinal = counts[thread, call] = counts.get((thread, call), 0) + 1
-        if any(mark in arguments for mark in marks):
+        if re.search(r'"/proc/\d+/fd"', arguments):
+            has_looked.add((thread, call))
+        if (thread, call) not in has_looked and any(mark in arguments for mark in marks):
             points[CrashPoint(call, ordinal)] = None
     return list(points)
 
