@@ -49,6 +49,15 @@ def kinds(folder: Path, name: str = "out.h5") -> dict[int, list[RecordKind]]:
     return found
 
 
+def has_only_failed(outcomes: list[RecordKind], kind: RecordKind, attempts: int = 1) -> bool:
+    """Whether all attempts at a task ended so; attempts of how many are made at a time.
+
+    A part that begins after others have failed at a task of its own slices tries it again, as any
+    command does that is given again.
+    """
+    return set(outcomes) == {kind} and len(outcomes) % attempts == 0
+
+
 def records(folder: Path, name: str = "out.h5") -> Iterator[tuple[RecordKind, int]]:
     for path in record_files(folder, name):
         with RecordFile(path) as file:
