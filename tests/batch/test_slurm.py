@@ -61,7 +61,7 @@ def terminal(tmp_path: Path) -> Terminal:
     return Terminal(folder)
 
 
-def write_study(terminal: Terminal, body: str = "time.sleep(0.3)", tasks: int = TASKS) -> None:
+def write_study(terminal: Terminal, body: str = "time.sleep(0.5)", tasks: int = TASKS) -> None:
     (terminal.folder / "study.py").write_text(STUDY.format(body=body, tasks=tasks))
 
 
