@@ -396,8 +396,8 @@ def _describe(value: object) -> str:
     return f"{type(value).__name__} {text}"
 
 
-# Of xarray, pandas, named tuples, and packages for quantities: `returned` takes them apart.
 EXACT = 2**53  # beyond, a float does not have every int
+# Of xarray, pandas, named tuples, and packages for quantities: `returned` takes them apart.
 _LABELS = ("dims", "iloc", "isna", "_fields", "magnitude", "unit")
 _ADVICE = "return numbers, bools, strings, a datetime, or NumPy arrays of such"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
