@@ -50,12 +50,12 @@ def kinds(folder: Path, name: str = "out.h5") -> dict[int, list[RecordKind]]:
 
 
 def has_only_failed(outcomes: list[RecordKind], kind: RecordKind, attempts: int = 1) -> bool:
-    """Whether all attempts at a task ended so; attempts of how many are made at a time.
+    """Whether the attempts at a task all ended so, and were made once or twice, so many each time.
 
-    A part that begins after others have failed at a task of its own slices tries it again, as any
-    command does that is given again.
+    A part that begins after another has failed at a task of its own slices tries it again, as any
+    command does that is given again; no third part does.
     """
-    return set(outcomes) == {kind} and len(outcomes) % attempts == 0
+    return set(outcomes) == {kind} and len(outcomes) in (attempts, 2 * attempts)
 
 
 def records(folder: Path, name: str = "out.h5") -> Iterator[tuple[RecordKind, int]]:
