@@ -532,7 +532,7 @@ def test_declared_only_keeps_the_only_copy_aside(terminal: Terminal, sweep: Swee
     terminal.run("clean", "out.h5", "--yes")
     sweep(3)
     said = terminal.run("merge", "out.h5", "--declared-only").stderr
-    assert "the old output is kept as out.old-1.h5" in said
+    assert "came from the old output; the old output is kept as out.old-1.h5" in said
     assert tasks_in(terminal.folder / "out.h5") == [0, 1, 2]
     assert tasks_in(terminal.folder / "out.old-1.h5") == [0, 1, 2, 3]
 
