@@ -504,6 +504,31 @@ def test_tasks_that_another_was_told_to_leave_alone_are_named(tmp_path: Path) ->
         parts.close()
 
 
+# Who says which part it is
+
+
+def test_pbsdsh_says_which_part_it_is(parts: Parts) -> None:
+    """PBS tells each process its number, from 0, and a file with a line for each of them."""
+    nodes = parts.folder / "nodes"
+    nodes.write_text("n1\nn1\nn2\n")
+    pbs = {"PBS_NODEFILE": str(nodes)}
+    started = [
+        parts.start("auto", PBS_VNODENUM=str(rank), ROUND=f"rank {rank}", **pbs)
+        for rank in range(3)
+    ]
+    for rank, part in enumerate(started):
+        assert f"part {rank + 1}/3: ended" in ended(part)
+    assert result_counts(parts) == {1}
+    parts.check_all()
+
+
+def test_without_a_launcher_no_part_is_guessed(parts: Parts) -> None:
+    for launcher in ({}, {"PBS_VNODENUM": "0", "PBS_NODEFILE": str(parts.folder / "none")}):
+        said = parts.run("auto", check=2, **launcher)
+        assert "no launcher has said which part this is" in said and "--part 3/40" in said
+    assert not run_folder(parts.folder).exists()
+
+
 # Bad input and bad disks
 
 
