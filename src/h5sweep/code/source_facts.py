@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _READERS = {"get", "getenv", "getenvb", "pop", "setdefault"}
 _ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "expandvars"}
@@ -51,12 +51,17 @@ def read_source(text: str) -> SourceFacts:
         facts.digest = digest_of(text.encode("utf-8", "replace"))
         return facts
     sweeps = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and _swept(node)}
-    for node in ast.walk(tree):
-        _take(facts, node)
+    reading = _Reading(facts)
+    statements = tree.body
+    reading.set_aside += [one for one in statements if _is_of_the_script(one, sweeps)]
+    tree.body = [one for one in statements if one not in reading.set_aside]
+    content = reading.of(tree)
+    while reading.set_aside:
+        reading.of(reading.set_aside.pop())
     if facts.attributes & _ENVIRONMENT:
+        tree.body = statements
         _take_variables(facts, tree)
-    tree.body = [one for one in tree.body if not _is_of_the_script(one, sweeps)]
-    facts.digest = digest_of(ast.dump(tree).encode("utf-8", "replace"))
+    facts.digest = digest_of(content.encode("utf-8", "replace"))
     return facts
 
 
@@ -69,26 +74,78 @@ def is_secret(variable: str) -> bool:
     return any(word in variable.upper() for word in _SECRET)
 
 
-def _take(facts: SourceFacts, node: ast.AST) -> None:
-    if isinstance(node, ast.Attribute):
-        facts.attributes.add(node.attr)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
-        text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
-        facts.texts.update(_IN_TEXT.findall(text))
-    elif isinstance(node, ast.Import):
-        facts.imports += [Import(0, alias.name) for alias in node.names]
-    elif isinstance(node, ast.ImportFrom):
+class _Reading:
+    """Takes the facts of each node of a source, in one pass; sources are read at every start."""
+
+    def __init__(self, facts: SourceFacts) -> None:
+        self._facts = facts
+        self.set_aside: list[ast.AST] = []  # what the digest leaves out
+        self._takes: dict[type, Callable[[Any], None]] = {
+            ast.Attribute: self._attribute,
+            ast.Constant: self._constant,
+            ast.Import: self._import,
+            ast.ImportFrom: self._import_from,
+            ast.Call: self._call,
+            ast.FunctionDef: self._function,
+            ast.AsyncFunctionDef: self._function,
+        }
+
+    def of(self, tree: ast.AST) -> str:
+        """A text that is the same for trees that are: kinds of nodes, with their fields.
+
+        Fields that are empty are left out, because newer versions of Python have more of them.
+        """
+        words: list[str] = []
+        left: list[Any] = [tree]
+        while left:
+            node = left.pop()
+            if isinstance(node, ast.AST):
+                kind = type(node)
+                if (take := self._takes.get(kind)) is not None:
+                    take(node)
+                words.append(kind.__name__)
+                for name in kind._fields:
+                    value = getattr(node, name, None)
+                    if value is not None and value != [] and name != "ctx":  # told by its place
+                        words.append(name)
+                        left.append(value)
+            elif isinstance(node, list):
+                words.append(str(len(node)))
+                left += node
+            else:
+                words.append(repr(node))
+        return " ".join(words)
+
+    def _attribute(self, node: ast.Attribute) -> None:
+        self._facts.attributes.add(node.attr)
+
+    def _constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str | bytes):
+            text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+            self._facts.texts.update(_IN_TEXT.findall(text))
+
+    def _import(self, node: ast.Import) -> None:
+        self._facts.imports += [Import(0, alias.name) for alias in node.names]
+
+    def _import_from(self, node: ast.ImportFrom) -> None:
         names = tuple(alias.name for alias in node.names)
-        facts.imports.append(Import(node.level, node.module or "", names))
-        facts.attributes.update(names)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Call) and _is_sweep(node.func):
-        node.func.keywords = []  # `sweep(...)(f)`, as a decorator of f
-    elif isinstance(node, ast.Call) and _called(node) == "getattr":
-        facts.attributes.update(_text(argument) for argument in node.args[1:2])
-    elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
-        facts.imports += [_named_import(argument) for argument in node.args[:1]]
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        node.decorator_list = [d for d in node.decorator_list if not _is_sweep(d)]
+        self._facts.imports.append(Import(node.level, node.module or "", names))
+        self._facts.attributes.update(names)
+
+    def _call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Call) and _is_sweep(node.func):
+            self.set_aside += node.func.keywords  # `sweep(...)(f)`, as a decorator of f
+            node.func.keywords = []
+        elif (called := _called(node)) == "getattr":
+            self._facts.attributes.update(_text(argument) for argument in node.args[1:2])
+        elif called in ("import_module", "__import__"):
+            self._facts.imports += [_named_import(argument) for argument in node.args[:1]]
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        sweeps = [one for one in node.decorator_list if _is_sweep(one)]
+        if sweeps:
+            self.set_aside += sweeps
+            node.decorator_list = [one for one in node.decorator_list if one not in sweeps]
 
 
 def _called(node: ast.Call) -> str:
