@@ -92,8 +92,10 @@ def _open_and_acquire(path: Path, tell: Callable[[str], None]) -> int:
             raise storage_error(path, error) from error
         _held.add(descriptor)
         try:
-            _acquire(descriptor, path, tell)
+            dead = _acquire(descriptor, path, tell)
             if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                if dead:
+                    tell(f"the last run ({dead}) ended without finishing; taking over")
                 return descriptor
         except FileNotFoundError:
             pass
@@ -148,8 +150,11 @@ def held_since(path: Path) -> float | None:
     return since_in(read_beat(path))
 
 
-def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
-    """Take the lock. One that is held is believed, whatever can be seen of its owner from here."""
+def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> ProcessId | None:
+    """Take the lock; return who has died with it, or is just letting it go.
+
+    One that is held is believed, whatever can be seen of its owner from here.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         has_locks = True
@@ -159,7 +164,7 @@ def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
         has_locks = False  # The owner's name and heartbeat decide.
     owner = owner_in(read_beat(descriptor))
     if owner is None or owner == this_process():
-        return
+        return None
     alive = owner.is_alive()
     if alive is None and has_locks and owner.is_on_this_machine:
         alive = False  # It was in another container of this machine, where it would hold the lock.
@@ -168,7 +173,7 @@ def _acquire(descriptor: int, path: Path, tell: Callable[[str], None]) -> None:
         alive = _changes(path)
     if alive:
         raise _locked(path, owner)
-    tell(f"the last run ({owner}) ended without finishing; taking over")
+    return owner
 
 
 def _changes(path: Path) -> bool:
