@@ -309,10 +309,15 @@ def test_what_a_script_sets_in_a_package_is_told(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("import h5sweep\n" + textwrap.dedent(text))
     said = python(tmp_path, "script.py").stderr
     assert "script.py does np.seterr(...) when it starts, and its workers do not" in said
-    Terminal(tmp_path).run("run", "script.py", "-o", "other.h5")
-    with h5py.File(tmp_path / "out.h5") as file, h5py.File(tmp_path / "other.h5") as other:
+    with h5py.File(tmp_path / "out.h5") as file:
         assert file["mode"][0] == b"warn"
-        assert other["mode"][0] == b"raise"
+    command = said.partition("let workers import that: h5sweep ")[2].splitlines()[0]
+    assert command == "run script.py -o out.h5 --sweep f"
+    said = Terminal(tmp_path).run(*command.split()).stderr
+    assert "np.seterr(...) was not done in workers and is now" in said
+    Terminal(tmp_path).run(*command.split(), "--changed", "redo")
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert set(file["mode"][:]) == {b"raise"}
 
 
 def test_what_a_module_does_when_it_is_imported_is_done_in_workers(tmp_path: Path) -> None:
@@ -1096,3 +1101,69 @@ def test_a_script_that_reads_its_arguments_at_its_top(tmp_path: Path) -> None:
     assert "script.py does not import" in done.stderr
     assert "the following arguments are required: --scale" in done.stderr
     assert not (tmp_path / "other.h5.run").exists()
+
+
+PUT = {  # where the script puts what it changes, what it puts there, and how the function uses it
+    "a number": ("math", "math.pi = 3", "int(math.pi)"),
+    "its own function": ("math", "math.floor = lambda x: 3", "math.floor(7.5)"),
+    "a function of another package": ("math", "math.floor = np.ceil", "int(math.floor(2.5))"),
+    "a submodule": ("numpy.linalg", "np.linalg.LIMIT = 3", "np.linalg.LIMIT"),
+    "a builtin": ("builtins", "builtins.clamp = lambda x: 3", "clamp(9)"),
+    "a text": ("tempfile", "tempfile.tempdir = 'abc'", "len(tempfile.tempdir)"),
+    "an import of its own": ("math", "math.pi = 3", "__import__('math') and int(math.pi)"),
+}
+
+
+@pytest.mark.parametrize("what", PUT)
+def test_what_a_script_puts_into_a_package_is_there_in_workers(tmp_path: Path, what: str) -> None:
+    """As in a direct call; nor does the run say that it is not. A row names it."""
+    module, line, used = PUT[what]
+    text = f"""
+        import builtins, math, tempfile
+        import numpy as np
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {{"x": {used}}}
+        {line}
+        if __name__ == "__main__":
+            f.run("out.h5", workers=1)
+            assert f(seed=1) == {{"x": 3}}
+    """
+    assert script(tmp_path, text) == [3, 3]
+    version = json.loads((tmp_path / "out.h5.run" / "code" / "1.json").read_text())
+    assert any(name.startswith(f"{module}.") for name in version["globals"])
+    again = python(tmp_path, "script.py")
+    assert "when it starts" not in again.stderr
+    unset = (tmp_path / "script.py").read_text().replace(f"\n{line}", "")
+    (tmp_path / "script.py").write_text(unset.replace("range(2)", "range(3)"))
+    assert f"{module}." in python(tmp_path, "script.py").stderr
+
+
+def test_what_a_script_sets_in_pythons_own_and_no_function_uses_is_told(tmp_path: Path) -> None:
+    text = """
+        import json
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {"x": 1}
+        json.encoder.FLOAT_REPR = "3"
+        f.run("out.h5", workers=1)
+    """
+    (tmp_path / "script.py").write_text("import h5sweep\n" + textwrap.dedent(text))
+    said = python(tmp_path, "script.py").stderr
+    assert "script.py does json.encoder.FLOAT_REPR = ... when it starts" in said
+
+
+def test_a_module_made_by_hand_is_what_it_was_made(tmp_path: Path) -> None:
+    """Though its name, and its file, are those of one that workers could import."""
+    (tmp_path / "model.py").write_text("SCALE = 1\ndef f(x): return SCALE * x\n")
+    text = """
+        import types, model
+        made = types.ModuleType("model")
+        made.__file__ = model.__file__
+        exec("SCALE = 100\\ndef f(x): return SCALE * x", vars(made))
+        @h5sweep.sweep(seed=range(3))
+        def f(seed):
+            return {"x": made.f(seed) + made.SCALE + model.SCALE}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [101, 201, 301]

@@ -26,8 +26,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from ..base.study_function import Callee, file_of
-from ..base.units import command_text, near_path
+from ..base.study_function import Callee
 from ..errors import StudyError
 from .loaded_code import is_rewritten
 from .members import member_attributes, registry_of
@@ -39,6 +38,7 @@ from .reachable import (
     own_functions,
     own_subclasses,
     own_values,
+    put_values,
 )
 from .source_facts import read_source
 from .version import CodeVersion
@@ -58,10 +58,11 @@ def dump_function(
     version: CodeVersion,
     name: str,
     take_buffer: Callable[[Any], Any],
+    instead: str = "",
 ) -> SentFunction:
     """What calls the user's function, as bytes; large arrays go to `take_buffer`.
 
-    StudyError names what cannot be sent.
+    StudyError names what cannot be sent, and the command that would do `instead`.
     """
     modules, functions = loaded_own_modules(), own_functions(function)
     mentioned = _mentioned_names(functions, version, modules)
@@ -74,10 +75,11 @@ def dump_function(
                 _named_modules(version, modules, mentioned),
                 list(_globals_by_text(functions, modules)),
                 own_subclasses(function) if "__subclasses__" in mentioned else [],
+                _sendable_of_packages(function, modules),
             )
             content = _dumped(sent, modules, state.of, take_buffer)
         except Exception as error:  # whatever an object's own __reduce__ may raise
-            raise _refusal(function, name, error) from error
+            raise _refusal(function, name, error, instead) from error
     return SentFunction(content, tuple(state.left))
 
 
@@ -87,6 +89,7 @@ class _Sent(NamedTuple):
     modules: list[ModuleType]
     globals_by_text: list[tuple[FunctionType, dict[str, object]]]
     subclasses: list[type]
+    of_packages: dict[str, dict[str, object]]
 
 
 _loaded: list[_Sent] = []  # classes that only their base class knows would end
@@ -96,6 +99,8 @@ def load_function(content: bytes, buffers: Iterable[Any]) -> tuple[Any, Any]:
     """What `dump_function` has packed, in a worker of the same run: what to call, the function."""
     sent: _Sent = pickle.loads(content, buffers=buffers)
     _put_into_script(sent.function)
+    for name, values in sent.of_packages.items():
+        vars(importlib.import_module(name)).update(values)
     for function, values in sent.globals_by_text:
         function.__globals__.update(values)
         if function.__module__ == "__main__":
@@ -140,6 +145,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it says nothing of
             if self._state_of is None:
                 return _module_of, _identity(obj)
             return _module_of, _identity(obj), self._state_of(obj), None, None, fill_module
+        if isinstance(obj, ModuleType) and sys.modules.get(_name_of(obj)) is not obj:
+            return ModuleType, (_name_of(obj),), _content_of(obj), None, None, _set_content
         if getattr(type(obj), "is_sweep", False):
             return _as_is, (obj.function,)  # nobody needs its plan there
         if isinstance(obj, _CACHED):  # which pickles itself as a name to import
@@ -202,6 +209,15 @@ class _Absent:
         )
 
 
+def _content_of(module: ModuleType) -> dict[str, object]:
+    """All that is in a module that was made by hand, which no import would give."""
+    return {n: v for n, v in vars(module).items() if n not in ("__builtins__", "__loader__")}
+
+
+def _set_content(module: ModuleType, content: dict[str, object]) -> None:
+    vars(module).update(content)
+
+
 def _globals_of(*identity: Any) -> dict[str, Any]:
     return vars(_module_of(*identity))
 
@@ -214,6 +230,16 @@ def _globals_by_text(
         if names_globals_by_text(one) and one.__globals__.get("__name__") not in modules:
             found = {n: v for n, v in one.__globals__.items() if not n.startswith("__")}
             yield one, {n: v for n, v in found.items() if _is_sendable(modules, v)}
+
+
+def _sendable_of_packages(
+    function: Callee, modules: dict[str, ModuleType]
+) -> dict[str, dict[str, object]]:
+    """What the function uses of packages and may not find there in a worker, if it can be sent."""
+    return {
+        name: {n: v for n, v in values.items() if _is_sendable(modules, v)}
+        for name, values in put_values(function).items()
+    }
 
 
 def _name_of(module: ModuleType) -> str:
@@ -342,7 +368,7 @@ def _sending_by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _refusal(function: Callee, name: str, error: Exception) -> StudyError:
+def _refusal(function: Callee, name: str, error: Exception, instead: str) -> StudyError:
     """Which of the values that a function uses cannot be sent, and what to do."""
     what, reason = name, error
     values = sorted(own_values(function).items(), key=lambda pair: callable(pair[1]))
@@ -353,10 +379,7 @@ def _refusal(function: Callee, name: str, error: Exception) -> StudyError:
             what = f"{label.removeprefix('__main__.')} (a {type(value).__name__})"
             reason = refused
             break
-    path = file_of(function)
-    other = ""
-    if path is not None:
-        other = f". Or let each worker import the file: {command_text('run', near_path(path))}"
+    other = f". Or let each worker import the file: {instead}" if instead else ""
     return StudyError(
         f"{name} uses {what}, which cannot be sent to workers ({reason}): make it inside the "
         f"function{other}"

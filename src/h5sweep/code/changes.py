@@ -26,6 +26,7 @@ def change_texts(before: CodeVersion, now: CodeVersion) -> list[str]:
         *(text for about in _TITLES for text in fact_texts(about, before, now)),
         *_input_texts(before, now),
         *form_texts(before, now),
+        *_setting_texts(before, now),
     ]
 
 
@@ -65,6 +66,14 @@ def form_texts(before: CodeVersion, now: CodeVersion) -> Iterator[str]:
         was, is_now = form_text(old.get(name)), form_text(new.get(name))
         if was != is_now:
             yield f"{name} was given to the function as {was} and is given as {is_now}"
+
+
+def _setting_texts(before: CodeVersion, now: CodeVersion) -> Iterator[str]:
+    """Of one script that was run by itself and is imported now; of another its source says it."""
+    old, new = before.facts["settings"], now.facts["settings"]
+    for name in sorted(old.keys() ^ new.keys()) if before.digest == now.digest else ():
+        texts = ("was", "is not") if name in new else ("was not", "is")
+        yield f"{name} {texts[0]} done in workers and {texts[1]} now"
 
 
 _ABSENT = object()

@@ -6,6 +6,7 @@ modules, the object that a method is bound to, the arguments of a partial functi
 
 from __future__ import annotations
 
+import builtins
 import dis
 import functools
 import sys
@@ -30,6 +31,7 @@ from .own_modules import is_own_module, loaded_own_modules
 
 # What every module has, and what says where it is: no values of the study.
 _OF_MODULES = {*vars(ModuleType("")), "__file__", "__cached__", "__builtins__", "__path__"}
+_OF_THE_PROCESS = ("__main__", "sys")  # have values that say which process it is
 _BY_TEXT = {"globals", "eval", "exec", "__main__"}  # give globals by their names
 _SUBCLASSES = "__subclasses__"
 ARGUMENTS = "sys.argv"
@@ -62,6 +64,13 @@ def own_subclasses(function: object) -> list[type]:
     walk.visit("", function)
     walk.visit_subclasses()
     return walk.classes
+
+
+def put_values(function: object) -> dict[str, dict[str, object]]:
+    """What the function uses of packages, by module, that may not be what an import gives."""
+    walk = _Walk()
+    walk.visit("", function)
+    return walk.put
 
 
 def code_names(code: CodeType) -> Iterator[str]:
@@ -142,6 +151,7 @@ class _Walk:
         self.functions: list[FunctionType] = []
         self.reads_arguments = False
         self.classes: list[type] = []
+        self.put: dict[str, dict[str, object]] = {}  # into packages, or perhaps always there
         self._seen: dict[int, object] = {}
 
     def visit(self, label: str, value: Any) -> None:
@@ -225,6 +235,7 @@ class _Walk:
         self._visit_named(module, function.__globals__, named - _OF_MODULES, names, entered)
         imported = dict(self._imported_modules(function, loaded))
         self._visit_named("", imported, set(imported), names, entered)
+        self._visit_package(builtins, loaded - function.__globals__.keys(), entered)
         place = f"{module}.{function.__qualname__}"
         closure = closure_of(function)
         self.visit("", closure.pop("__class__", None))
@@ -251,10 +262,27 @@ class _Walk:
             value = values[name]
             if not isinstance(value, ModuleType):
                 self.visit(f"{module}.{name}", value)
-            elif is_own_module(value) and value.__name__ not in entered:
+            elif value.__name__ not in entered:
                 entered.add(value.__name__)
                 inside = names - _OF_MODULES
-                self._visit_named(value.__name__, vars(value), inside, inside, entered)
+                if is_own_module(value):
+                    self._visit_named(value.__name__, vars(value), inside, inside, entered)
+                else:
+                    self._visit_package(value, inside, entered)
+
+    def _visit_package(self, module: ModuleType, names: set[str], entered: set[str]) -> None:
+        """What somebody may have put into a module that is not the user's: `math.pi = 3`."""
+        place = module.__name__
+        is_known = sys.modules.get(place) is module and place not in _OF_THE_PROCESS
+        for name in sorted(names & vars(module).keys() if is_known else ()):
+            value = vars(module)[name]
+            if isinstance(value, ModuleType):
+                if value.__name__ not in entered:
+                    entered.add(value.__name__)
+                    self._visit_package(value, names, entered)
+            elif not name.startswith("__") and _may_be_put(place, name, value):
+                self.put.setdefault(place, {})[name] = value
+                self.visit(f"{place}.{name}", value)
 
     def _imported_modules(
         self, function: FunctionType, loaded: set[str]
@@ -292,6 +320,17 @@ class _Walk:
                 self.visit(f"{place}.{name}", value)
         for base in kind.__bases__:
             self.visit("", base)
+
+
+def _may_be_put(module: str, name: str, value: Any) -> bool:
+    """Whether what a module has by a name is a number, a text, or from somewhere else."""
+    if type(value) in (bool, int, float, str):
+        return True
+    if not callable(value):
+        return is_own_class(type(value))
+    home = (getattr(value, "__module__", None) or type(value).__module__).partition(".")[0]
+    is_at_home = home in sys.stdlib_module_names or home == module.partition(".")[0]
+    return not is_at_home or getattr(value, "__name__", name) != name
 
 
 def _member(member: Enum) -> object:

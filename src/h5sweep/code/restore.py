@@ -54,6 +54,16 @@ def restore_globals(
     return lost
 
 
+def own_globals(version: CodeVersion) -> dict[str, Any]:
+    """Globals that were recorded, but those of packages that are of another version now."""
+    was, now = version.facts["packages"], find_packages(_said_by(version))
+    upgraded = {name for name in was if was[name] != now.get(name)}
+    if "python" in upgraded:
+        upgraded |= sys.stdlib_module_names
+    found = version.facts["globals"].items()
+    return {name: value for name, value in found if name.partition(".")[0] not in upgraded}
+
+
 def restore_constants(
     function: Callee, given: Mapping[str, object], recorded: Mapping[str, Any]
 ) -> tuple[dict[str, object], list[str]]:

@@ -30,12 +30,13 @@ from ..errors import UsageError, naming
 from .describe_value import describe_constant, describe_value
 from .loaded_code import code_digest, is_as_loaded, loaded_digest
 from .own_modules import OwnModule, find_own_modules, loaded_own_modules, own_path_of
-from .reachable import code_names, imported_names, own_functions, own_values
+from .reachable import code_names, imported_names, own_functions, own_values, put_values
 from .source_facts import SourceFacts, digest_of, is_secret, read_settings, read_source
 
 FORMAT = "h5sweep.code/1"
 _EMPTY = read_source("").digest
 _SET_BY_SCRIPTS = {"decimal", "locale", "random"}  # modules of Python's own
+_INHERITED = {"os", "sys", "logging", "warnings", "h5sweep"}  # or nothing that results depend on
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,6 @@ class CodeVersion:
     sources: tuple[Source, ...]
     facts: Mapping[str, Any]
     about: Mapping[str, Any] = field(default_factory=dict)  # who, when, where: not compared
-    settings: tuple[str, ...] = ()  # calls of packages in a script, which workers do not run
     edited: tuple[str, ...] = ()  # files that are not what was loaded from them, and is run
 
     @property
@@ -119,8 +119,9 @@ FACTS = (
     "dims",
     "coords",
     "forms",
+    "settings",  # what a script does to packages, and its workers do not
 )
-_LATER = ("coords", "forms")  # which are noted since later
+_LATER = ("coords", "forms", "settings")  # which are noted since later
 
 
 def read_version(
@@ -156,11 +157,11 @@ def read_version(
         "dims": dict(dims),
         "coords": dict(coords or {}),
         "forms": dict(forms or {}),
+        "settings": dict.fromkeys(_settings(function, modules), "not in workers"),
     }
     edited = () if known else tuple(m.path for m in modules if not is_as_loaded(m))
     sources = [_as_loaded(s, modules) if s.path in edited else s for s in sources]
-    settings = _settings(function, modules)
-    return CodeVersion(tuple(sources), facts, settings=settings, edited=edited)
+    return CodeVersion(tuple(sources), facts, edited=edited)
 
 
 def describe_globals(
@@ -295,11 +296,20 @@ def _settings(function: Callee, modules: list[OwnModule]) -> tuple[str, ...]:
     """What the script with the function calls of installed packages when it starts."""
     if _module_name(function) != "__main__" or file_of(function) is None:
         return ()
-    done = read_settings(modules[0].text)
-    others = sys.stdlib_module_names - _SET_BY_SCRIPTS | {"h5sweep"}
+    sent = {name for values in put_values(function).values() for name in values}
     return tuple(
-        what for name, what in done if name.partition(".")[0] not in others and not _is_own(name)
+        what
+        for name, what in read_settings(modules[0].text)
+        if _stays_here(name.partition(".")[0], what, sent) and not _is_own(name)
     )
+
+
+def _stays_here(package: str, what: str, sent: Container[str]) -> bool:
+    """Whether workers have nothing of what a script calls in a package, or assigns to it."""
+    target = what.removesuffix(" = ...")
+    if target != what:
+        return package not in _INHERITED and target.rpartition(".")[2] not in sent
+    return package not in sys.stdlib_module_names - _SET_BY_SCRIPTS | {"h5sweep"}
 
 
 def _is_own(name: str) -> bool:

@@ -18,16 +18,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..base.units import command_text, near_path
+from ..base.study_function import code_of
 from ..code.changes import change_texts
 from ..code.describe_value import is_array, is_code
 from ..code.payload import read_payload, write_payload
 from ..code.process_values import ImportHere
 from ..code.reachable import MEMBERS
-from ..code.restore import facts_of_worker, restore_constants, restore_globals, study_source
+from ..code.restore import (
+    facts_of_worker,
+    own_globals,
+    restore_constants,
+    restore_globals,
+    study_source,
+)
 from ..code.snapshot_import import import_from
 from ..code.version import CodeVersion, Source, describe_globals, input_checksum
 from ..errors import StudyError, SweepError, UsageError
+from ..state.run_command import run_imported_text
 from ..state.study import Declaration, Function, StudyReference, load_sweep, user_traceback
 from .settings import THREAD_VARIABLES, WORKER_VARIABLE
 
@@ -35,7 +42,9 @@ MOST_CHANGES = 5  # that are told
 
 
 @contextmanager
-def handed_over(declaration: Declaration, version: CodeVersion) -> Iterator[int]:
+def handed_over(
+    declaration: Declaration, version: CodeVersion, output: Path, part: str = ""
+) -> Iterator[int]:
     """The descriptor of all that a worker needs to run the function, for as long as it is needed.
 
     StudyError names what cannot be sent.
@@ -54,7 +63,8 @@ def handed_over(declaration: Declaration, version: CodeVersion) -> Iterator[int]
         from ..code.by_value import dump_function
 
         callee, function = declaration.callee(), declaration.function
-        sent = dump_function(callee, function, version, declaration.name, buffers.append)
+        instead = _import_command(declaration, output, part)
+        sent = dump_function(callee, function, version, declaration.name, buffers.append, instead)
         content = sent.content
         description |= {"left": sent.left}
     else:
@@ -99,8 +109,21 @@ def _payload(description: dict[str, Any], content: bytes, buffers: list[Any]) ->
         os.close(descriptor)
 
 
+def _import_command(declaration: Declaration, output: Path, part: str) -> str:
+    """What has workers import the sweep from its file; empty if an import of that has no such."""
+    function, path = code_of(declaration.function), declaration.path
+    if path is None or getattr(function, "__qualname__", "") != declaration.name:
+        return ""
+    return run_imported_text(path, declaration.name, output, part)
+
+
 def sending_texts(
-    declaration: Declaration, version: CodeVersion, *, has_executor: bool = False
+    declaration: Declaration,
+    version: CodeVersion,
+    output: Path,
+    part: str = "",
+    *,
+    has_executor: bool = False,
 ) -> Iterator[str]:
     """What to say of a function that is sent as it is here.
 
@@ -115,8 +138,8 @@ def sending_texts(
             f"{Path(path).name} was edited after it was loaded here: what was loaded is run, and "
             "its text is not kept. To run the new one, restart Python"
         )
-    if not has_executor and (text := _settings_text(declaration, version)):
-        yield text
+    if version.facts["settings"] and not has_executor:
+        yield _settings_text(declaration, version, _import_command(declaration, output, part))
 
 
 def changed_input_texts(declaration: Declaration, version: CodeVersion) -> Iterator[str]:
@@ -131,16 +154,13 @@ def changed_input_texts(declaration: Declaration, version: CodeVersion) -> Itera
         )
 
 
-def _settings_text(declaration: Declaration, version: CodeVersion) -> str:
-    """That a script sets something in packages, which its workers do not; empty if it does not."""
-    if declaration.is_imported or not version.settings or declaration.path is None:
-        return ""
-    settings = ", ".join(dict.fromkeys(version.settings))
-    command = command_text("run", near_path(declaration.path))
+def _settings_text(declaration: Declaration, version: CodeVersion, instead: str) -> str:
+    """That a script sets something in packages, which its workers do not."""
+    settings, file = ", ".join(version.facts["settings"]), Path(str(declaration.path)).name
+    other = f", or at the top of {file} and let workers import that: {instead}" if instead else ""
     return (
-        f"{declaration.path.name} does {settings} when it starts, and its workers do not. If "
-        f"results depend on that, do it in {declaration.name}, or let workers import the file: "
-        f"{command}"
+        f"{file} does {settings} when it starts, and its workers do not. If results depend on "
+        f"that, do it in {declaration.name}{other}"
     )
 
 
@@ -280,7 +300,7 @@ def _receive_again(description: dict[str, Any], copies: Path) -> Function:
     reference = StudyReference(**description["reference"])
     declaration, callee = load_sweep(reference, with_constants=True)
     given = declaration.function, declaration.constants
-    lost_globals = restore_globals(*given, version.facts["globals"])
+    lost_globals = restore_globals(*given, own_globals(version))
     constants, lost = restore_constants(*given, version.facts["constants"])
     if not version.about.get("imported", True):
         lost += lost_globals  # an import gives globals as it did then, or that is what differs

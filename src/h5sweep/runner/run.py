@@ -103,12 +103,13 @@ def run_sweep(
     version = read_code(folder, declaration, settings.env)
     with (
         naming_next_step(),
-        handed_over(declaration, version) as function,
+        handed_over(declaration, version, folder.output) as function,
         holding_folder(folder, tell=display.say, work=RUNNING),
         knowing_how_children_end(),
         _pool_here(folder, function, settings, engine) as pool,
     ):
-        sending = sending_texts(declaration, version, has_executor=engine is not None)
+        has_executor = engine is not None
+        sending = sending_texts(declaration, version, folder.output, has_executor=has_executor)
         for text in (*sending, threads_text(settings)):
             if text:
                 display.say(text)

@@ -81,12 +81,13 @@ def run_part(
     version = read_code(folder, declaration, settings.env)
     with (
         naming_next_step(),
-        handed_over(declaration, version) as function,
+        handed_over(declaration, version, folder.output, str(part)) as function,
         registered(folder, part, version.id) as name,
         knowing_how_children_end(),
         Pool(launch_order(folder, function, settings, name, part), settings) as pool,
     ):
-        for text in (*sending_texts(declaration, version), threads_text(settings)):
+        sending = sending_texts(declaration, version, folder.output, str(part))
+        for text in (*sending, threads_text(settings)):
             if text:
                 display.say(text)
         pool.warm_up(len(declaration.plan))  # to read a large plan takes as long as to start them

@@ -48,6 +48,12 @@ def run_again_text(
     return f"{call} of the sweep" if iskeyword(name) else f"{name}.{call}"  # such as a lambda
 
 
+def run_imported_text(study: Path, sweep: str, output: Path, part: str = "") -> str:
+    """The command that has each worker import the study, instead of what is sent to it."""
+    words = ["--part", part] if part else []
+    return command_text("run", near_path(study), "-o", output, "--sweep", sweep, *words)
+
+
 def _options_in(command: str, sweep: str) -> Iterator[str]:
     """Those of the last `h5sweep run` that say how tasks are run, not which, and of which sweep."""
     try:
