@@ -145,7 +145,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it says nothing of
             if self._state_of is None:
                 return _module_of, _identity(obj)
             return _module_of, _identity(obj), self._state_of(obj), None, None, fill_module
-        if isinstance(obj, ModuleType) and sys.modules.get(_name_of(obj)) is not obj:
+        if type(obj) is ModuleType and sys.modules.get(_name_of(obj)) is not obj:  # no proxy
             return ModuleType, (_name_of(obj),), _content_of(obj), None, None, _set_content
         if getattr(type(obj), "is_sweep", False):
             return _as_is, (obj.function,)  # nobody needs its plan there
