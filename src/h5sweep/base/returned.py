@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from .study_function import code_of
-from .values import EXACT, Array, free_name, is_rounded, naming_order, value_name
+from .values import EXACT, Array, free_name, is_other, naming_order, value_name
 
 RESULT = "result"  # what a value is called that has no name
 COORDINATE = "_coord"  # behind the name of an axis
@@ -165,12 +165,12 @@ def _as_plain_array(value: Any) -> Any:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError):  # lists of other lengths
         return value
+    if is_other(array, value):
+        return value
     if array.dtype.kind == "S":
         return np.char.decode(array, "utf-8", "backslashreplace")
     if array.dtype.kind == "T" or (array.dtype.kind == "U" and array.dtype is not _dtype(value)):
         array = np.asarray(value, object)  # NumPy makes texts of numbers beside texts
-    if is_rounded(array, value):
-        return value
     if array.dtype != object:
         return array
     found = _of_one_kind(array)
@@ -192,6 +192,8 @@ def _of_one_kind(array: Array) -> Array:
         return array
     made = np.array([gap if item is None else item for item in items])
     if made.dtype.kind in "fc" and _are_long(found):
+        return array
+    if made.dtype.kind == "U" and is_other(made, items):
         return array
     is_time = made.dtype.kind in "mM"  # of several units, some values may not fit into the finest
     if is_time and not all(

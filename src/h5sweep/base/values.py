@@ -289,21 +289,44 @@ def _as_array(name: object, value: object) -> Array:
         raise UnsupportedValueError(
             f"{name} is {_describe(value)}: do not mix numbers and text in one list"
         )
-    if is_rounded(array, value):
+    if is_other(array, value):
         raise UnsupportedValueError(
-            f"{name} is {_describe(value)}: as a float, one of its ints would be another number; "
-            "return ints and floats under different names"
+            f"{name} is {_describe(value)}: in one array, some of these would be other values; "
+            "return values of different kinds under different names"
         )
     return array
 
 
-def is_rounded(array: Array, value: object) -> bool:
-    """Whether NumPy made floats of ints beside floats in a list, and some are other numbers."""
-    is_list = array.dtype.kind in "fc" and isinstance(value, list | tuple)
-    if not (is_list and (np.abs(array) >= EXACT).any()):
+def is_other(array: Array, value: object) -> bool:
+    """Whether NumPy has made other values of those in a list: of ints beside floats, of times in
+    several units or beside ints, of texts that end with NUL.
+    """
+    kind = array.dtype.kind
+    if not isinstance(value, list | tuple) or kind not in "fcmMUS":
         return False
+    if kind in "fc" and not (np.abs(array) >= EXACT).any():
+        return False
+    if kind in "mM":
+        return not all(_is_time_within(np.asarray(item), array.dtype) for item in _items(value))
     items = np.asarray(value, object).ravel().tolist()
+    if kind in "US":
+        texts = (item for item in items if isinstance(item, str | bytes))
+        return any(text[-1:] in ("\0", b"\0") for text in texts)
     return any(isinstance(item, int | np.integer) and int(item) != float(item) for item in items)
+
+
+def _items(value: Iterable[Any]) -> Iterator[Any]:
+    """What is in a list, and in lists inside it."""
+    for item in value:
+        if isinstance(item, list | tuple):
+            yield from _items(item)
+        else:
+            yield item
+
+
+def _is_time_within(item: Array, dtype: np.dtype[Any]) -> bool:
+    back = item.astype(dtype).astype(item.dtype) == item
+    return item.dtype.kind == dtype.kind and bool((back | np.isnat(item)).all())
 
 
 def _is_all_text(value: object) -> bool:
