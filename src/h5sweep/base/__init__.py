@@ -13,6 +13,7 @@
     key_pattern        keys as other programs write them in names: `farm{farm_id:d}_s{seed:d}`
     key_rule           where a task's key is found: a pattern, or names
     values             values of results, and how they are encoded
+    plain_values       a value of any kind as an array, a number, a text or a time
     returned           whatever a task returns, as named values with their labels
     encode_returned    the same, encoded, and a note of what cannot be
     coordinates        the coordinates of axes that a sweep declares

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..errors import UsageError
 from .attribute_json import attribute_json, attribute_value
+from .plain_values import plain_value
 from .plan import RESERVED_NAMES
-from .returned import plain_value
 from .values import Array
 
 _MOST_SHOWN = 3

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..errors import UnsupportedValueError
 from .attribute_json import attribute_json, has_place, is_attribute_name, is_decoding
-from .returned import Labelled, Returned, plain_value
+from .plain_values import plain_value
+from .returned import Labelled, Returned
 from .values import NOT_STORED, Array, ResultEncoder, free_name, schema_bytes, value_name
 
 _LONGEST_NOTE = 1000

@@ -10,20 +10,17 @@ has done that.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import itertools
-import sys
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
+from .plain_values import column_values, is_missing, of_modules
 from .study_function import code_of
-from .values import EXACT, Array, free_name, is_other, naming_order, value_name
+from .values import Array, free_name, naming_order, value_name
 
 RESULT = "result"  # what a value is called that has no name
 COORDINATE = "_coord"  # behind the name of an axis
@@ -134,128 +131,6 @@ def result_names(function: Callable[..., object]) -> tuple[str, ...]:
     return tuple(text or f"{RESULT}_{place}" for place, text in enumerate(named))
 
 
-def plain_value(value: Any) -> Any:
-    """The same value as an array, a number, a text or a time; itself, if it is none of these."""
-    if isinstance(value, Enum):
-        return value.value if isinstance(value, int | float | str) else value.name or str(value)
-    if isinstance(value, PurePath):
-        return value.as_posix()
-    if isinstance(value, bytes | bytearray | memoryview):
-        return np.frombuffer(value, np.uint8)
-    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
-        return np.datetime64(value, "D")
-    if isinstance(value, datetime.timedelta):
-        of_pandas = getattr(value, "to_timedelta64", None)
-        return of_pandas() if of_pandas else np.timedelta64(value, "us")
-    if isinstance(value, np.ma.MaskedArray):
-        return _filled(value)
-    if isinstance(value, _of_modules(("pandas", "Interval"), ("pandas", "Period"))):
-        return str(value)
-    if hasattr(value, "isna") and hasattr(value, "to_numpy"):
-        return _column(value)
-    if isinstance(value, list | tuple | np.ndarray) or hasattr(value, "__array__"):
-        return _as_plain_array(value)
-    return value
-
-
-def _as_plain_array(value: Any) -> Any:
-    if isinstance(value, list | tuple) and any(isinstance(v, np.ma.MaskedArray) for v in value):
-        return _filled(np.ma.array(value))
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError):  # lists of other lengths
-        return value
-    if is_other(array, value):
-        return value
-    if array.dtype.kind == "S":
-        return np.char.decode(array, "utf-8", "backslashreplace")
-    if array.dtype.kind == "T" or (array.dtype.kind == "U" and array.dtype is not _dtype(value)):
-        array = np.asarray(value, object)  # NumPy makes texts of numbers beside texts
-    if array.dtype != object:
-        return array
-    found = _of_one_kind(array)
-    return value if found is array and isinstance(value, list | tuple) else found
-
-
-def _dtype(value: object) -> object:
-    return getattr(value, "dtype", None)
-
-
-def _of_one_kind(array: Array) -> Array:
-    """Objects that are all numbers, texts or times, or are not there, as an array of these."""
-    items = [None if _is_gap(item) else _scalar(item) for item in array.ravel().tolist()]
-    found = [item for item in items if item is not None]
-    if not items:
-        return array.astype(str)
-    gap = _GAPS.get(next((kind for kind in _GAPS if _are_all(found, kind)), object))
-    if not found or gap is None:
-        return array
-    made = np.array([gap if item is None else item for item in items])
-    if made.dtype.kind in "fc" and _are_long(found):
-        return array
-    if made.dtype.kind == "U" and is_other(made, items):
-        return array
-    is_time = made.dtype.kind in "mM"  # of several units, some values may not fit into the finest
-    if is_time and not all(
-        item is None or one.astype(item.dtype) == item
-        for one, item in zip(made, items, strict=True)
-    ):
-        return array
-    return array if made.dtype == object else made.reshape(array.shape)
-
-
-def _scalar(item: Any) -> Any:
-    """A time as NumPy's, in UTC."""
-    for kind in ("to_datetime64", "to_timedelta64"):  # of pandas, with nanoseconds
-        if hasattr(item, kind):
-            return getattr(item, kind)()
-    if isinstance(item, datetime.datetime):
-        return np.datetime64(
-            item.astimezone(datetime.UTC).replace(tzinfo=None) if item.tzinfo else item, "us"
-        )
-    return plain_value(item)
-
-
-def _are_all(found: list[Any], kind: Any) -> bool:
-    return all(isinstance(item, kind) for item in found)
-
-
-def _are_long(found: list[Any]) -> bool:
-    """Whether some are ints that no float has."""
-    return any(isinstance(item, int) and abs(item) > EXACT for item in found)
-
-
-def _is_gap(item: Any) -> bool:
-    """Whether it stands for no value among others: also NaN and NaT."""
-    is_number = isinstance(item, float | datetime.datetime | np.datetime64 | np.timedelta64)
-    return is_missing(item) or (is_number and bool(item != item))
-
-
-_NAN = float("nan")
-_GAPS: dict[Any, Any] = {  # what stands for no value, by the kind of the others
-    str: "",
-    np.datetime64: np.datetime64("NaT"),
-    np.timedelta64: np.timedelta64("NaT"),
-    int | float | complex | np.number | np.bool_: _NAN,
-}
-
-
-def _filled(value: Any) -> Any:
-    """A masked array with NaN, NaT or an empty text where there is no value."""
-    if not np.ma.is_masked(value):
-        return value.data
-    kind = value.dtype.kind
-    if kind in "fc":
-        return value.filled(np.nan)
-    if kind in "mM":
-        return value.filled(np.array("NaT", value.dtype))
-    if kind in "U":
-        return value.filled("")
-    if kind in "biu" and (np.abs(value.compressed().astype(float)) <= EXACT).all():
-        return value.astype(float).filled(np.nan)
-    return value
-
-
 def _fields(value: Any) -> Mapping[Any, Any] | None:
     """The values of an object that is made of named ones; None of any other."""
     if isinstance(value, Mapping) and not _is_labelled(value):
@@ -275,19 +150,7 @@ def _is_labelled(value: object) -> bool:
     """Whether it is an object of xarray or pandas that has axes with names."""
     kinds = [("xarray", "Dataset"), ("xarray", "DataArray"), ("xarray", "Variable")]
     kinds += [("pandas", "Series"), ("pandas", "DataFrame"), ("pandas", "Index")]
-    return isinstance(value, _of_modules(*kinds))
-
-
-def _of_modules(*kinds: tuple[str, str]) -> tuple[type, ...]:
-    """Those of these classes of which the module is imported."""
-    found = [getattr(sys.modules.get(module), kind, None) for module, kind in kinds]
-    return tuple(kind for kind in found if isinstance(kind, type))
-
-
-def is_missing(value: Any) -> bool:
-    """None, and what pandas has in its place."""
-    pandas = sys.modules.get("pandas")
-    return value is None or (pandas is not None and value is getattr(pandas, "NA", None))
+    return isinstance(value, of_modules(*kinds))
 
 
 def _is_of_pandas(value: Any) -> bool:
@@ -352,7 +215,7 @@ def _of_pandas(
 ) -> tuple[Arrays, Coordinates]:
     """The columns of a DataFrame or a Series, and the labels of their rows."""
     if not hasattr(value, "index") or not hasattr(value, "iloc"):  # an index by itself
-        return [(path, Labelled(_column(value)))], []
+        return [(path, Labelled(column_values(value)))], []
     index = value.index
     given = index.name if index.name is not None else "index"
     axis = value_name(str(given), key_names)
@@ -363,31 +226,20 @@ def _of_pandas(
     for place, level in enumerate(index.names if hasattr(index, "levels") else ()):
         of_level = level if level is not None else f"{axis}_{place}"
         name = free_name(str(of_level), found, key_names)
-        column = _column(index.get_level_values(place))
+        column = column_values(index.get_level_values(place))
         found[name] = Labelled(column, dims, _long_name(of_level, name))
     if has_labels and not found:
-        found[axis] = Labelled(_column(index), dims, _long_name(given, axis))
+        found[axis] = Labelled(column_values(index), dims, _long_name(given, axis))
     if not hasattr(value, "columns"):
-        return [(path, Labelled(_column(value), dims, value.attrs))], list(found.items())
+        return [(path, Labelled(column_values(value), dims, value.attrs))], list(found.items())
     return [
-        ((*path, *_column_path(name)), Labelled(_column(value.iloc[:, number]), dims))
+        ((*path, *_column_path(name)), Labelled(column_values(value.iloc[:, number]), dims))
         for number, name in enumerate(value.columns)
     ], list(found.items())
 
 
 def _column_path(name: object) -> tuple[str, ...]:
     return tuple(map(str, name)) if isinstance(name, tuple) else (str(name),)
-
-
-def _column(values: Any) -> Any:
-    """A column of pandas as an array; in UTC, if it has a time zone."""
-    if getattr(values.dtype, "tz", None) is not None:
-        values = getattr(values, "dt", values).tz_convert("UTC")
-        values = getattr(values, "dt", values).tz_localize(None)
-    # Of ints beside gaps pandas makes floats, and these do not have all of them.
-    is_int = getattr(values.dtype, "kind", "O") in "iu"
-    has_gaps = is_int and bool(values.isna().any())
-    return _as_plain_array(values.to_numpy(object) if has_gaps else values.to_numpy())
 
 
 def _without_unit(value: Any) -> tuple[Any, str]:
