@@ -19,8 +19,10 @@ import click
 import pytest
 
 from h5sweep.cli import cli
+from needs import needs_fish, needs_zsh
 from terminal import H5SWEEP, Terminal
 
+DOCS = Path(__file__).parents[2] / "docs" / "watching.md"
 COMMANDS = cli.list_commands(click.Context(cli))
 STUDY = """
 @h5sweep.sweep(farm=["a", "b"], seed=range(3))
@@ -142,22 +144,20 @@ def into_closed_pipe(terminal: Terminal, words: list[str], closed: str) -> int:
 # Completion
 
 
-class Bash:
-    """An interactive bash of which somebody presses keys."""
+class Shell:
+    """An interactive shell of which somebody presses keys, with nothing but these settings."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, words: list[str], folder: Path, home: Path) -> None:
         self._deadline = time.monotonic() + 60
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
-        scripts = str(Path(sys.executable).parent)
-        env = {**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}", "PS1": "$ ", "TERM": "dumb"}
         self.process = subprocess.Popen(
-            ["bash", "--norc", "--noprofile", "-i"],
+            words,
             cwd=folder,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env={**env, "HISTFILE": "", "INPUTRC": "/dev/null"},
+            env={**in_new_home(home), "PS1": "$ ", "TERM": "dumb", "INPUTRC": "/dev/null"},
             start_new_session=True,
         )
         os.close(theirs)
@@ -179,38 +179,116 @@ class Bash:
         os.close(self._ours)
 
 
+def in_new_home(home: Path) -> dict[str, str]:
+    """The environment of somebody who has just got an account, and h5sweep."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "HISTFILE": ""}
+
+
+def said_line(where: str) -> str:
+    """What the docs say to put into that file of a shell."""
+    said = DOCS.read_text().partition(f"`{where}`")[2]
+    return said.partition("```sh\n")[2].partition("```")[0]
+
+
+def write_settings(home: Path, where: str, text: str) -> None:
+    path = home / where.removeprefix("~/")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
 @pytest.fixture
-def bash(tmp_path: Path) -> Iterator[Bash]:
-    """With the line that the docs say to put into ~/.bashrc."""
-    found = Bash(tmp_path)
-    found.press('eval "$(_H5SWEEP_COMPLETE=bash_source h5sweep)"; echo is "ready"\n')
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A folder with an output and a study."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for name in ("layouts.h5", "study.py", "two words.h5"):
+        (folder / name).touch()
+    return folder
+
+
+@pytest.fixture(
+    params=["bash", pytest.param("zsh", marks=needs_zsh)],
+)
+def shell(request: pytest.FixtureRequest, home: Path, work: Path) -> Iterator[Shell]:
+    """With the line that the docs say to put into its settings."""
+    words, where, above = {
+        "bash": (["bash", "-i"], "~/.bashrc", ""),
+        "zsh": (["zsh", "-i"], "~/.zshrc", "autoload -Uz compinit && compinit\n"),
+    }[request.param]
+    write_settings(home, where, above + said_line(where))
+    found = Shell(words, work, home)
+    found.press('echo is "ready"\n')
     found.read_until("is ready")
     yield found
     found.close()
 
 
-@pytest.mark.parametrize(
-    ("typed", "completed"),
-    [
-        ("h5sweep sta", "tus "),
-        ("h5sweep status --wa", "tch "),
-        ("h5sweep run --failed re", "try "),
-        ("h5sweep status lay", "outs.h5 "),
-        ("h5sweep check lay", "outs.h5 "),
-        ("h5sweep merge lay", "outs.h5 "),
-        ("h5sweep run stu", "dy.py "),
-    ],
-)
-def test_bash_completes(bash: Bash, tmp_path: Path, typed: str, completed: str) -> None:
-    """Commands, options, their choices, and files, in a real bash."""
-    for name in ("layouts.h5", "study.py"):
-        (tmp_path / name).touch()
-    bash.press(f"{typed}\t")
-    bash.read_until(f"{typed}{completed}")
+COMPLETED = [
+    ("h5sweep sta", "tus "),
+    ("h5sweep status --wa", "tch "),
+    ("h5sweep run --failed re", "try "),
+    ("h5sweep status lay", "outs.h5 "),
+    ("h5sweep check lay", "outs.h5 "),
+    ("h5sweep merge lay", "outs.h5 "),
+    ("h5sweep merge two", "\\ words.h5 "),
+    ("h5sweep run stu", "dy.py "),
+]
 
 
-def test_bash_lists_all_commands(bash: Bash) -> None:
+@pytest.mark.parametrize(("typed", "completed"), COMPLETED)
+def test_a_shell_completes(shell: Shell, typed: str, completed: str) -> None:
+    """Commands, options, their choices, and files, in a real bash and zsh."""
+    shell.press(f"{typed}\t")
+    shell.read_until(f"{typed}{completed}")
+
+
+def test_a_shell_lists_all_commands(shell: Shell) -> None:
     """After h5sweep and a space."""
-    bash.press("h5sweep \t\t")
-    listed = bash.read_until(COMMANDS[-1])
+    shell.press("h5sweep \t\t")
+    listed = shell.read_until(COMMANDS[-1])
     assert set(listed.split()) >= set(COMMANDS)
+
+
+FISH = "~/.config/fish/completions/h5sweep.fish"
+
+
+def completed_by_fish(typed: str, home: Path, work: Path) -> dict[str, str]:
+    """What fish offers behind what is typed, with descriptions."""
+    write_settings(home, FISH, said_line(FISH))
+    done = subprocess.run(
+        ["fish", "-c", f"complete -C {typed!r}"],
+        cwd=work,
+        env=in_new_home(home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return dict((*line.split("\t"), "")[:2] for line in done.stdout.splitlines())
+
+
+@needs_fish
+@pytest.mark.parametrize(("typed", "completed"), COMPLETED)
+def test_fish_completes(home: Path, work: Path, typed: str, completed: str) -> None:
+    """The same in a real fish."""
+    word = typed.split()[-1] + completed.replace("\\", "").rstrip()
+    assert list(completed_by_fish(typed, home, work)) == [word]
+
+
+@needs_fish
+def test_fish_says_what_each_command_does(home: Path, work: Path) -> None:
+    """All of it, also behind a comma."""
+    listed = completed_by_fish("h5sweep ", home, work)
+    context = click.Context(cli)
+    assert listed == {
+        name: command.get_short_help_str(limit=1000)
+        for name in COMMANDS
+        if (command := cli.get_command(context, name))
+    }

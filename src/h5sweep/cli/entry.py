@@ -80,6 +80,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if os.environ.get("_H5SWEEP_COMPLETE") == "fish_source":
+        _keep_descriptions_whole()
     code = _run_command()
     try:
         sys.stdout.flush()
@@ -108,6 +110,14 @@ def _stop_again(lost: sys.UnraisableHookArgs) -> None:
         again.start()
     else:
         sys.__unraisablehook__(lost)
+
+
+def _keep_descriptions_whole() -> None:
+    """Let fish show what a command does: click's script ends descriptions at their first comma."""
+    from click.shell_completion import FishComplete
+
+    template = FishComplete.source_template
+    FishComplete.source_template = template.replace('split ","', 'split --max 1 ","')
 
 
 def _run_command() -> int:
