@@ -257,8 +257,210 @@ def test_an_array_has_its_own_coordinates_where_others_differ() -> None:
     ):
         assert said[name][0] == [axis]
         assert found[f"{axis}_coord"] == coordinate
-    assert said["lat"][0] == ["wd"]
-    assert said["a_b_lat"][0] == ["a_b_wd_2"]
+    assert [said[n][0] for n in ("lat", "a_b_lat", "a_b_lat_2")] == [
+        ["wd"],
+        ["a_b_wd"],
+        ["a_b_wd_2"],
+    ]
+
+
+def power(start: float, wd: list[int], unit: str = "kW") -> xr.DataArray:
+    coords = {"wd": wd, "hub": start}
+    return xr.DataArray([start, start + 1], coords, ["wd"], attrs={"units": unit})
+
+
+@pytest.mark.parametrize("make", [list, tuple])
+def test_a_list_of_arrays_with_the_same_labels_is_one_array(make: Any) -> None:
+    """With an axis of its own before theirs. What is the same for all is there once."""
+    result = {"p": make([power(1, [0, 90]), power(3, [0, 90])])}
+    assert stored(result) == {
+        "wd_coord": [0, 90],
+        "hub": [1, 3],
+        "p": [[1.0, 2.0], [3.0, 4.0]],
+    }
+    said = labels(result)
+    assert said["p"] == (["p_item", "wd"], {"units": "kW"})
+    assert said["hub"][0] == ["p_item"]
+    assert said["wd_coord"][0] == ["wd"]
+    twice = labels({"p": [make([power(1, [0, 90])])]})
+    assert twice["p"] == (["p_item_2", "p_item", "wd"], {"units": "kW"})
+    alone = labels([power(1, [0, 90])] * 2)
+    assert alone["result"] == (["result_item", "wd"], {"units": "kW"})
+
+
+def test_a_list_of_unlike_arrays_is_values_with_numbers() -> None:
+    """No array gets the labels of another, and None is a gap."""
+    result = {"p": [power(1, [0, 90]), None, power(3, [0, 180]), power(1, [0, 90], "MW")]}
+    found, said = stored(result), labels(result)
+    assert [found[name] for name in ("p_0", "p_2", "p_3")] == [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]
+    assert said["p_0"] == (["wd"], {"long_name": "p.0", "units": "kW"})
+    assert said["p_2"] == (["p_2_wd"], {"long_name": "p.2", "units": "kW"})
+    assert said["p_3"] == (["wd"], {"long_name": "p.3", "units": "MW"})
+    assert (found["wd_coord"], found["p_2_wd_coord"]) == ([0, 90], [0, 180])
+    assert said["p_2_wd_coord"] == (["p_2_wd"], {"long_name": "wd"})
+
+
+def test_lists_of_whatever_has_names_or_units_keep_them() -> None:
+    """Tables, named tuples, dicts, quantities; NumPy would make plain arrays of some."""
+
+    class Quantity:
+        magnitude, units = 2.0, "kW"
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return np.asarray(self.magnitude)
+
+    frame = pd.DataFrame({"aep": [1.0, 2.0]}, pd.Index(["a", "b"], name="site"))
+    result = {
+        "f": [frame, frame + 1],
+        "s": [frame.aep] * 2,
+        "n": [Pair(1.5, [0, 1]), Pair(2.5, [2, 3])],
+        "d": [{"x": 1, "name": "u"}, {"x": 2.5, "name": "vw"}],
+        "q": [Quantity(), Quantity()],
+        "at": [pd.Timestamp(1), pd.Timestamp(2)],
+    }
+    found, said = stored(result), labels(result)
+    assert found["site_coord"] == ["a", "b"]
+    assert found["f_aep"] == [[1.0, 2.0], [2.0, 3.0]]
+    assert said["f_aep"][0] == ["f_item", "site"]
+    assert said["s"] == (["s_item", "site"], {"name": "aep"})
+    assert (found["n_aep"], found["n_layout"]) == ([1.5, 2.5], [[0, 1], [2, 3]])
+    assert (found["d_x"], found["d_name"]) == ([1.0, 2.5], ["u", "vw"])
+    assert (found["q"], said["q"]) == ([2.0, 2.0], (["q_item"], {"units": "kW"}))
+    assert found["at"] == [1, 2]
+    assert "at" not in said
+
+
+def test_many_unlike_objects_in_a_list_are_not_stored() -> None:
+    """Instead of a value for each; a note names the list."""
+    found = encoded({"aep": 1.0, "x": [{"a": 1} if n % 2 else {"b": 1} for n in range(101)]})
+    assert decoded(found).keys() == {"aep", "not_stored"}
+    assert found.not_stored.startswith("x is list [{'b': 1}, {'a': 1}")
+    assert found.not_stored.endswith("their labels would be lost")
+
+
+def test_labels_of_a_tree_stay() -> None:
+    """Attributes of the tree and of each node are values, as those of a dataset."""
+    inner = xr.Dataset({"p": power(1, [0, 90])}, attrs={"model": "NOJ", "run": {"step": 2}})
+    nodes = {"/": xr.Dataset({"aep": 3.0}, attrs={"who": "me"}), "/farm": inner}
+    nodes["/farm/far"] = xr.Dataset({"q": ("wd", [5, 6])}, attrs={"hubs": [1, 2]})
+    tree = xr.DataTree.from_dict(nodes, name="root")
+    expected = {
+        "aep": 3.0,
+        "who": "me",
+        "name": "root",
+        "wd_coord": [0, 90],
+        "hub": 1.0,
+        "farm_p": [1.0, 2.0],
+        "farm_model": "NOJ",
+        "farm_run_step": 2,
+        "farm_far_q": [5, 6],
+        "farm_far_hubs": [1, 2],
+    }
+    assert stored(tree) == expected
+    assert labels(tree)["farm_p"] == (["wd"], {"long_name": "farm.p", "units": "kW"})
+    assert labels(tree)["farm_far_q"][0] == ["wd"]
+    assert stored({"t": tree})["t_farm_model"] == "NOJ"
+
+
+def test_names_of_the_levels_of_columns_stay() -> None:
+    """A column has an attribute for each level with a name: what it is called there."""
+    frame = pd.DataFrame([[1.0, 2.0]], columns=pd.Index(["north", "south"], name="farm"))
+    assert labels(frame) == {"north": ([], {"farm": "north"}), "south": ([], {"farm": "south"})}
+    columns = pd.MultiIndex.from_tuples([("aep", "GWh", 1)], names=["what", "units", None])
+    about = {"long_name": "aep.GWh.1", "what": "aep", "units": "GWh"}
+    assert labels(pd.DataFrame([[1.0]], columns=columns)) == {"aep_GWh_1": ([], about)}
+
+
+def test_what_an_object_calls_itself_stays() -> None:
+    """Where it was returned under another name."""
+    result = {
+        "a": xr.DataArray(1, name="aep"),
+        "b": xr.DataArray(1, name="aep", attrs={"name": "x"}),
+        "c": pd.Series([1], name="c"),
+        "d": pd.Index([1, 2], name="site"),
+    }
+    assert labels(result) == {
+        "a": ([], {"name": "aep"}),
+        "b": ([], {"name_": "aep", "name": "x"}),
+        "d": ([], {"name": "site"}),
+    }
+
+
+def test_an_axis_with_the_name_of_a_value_keeps_its_coordinates() -> None:
+    """It gets `_` behind its name, also if the value is None this time."""
+    for value in (3.0, None, np.arange(2), power(1, [0, 90]).wd):
+        for result in (
+            {"wd": value, "p": power(1, [0, 90])},
+            {"p": power(1, [0, 90]), "wd": value},
+        ):
+            assert stored(result)["wd__coord"] == [0, 90]
+            assert labels(result)["wd__coord"] == (["wd_"], {"long_name": "wd"})
+            assert labels(result)["p"][0] == ["wd_"]
+
+
+def test_an_axis_of_another_length_has_no_coordinates() -> None:
+    """Nor does it take them from one of its name."""
+    three = [xr.DataArray([1, 2, 3], dims=["wd"])] * 2
+    result = {"a": three[0], "p": power(1, [0, 90]), "b": three[1]}
+    axes = {name: axes for name, (axes, _) in labels(result).items()}
+    assert axes["a"] == axes["b"] == ["wd_"]
+    assert axes["p"] == axes["wd_coord"] == ["wd"]
+
+
+def test_coordinates_of_other_labels_stay_apart() -> None:
+    """Equal numbers with another unit, or of another axis; a value may be called like some."""
+    one, other = power(1, [0, 90]), power(1, [0, 90])
+    one["wd"].attrs["units"], other["wd"].attrs["units"] = "deg", "rad"
+    said = labels({"a": one, "b": other})
+    assert said["wd_coord"] == (["wd"], {"units": "deg"})
+    assert said["b_wd_coord"] == (["b_wd"], {"long_name": "wd", "units": "rad"})
+    assert (said["a"][0], said["b"][0]) == (["wd"], ["b_wd"])
+    result = {"wd_coord": 5, "hub": 6, "a": power(1, [0, 90])}
+    assert stored(result)["a_wd_coord"] == [0, 90]
+    assert labels(result)["a"][0] == ["a_wd"]
+    assert labels(result)["a_hub"] == ([], {"long_name": "hub"})
+
+
+class Unreadable:
+    """What an array may be made of: a file that is closed, a package that refuses."""
+
+    shape, ndim, dtype = (2,), 1, np.dtype("f8")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise OSError("the file is closed")
+
+    def __array_function__(self, *args: Any) -> Any:
+        return NotImplemented
+
+    def __array_ufunc__(self, *args: Any) -> Any:
+        return NotImplemented
+
+
+class Mapping(typing.Mapping[str, int]):
+    def __getitem__(self, name: str) -> int:
+        raise OSError("the file is closed")
+
+    def __iter__(self) -> Any:
+        return iter(["a"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_what_cannot_be_read_costs_itself_only() -> None:
+    """One array of a dataset, a dict that refuses, a list that has itself in it."""
+    loop: list[Any] = [{}]
+    loop.append(loop)
+    broken = xr.Variable(["wd"], Unreadable())
+    result = {"d": xr.Dataset({"p": power(1, [0, 90]), "q": broken}), "m": Mapping(), "x": loop}
+    found = encoded(result)
+    assert {name: decoded(found)[name] for name in ("d_p", "wd_coord")} == {
+        "d_p": [1.0, 2.0],
+        "wd_coord": [0, 90],
+    }
+    assert "d_q is OSError OSError('the file is closed')" in found.not_stored
+    assert "m is OSError OSError('the file is closed')" in found.not_stored
+    assert "x_1 is RecursionError" in found.not_stored
 
 
 def test_an_attribute_of_any_kind_costs_nothing() -> None:

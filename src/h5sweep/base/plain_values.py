@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .values import EXACT, Array, is_other
+from .values import EXACT, Array, has_labels, is_other
 
 
 def plain_value(value: Any) -> Any:
@@ -64,6 +64,8 @@ def is_missing(value: Any) -> bool:
 
 
 def _as_plain_array(value: Any) -> Any:
+    if isinstance(value, list | tuple) and has_labels(value):
+        return value
     if isinstance(value, list | tuple) and any(isinstance(v, np.ma.MaskedArray) for v in value):
         return _filled(np.ma.array(value))
     try:

@@ -271,6 +271,8 @@ def _as_array(name: object, value: object) -> Array:
         raise UnsupportedValueError(f"{name} is {_describe(value)}: its labels would be lost")
     if value is None:
         raise UnsupportedValueError(f"{name} is None: leave it out, or return a number such as nan")
+    if isinstance(value, list | tuple) and has_labels(value):
+        raise UnsupportedValueError(f"{name} is {_describe(value)}: their labels would be lost")
     if isinstance(value, np.ma.MaskedArray):
         raise UnsupportedValueError(f"{name} is a masked array: fill it, as {name}.filled(nan)")
     try:
@@ -295,6 +297,20 @@ def _as_array(name: object, value: object) -> Array:
             "return values of different kinds under different names"
         )
     return array
+
+
+def has_labels(values: Iterable[Any]) -> bool:
+    """Whether objects in a list, or in lists inside it, have names or units beside their values."""
+    kinds = set(map(type, values))
+    return any(
+        hasattr(kind, label)
+        for kind in kinds
+        for label in (*_LABELS, *_NAMES)
+        if not issubclass(kind, datetime.datetime | datetime.timedelta)  # those of pandas have unit
+    ) or (
+        bool(kinds & {list, tuple})
+        and any(has_labels(one) for one in values if isinstance(one, list | tuple))
+    )
 
 
 def is_other(array: Array, value: object) -> bool:
@@ -422,6 +438,7 @@ def _describe(value: object) -> str:
 EXACT = 2**53  # beyond, a float does not have every int
 # Of xarray, pandas, named tuples, and packages for quantities: `returned` takes them apart.
 _LABELS = ("dims", "iloc", "isna", "_fields", "magnitude", "unit")
+_NAMES = ("keys", "__dataclass_fields__", "__attrs_attrs__")  # of what is made of named values
 _ADVICE = "return numbers, bools, strings, a datetime, or NumPy arrays of such"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _LENGTH = struct.Struct("<I")
