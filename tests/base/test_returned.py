@@ -463,6 +463,14 @@ def test_what_cannot_be_read_costs_itself_only() -> None:
     assert "x_1 is RecursionError" in found.not_stored
 
 
+def test_a_note_names_all_that_is_not_stored() -> None:
+    """However many there are: of the last, only the names."""
+    names = [f"x{number}" for number in range(30)]
+    note = encoded({"aep": 1.0, **{name: Model() for name in names}}).not_stored
+    assert [name for name in names if name not in note.replace(";", " ").split()] == []
+    assert len(note) < 2000
+
+
 def test_an_attribute_of_any_kind_costs_nothing() -> None:
     """What none can be is a text. One by which readers decode has another name."""
     given = {
@@ -481,6 +489,40 @@ def test_an_attribute_of_any_kind_costs_nothing() -> None:
     assert about["x"][1]["table"] == "[[1.0, 1.0]]"
     assert about["x"][1]["bad"] == "?"
     assert about["y_"][1] == {"long_name": "y?"}
+
+
+def test_attributes_that_an_output_says_itself_have_other_names() -> None:
+    """So do those whose names are the same as text. One that is too long is named in the note."""
+    given = {"coordinates": "x", "CLASS": "y", "h5sweep_name": "z", "a/b": "1", "a_b": "2"}
+    about = labels(xr.DataArray(1, attrs={**given, 3: "4", "3": "5"}))["result"][1]
+    assert about == {
+        "coordinates_": "x",
+        "CLASS_": "y",
+        "_h5sweep_name": "z",
+        "a_b": "1",
+        "a_b_": "2",
+        "3": "4",
+        "3_": "5",
+    }
+    found = encoded({"x": xr.DataArray(1, attrs={"units": "m", "long": "x" * 60_001})})
+    assert found.not_stored == "the attribute 'long' of x is too long"
+    assert decoded(found)["x"] == 1
+    times = {"units": "h", "calendar": "noleap"}
+    when = xr.DataArray(np.array([1], "M8[ns]"), attrs=times)
+    assert labels(when)["result"][1] == {"units_": "h", "calendar_": "noleap"}
+
+
+def test_long_attributes_are_whole() -> None:
+    """Truths, times and objects of which `str` would leave out the middle."""
+    given = {
+        "flags": np.arange(2000) % 2 == 0,
+        "times": np.arange(2000).astype("M8[s]"),
+        "mixed": np.array([1, "a"] * 1000, object),
+    }
+    about = labels(xr.DataArray(1, attrs=given))["result"][1]
+    assert about["flags"]["shape"] == [2000]
+    assert about["times"]["texts"][1999] == "1970-01-01T00:33:19"
+    assert about["mixed"].count("'a'") == 1000
 
 
 class Broken:
