@@ -235,17 +235,17 @@ def open_output(path: PathLike) -> xarray.Dataset:
 
     try:
         import h5netcdf  # noqa: F401  # xarray's own message would not say how to install it
-        import xarray
+        import xarray  # noqa: F401
     except ImportError as error:
         raise ImportError("h5sweep.open needs xarray: pip install 'h5sweep[xarray]'") from error
     from .merge.from_records.snapshot import NamelessFile, finished_output
-    from .output.grid import register_accessor, without_copies_of_axes
+    from .output.grid import open_output_file, register_accessor, without_copies_of_axes
 
     register_accessor()
     with finished_output(path) as found:
         is_temporary = found != RunFolder.of(path).output
         opened = NamelessFile(found) if is_temporary else found
-        return without_copies_of_axes(xarray.open_dataset(opened, engine="h5netcdf"))
+        return without_copies_of_axes(open_output_file(opened))
 
 
 def _settings(

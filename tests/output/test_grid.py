@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import h5sweep
 from h5sweep.errors import UsageError
 from h5sweep.output import grid
+from terminal import Terminal
 
 Results = dict[tuple[int, str], dict[str, Any]]
 LACKING = (2, "b")
@@ -128,3 +130,23 @@ def test_no_rows_are_an_empty_grid_and_table(tmp_path: Path, study: Callable[[st
         nothing = dataset.isel(task=slice(0, 0))
         assert nothing.h5sweep.to_grid().sizes["seed"] == 0
         assert len(nothing.h5sweep.to_dataframe()) == 0
+
+
+def test_times_that_xarray_does_not_have_are_numbers(tmp_path: Path) -> None:
+    """They cost no other column; units stay, under names by which nobody decodes."""
+    far = np.datetime64(10**12, "D")
+    with h5sweep.Recorder(tmp_path / "own.h5") as recorder:
+        for seed in range(2):
+            when = np.datetime64("2026-01-01") + seed
+            recorder.write({"seed": seed}, far=far + seed, when=when, aep=seed / 2)
+    Terminal(tmp_path).run("merge", "own.h5")
+    files = ["--netcdf-grid", "grid.nc", "--csv", "own.csv", "--zarr", "grid.zarr"]
+    Terminal(tmp_path).run("export", "own.h5", *files)
+    with h5sweep.open(tmp_path / "own.h5") as data:
+        assert data.far.values.tolist() == [10**12, 10**12 + 1]
+        assert data.far.attrs["units_"] == "days since 1970-01-01"
+        assert data.when.dtype.kind == "M"
+        assert data.aep.values.tolist() == [0.0, 0.5]
+        grid = data.h5sweep.to_grid()
+    with xr.open_dataset(tmp_path / "grid.nc") as back:
+        assert back.equals(grid)

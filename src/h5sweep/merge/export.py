@@ -21,7 +21,7 @@ from ..disk import durable
 from ..disk.find_files import PathLike
 from ..errors import DamagedError, UsageError, WrongFolderError
 from ..output.csv_rows import csv_rows
-from ..output.grid import to_dataframe, to_grid
+from ..output.grid import open_output_file, to_dataframe, to_grid
 from ..output.one_row import reading_output
 from ..output.verify import damaged_rows
 from ..runfolder.layout import RunFolder
@@ -137,9 +137,9 @@ def _require_equal(back: xarray.Dataset, grid: xarray.Dataset) -> None:
 
 
 def _opened(path: Path) -> xarray.Dataset:
-    _require("h5netcdf", "xarray")
-    data: xarray.Dataset = _require("xarray", "xarray").open_dataset(path, engine="h5netcdf")
-    return data
+    for module in ("h5netcdf", "xarray"):
+        _require(module, "xarray")
+    return open_output_file(path)
 
 
 def _require(module: str, extra: str) -> Any:

@@ -75,6 +75,36 @@ def to_dataframe(data: xarray.Dataset) -> pandas.DataFrame:
     return pandas.DataFrame(columns, index=pandas.Index(data["task"].values, name="task"))
 
 
+def open_output_file(opened: Any) -> xarray.Dataset:
+    """A file, or what reads one, as a dataset. Columns whose times xarray does not have, such as
+    the year 10**9, are the numbers that are stored, and their attributes have `_` behind them.
+    """
+    import xarray
+
+    try:
+        return xarray.open_dataset(opened, engine="h5netcdf")
+    except (ValueError, OverflowError):
+        how: dict[str, Any] = {"decode_times": False, "mask_and_scale": False}
+        with xarray.open_dataset(opened, engine="h5netcdf", **how) as raw:
+            can = {str(name): _can_decode(variable) for name, variable in raw.variables.items()}
+        how = {"decode_times": can, "mask_and_scale": can}
+        data = xarray.open_dataset(opened, engine="h5netcdf", **how)
+        for name in (name for name, is_time in can.items() if not is_time):
+            attributes = data[name].attrs
+            for attribute in attributes.keys() & {"units", "calendar", "dtype", "_FillValue"}:
+                attributes[f"{attribute}_"] = attributes.pop(attribute)
+        return data
+
+
+def _can_decode(variable: Any) -> bool:
+    from xarray.conventions import decode_cf_variable
+
+    try:
+        return decode_cf_variable("column", variable).values is not None
+    except (ValueError, OverflowError):
+        return False
+
+
 def without_copies_of_axes(data: xarray.Dataset) -> xarray.Dataset:
     """Without the coordinates of each row where the axis has them for all rows."""
     axes = str(data.attrs.get("h5sweep_coords", "")).split()
