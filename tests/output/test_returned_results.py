@@ -54,6 +54,57 @@ def test_labels_of_a_dataset_are_in_the_output(terminal: Terminal, study: Study)
     assert "equal                    2" in verified
 
 
+NESTED = """
+import pandas as pd
+import xarray as xr
+
+@h5sweep.sweep(farm=range(2), seed=range(3))
+def f(farm, seed):
+    coords = {"wd": ("wd", [0, 180], {"units": "deg"})}
+    powers = [
+        xr.DataArray(np.full(2, farm + seed / 10 + n), coords, ["wd"], attrs={"units": "kW"})
+        for n in range(2 + farm)
+    ]
+    nodes = {"/": xr.Dataset(attrs={"who": "me"}), "/n": xr.Dataset(attrs={"seed": seed})}
+    columns = pd.Index(["north", "south"], name="site")
+    table = pd.DataFrame([[1.0, 2.0]], pd.Index(["x"], name="row"), columns)
+    return {
+        "powers": powers, "tree": xr.DataTree.from_dict(nodes), "tables": [table] * 2, "wd": 5.0
+    }
+"""
+
+
+def test_labels_inside_lists_and_trees_are_in_the_output(terminal: Terminal, study: Study) -> None:
+    """Also in a snapshot and of rows that only the output has. An axis has the name of a value."""
+    study(NESTED)
+    terminal.run(*RUN, "--no-merge", "--only", "seed=0..1")
+    for _ in range(2):
+        for data in (opened(terminal.folder), opened(terminal.folder).h5sweep.to_grid()):
+            assert data.powers.dims[-2:] == ("powers_item", "wd_")
+            assert data.powers.attrs["units"] == "kW"
+            assert data.wd_.attrs == {"long_name": "wd", "units": "deg"}
+            assert data.wd_.values.tolist() == [0, 180]
+            assert data.tables_north.dims[-2:] == ("tables_item", "row")
+            assert data.tables_north.attrs["site"] == "north"
+            assert data.tables_south.sel(row="x").values.ravel().tolist()[:2] == [2.0, 2.0]
+            assert data.tree_who.values.ravel().tolist()[0] == "me"
+            assert data.wd.values.ravel().tolist()[0] == 5.0
+        terminal.run(*RUN)
+        shutil.rmtree(terminal.folder / "out.h5.run")
+        study(NESTED.replace("range(3)", "range(4)"))
+        terminal.run(*RUN, "--changed", "keep")
+    table = opened(terminal.folder).h5sweep.to_dataframe()
+    assert len(table) == 8
+    for row in table.itertuples():
+        first = row.farm + row.seed / 10
+        np.testing.assert_array_equal(row.powers, [[first + n] * 2 for n in range(2 + row.farm)])
+        assert row.tree_n_seed == row.seed
+    terminal.run("export", "out.h5", "--netcdf-grid", "grid.nc")
+    with xr.open_dataset(terminal.folder / "grid.nc") as grid:
+        assert grid.powers.sel(farm=1, seed=2, wd_=180).values.tolist() == [1.2, 2.2, 3.2]
+        assert grid.powers.units == "kW"
+
+
 def test_an_axis_has_coordinates_only_if_they_hold_for_all_rows(
     terminal: Terminal, study: Study
 ) -> None:
@@ -256,6 +307,27 @@ def test_a_value_that_cannot_be_stored_is_named_wherever_one_looks(
 def test_a_trial_says_what_would_not_be_stored(terminal: Terminal, study: Study) -> None:
     study(PARTLY)
     assert "not stored: model is" in terminal.run(*RUN[:2], "--try", 4).stderr
+
+
+def test_an_attribute_that_has_no_place_is_named(terminal: Terminal, study: Study) -> None:
+    """As a value is; the value itself is kept."""
+    study("""
+        import xarray as xr
+
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {"aep": xr.DataArray(seed, attrs={"units": "GWh", "log": "x" * 70_000 * seed})}
+    """)
+    note = "seed=1: the attribute 'log' of aep is too long"
+    assert (
+        f"1 result lacks values that could not be stored, first {note}" in terminal.run(*RUN).stderr
+    )
+    assert (
+        "seed=1 is done, but not stored: the attribute" in terminal.run("missing", "out.h5").stderr
+    )
+    data = opened(terminal.folder)
+    assert data.aep.values.tolist() == [0, 1]
+    assert data.aep.attrs["units"] == "GWh"
 
 
 def test_a_result_of_nothing_but_none_is_a_row_of_gaps(terminal: Terminal, study: Study) -> None:
