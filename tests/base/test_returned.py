@@ -10,6 +10,7 @@ import typing
 from pathlib import Path
 from typing import Annotated, Any
 
+import dask.array
 import numpy as np
 import pandas as pd
 import pytest
@@ -223,6 +224,15 @@ def test_labels_of_pandas_stay() -> None:
     }
 
 
+def test_all_levels_of_a_stacked_axis_stay() -> None:
+    """Numbers and texts; not the tuples of both."""
+    levels = pd.MultiIndex.from_tuples([(1, "u"), (2, "v")], names=["n", "site"])
+    stacked = xr.DataArray([5, 6], {"z": levels, "hub": ("z", ["a", "b"])}, ["z"])
+    expected = {"n": [1, 2], "site": ["u", "v"], "hub": ["a", "b"], "p": [5, 6]}
+    assert stored({"p": stacked}) == expected
+    assert labels({"p": stacked}) == {name: (["z"], {}) for name in expected}
+
+
 def test_axes_and_coordinates_of_like_names_stay_apart() -> None:
     """What makes one legal name is two, in whatever order; the original names are kept."""
     coords = {"a b": [1, 2], "a-b": [3, 4], "l a": ("a b", [5, 6]), "l-a": ("a b", [7, 8])}
@@ -357,6 +367,7 @@ def test_labels_of_a_tree_stay() -> None:
         "farm_far_hubs": [1, 2],
     }
     assert stored(tree) == expected
+    assert stored(xr.Dataset({"name": ("x", [])}))["name"] == []
     assert labels(tree)["farm_p"] == (["wd"], {"long_name": "farm.p", "units": "kW"})
     assert labels(tree)["farm_far_q"][0] == ["wd"]
     assert stored({"t": tree})["t_farm_model"] == "NOJ"
@@ -378,11 +389,13 @@ def test_what_an_object_calls_itself_stays() -> None:
         "b": xr.DataArray(1, name="aep", attrs={"name": "x"}),
         "c": pd.Series([1], name="c"),
         "d": pd.Index([1, 2], name="site"),
+        "e": xr.DataArray(dask.array.ones(2)),  # which has a name that nobody gave it
     }
     assert labels(result) == {
         "a": ([], {"name": "aep"}),
         "b": ([], {"name_": "aep", "name": "x"}),
         "d": ([], {"name": "site"}),
+        "e": (["dim_0"], {}),
     }
 
 
@@ -494,8 +507,10 @@ def test_an_attribute_of_any_kind_costs_nothing() -> None:
 def test_attributes_that_an_output_says_itself_have_other_names() -> None:
     """So do those whose names are the same as text. One that is too long is named in the note."""
     given = {"coordinates": "x", "CLASS": "y", "h5sweep_name": "z", "a/b": "1", "a_b": "2"}
+    given["_nc3_strict"] = "6"
     about = labels(xr.DataArray(1, attrs={**given, 3: "4", "3": "5"}))["result"][1]
     assert about == {
+        "_nc3_strict_": "6",
         "coordinates_": "x",
         "CLASS_": "y",
         "_h5sweep_name": "z",
@@ -518,11 +533,13 @@ def test_long_attributes_are_whole() -> None:
         "flags": np.arange(2000) % 2 == 0,
         "times": np.arange(2000).astype("M8[s]"),
         "mixed": np.array([1, "a"] * 1000, object),
+        "bytes": np.bytes_(b"kW"),
     }
     about = labels(xr.DataArray(1, attrs=given))["result"][1]
     assert about["flags"]["shape"] == [2000]
     assert about["times"]["texts"][1999] == "1970-01-01T00:33:19"
     assert about["mixed"].count("'a'") == 1000
+    assert about["bytes"] == "kW"
 
 
 class Broken:

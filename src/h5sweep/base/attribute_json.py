@@ -30,6 +30,7 @@ _SCALE = frozenset({"CLASS", "NAME"})
 # What an output says itself; a fill value would make gaps of values that are equal to it, and a
 # dtype would make truths of numbers and of gaps. A text lies otherwise in the output.
 _OURS = frozenset({"_FillValue", "_Encoding", "coordinates", "dtype", "sample_dimension"})
+_OURS |= {"_NCProperties", "_nc3_strict"}  # which netCDF shows nobody
 # By which readers make other values of those that are stored.
 _DECODING = frozenset({"_Encoding", "_FillValue", "_Unsigned", "add_offset", "calendar", "dtype"})
 _DECODING |= {"missing_value", "scale_factor"}

@@ -114,6 +114,8 @@ def _attributes(labelled: Labelled, *, is_time: bool) -> tuple[dict[str, Any], l
 
 def _attribute(given: Any) -> Array:
     """What cannot be an attribute as it is, as a text."""
+    if isinstance(given, bytes):  # a text, as h5py reads some
+        given = given.decode("utf-8", "backslashreplace")
     try:
         value = np.asarray(plain_value(given))
     except Exception:  # lists of other lengths, somebody else's class

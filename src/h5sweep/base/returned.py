@@ -289,9 +289,10 @@ def _of_xarray(
     """The arrays of a Dataset or DataArray, and the coordinates beside them."""
     coords = getattr(value, "coords", {})
     names = _legal_names([*value.dims, *coords], key_names)
-    arrays = [(path, _variable(value, names, _name_of(value, path)))]
     if _is_table(value):
         arrays = [((*path, str(n)), _variable(one, names)) for n, one in value.data_vars.items()]
+    else:
+        arrays = [(path, _variable(value, names, _name_of(value, path)))]
     coordinates = [
         (names[name], _variable(one, names, _long_name(name, names[name])))
         for name, one in coords.items()
@@ -316,7 +317,8 @@ def _long_name(given: Hashable, name: str) -> dict[str, str]:
 def _name_of(value: Any, path: tuple[str, ...]) -> dict[str, Any]:
     """What it calls itself, if that is not what it is called where it was returned."""
     name = getattr(value, "name", None)
-    if name is None or str(name) == path[-1]:
+    of_dask = getattr(getattr(value, "data", None), "name", None)  # made up, and told by nobody
+    if name is None or name == of_dask or str(name) == path[-1]:
         return {}
     return {"name_" if "name" in getattr(value, "attrs", ()) else "name": name}
 
@@ -337,7 +339,7 @@ def _variable(
 def _is_stacked(coordinate: Any, name: object) -> bool:
     """Whether it has tuples of the values of other coordinates, which are there themselves."""
     index = getattr(coordinate, "indexes", {}).get(name)
-    return coordinate.dtype == object and hasattr(index, "levels")
+    return coordinate.dims == (name,) and hasattr(index, "levels")
 
 
 def _of_pandas(
