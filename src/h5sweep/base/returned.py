@@ -351,16 +351,16 @@ def _of_pandas(
     index = value.index
     given = index.name if index.name is not None else "index"
     axis = value_name(str(given), key_names)
-    has_labels = hasattr(index, "levels") or index.name is not None
-    has_labels |= type(index).__name__ != "RangeIndex" or index.start != 0 or index.step != 1
-    dims = (axis,) if has_labels else ()
+    is_named = hasattr(index, "levels") or index.name is not None
+    is_named |= type(index).__name__ != "RangeIndex" or index.start != 0 or index.step != 1
+    dims = (axis,) if is_named else ()
     found: dict[str, Labelled] = {}
     for place, level in enumerate(index.names if hasattr(index, "levels") else ()):
         of_level = level if level is not None else f"{axis}_{place}"
         name = free_name(str(of_level), found, key_names)
         column = column_values(index.get_level_values(place))
         found[name] = Labelled(column, dims, _long_name(of_level, name))
-    if has_labels and not found:
+    if is_named and not found:
         found[axis] = Labelled(column_values(index), dims, _long_name(given, axis))
     coordinates = list(found.items())
     if not hasattr(value, "columns"):
