@@ -299,25 +299,25 @@ def test_what_a_script_sets_in_a_package_is_told(tmp_path: Path) -> None:
     """Workers do not run the script again; what the message says to do works."""
     text = """
         import numpy as np
-        np.seterr(all="raise")
+        np.setbufsize(4096)
         @h5sweep.sweep(seed=range(3))
         def f(seed):
-            return {"x": 1, "mode": np.geterr()["over"]}
+            return {"x": np.getbufsize()}
         if __name__ == "__main__":
             f.run("out.h5", workers=1)
     """
     (tmp_path / "script.py").write_text("import h5sweep\n" + textwrap.dedent(text))
     said = python(tmp_path, "script.py").stderr
-    assert "script.py does np.seterr(...) when it starts, and its workers do not" in said
+    assert "script.py does np.setbufsize(...) when it starts, and its workers do not" in said
     with h5py.File(tmp_path / "out.h5") as file:
-        assert file["mode"][0] == b"warn"
+        assert file["x"][0] == 8192
     command = said.partition("let workers import that: h5sweep ")[2].splitlines()[0]
     assert command == "run script.py -o out.h5 --sweep f"
     said = Terminal(tmp_path).run(*command.split()).stderr
-    assert "np.seterr(...) was not done in workers and is now" in said
+    assert "np.setbufsize(...) was not done in workers and is now" in said
     Terminal(tmp_path).run(*command.split(), "--changed", "redo")
     with h5py.File(tmp_path / "out.h5") as file:
-        assert set(file["mode"][:]) == {b"raise"}
+        assert set(file["x"][:]) == {4096}
 
 
 def test_what_a_module_does_when_it_is_imported_is_done_in_workers(tmp_path: Path) -> None:
@@ -706,25 +706,27 @@ def test_an_open_file_is_named_at_once(tmp_path: Path, mode: str) -> None:
     assert not (tmp_path / "out.h5.run").exists()
 
 
-@pytest.mark.parametrize("where", ["guard", "main", "context"])
+@pytest.mark.parametrize("where", ["guard", "main", "exit", "print", "context"])
 def test_what_a_script_sets_before_it_runs_is_told(tmp_path: Path, where: str) -> None:
     lines = {
-        "guard": ('np.seterr(all="raise")', 'f.run("out.h5", workers=1)'),
+        "guard": ("np.setbufsize(4096)", 'f.run("out.h5", workers=1)'),
         "main": ("main()",),
-        "context": ('with np.errstate(all="raise"):', '    f.run("out.h5", workers=1)'),
+        "exit": ("sys.exit(main())",),
+        "print": ("np.setbufsize(4096)", 'print(f.run("out.h5", workers=1).tasks_done)'),
+        "context": ("with np.printoptions(precision=3):", '    f.run("out.h5", workers=1)'),
     }[where]
     text = [
-        "import numpy as np, h5sweep",
+        "import numpy as np, h5sweep, sys",
         "@h5sweep.sweep(seed=range(2))",
         "def f(seed):\n    return {'x': seed}",
-        'def main():\n    np.seterr(all="raise")\n    f.run("out.h5", workers=1)',
+        'def main():\n    np.setbufsize(4096)\n    f.run("out.h5", workers=1)',
         'if __name__ == "__main__":',
         *(f"    {line}" for line in lines),
         '    np.savetxt("after.txt", [1])',
     ]
     (tmp_path / "script.py").write_text("\n".join(text))
     said = python(tmp_path, "script.py").stderr
-    what = "np.errstate" if where == "context" else "np.seterr"
+    what = "np.printoptions" if where == "context" else "np.setbufsize"
     assert f"script.py does {what}(...) when it starts, and its workers do not" in said
 
 
@@ -1167,3 +1169,109 @@ def test_a_module_made_by_hand_is_what_it_was_made(tmp_path: Path) -> None:
         f.run("out.h5", workers=1)
     """
     assert script(tmp_path, text) == [101, 201, 301]
+
+
+HOW = {  # what the script does, and what the function uses of it
+    "errors": ('np.seterr(over="raise")', 'np.geterr()["over"] == "raise"'),
+    "errors, and keeps the old": (
+        'old = np.seterr(over="raise")',
+        'np.geterr()["over"] == "raise"',
+    ),
+    "errors, in another module": ("setup.up()", 'np.geterr()["over"] == "raise"'),
+    "digits": ("decimal.getcontext().prec = 50", "len(str(1 / decimal.Decimal(7))) > 40"),
+    "digits, by another name": ("context.prec = 50", "len(str(1 / decimal.Decimal(7))) > 40"),
+    "traps": ("context.traps[decimal.Inexact] = True", "context_now().traps[decimal.Inexact]"),
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_workers_calculate_as_the_script_does(tmp_path: Path, how: str) -> None:
+    """So does a replay; rows of the command are the same code if it calculates so too."""
+    (tmp_path / "setup.py").write_text('import numpy\ndef up(): numpy.seterr(over="raise")\n')
+    line, used = HOW[how]
+    text = f"""
+        import decimal, numpy as np, setup
+        context_now = decimal.getcontext
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {{"x": int({used})}}
+        if __name__ == "__main__":
+            context = decimal.getcontext()
+            {line}
+            f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [1, 1]
+    assert "when it starts" not in python(tmp_path, "script.py").stderr
+    terminal = Terminal(tmp_path)
+    assert "equal" in terminal.run("replay", "out.h5", "seed=1").stdout
+    again = ("run", "script.py", "-o", "out.h5", "--changed", "stop")
+    assert "as usual" in terminal.run(*again, check=2).stderr
+    grown = (tmp_path / "script.py").read_text().replace("range(2)", "range(3)")
+    at_top = grown.replace('if __name__ == "__main__":', "if True:").replace("f.run(", "dict(a=")
+    (tmp_path / "script.py").write_text(at_top)
+    assert "getcontext" not in (said := terminal.run(*again[:4]).stderr) and "geterr" not in said
+
+
+def test_warnings_that_a_script_makes_errors_are_told(tmp_path: Path) -> None:
+    text = """
+        import warnings
+        warnings.filterwarnings("{}")
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {{"x": 1}}
+        f.run("out.h5", workers=1)
+    """
+    for action, is_told in (("error", True), ("ignore", False)):
+        (tmp_path / "script.py").write_text(
+            "import h5sweep\n" + textwrap.dedent(text.format(action))
+        )
+        said = python(tmp_path, "script.py").stderr
+        assert ("script.py does warnings.filterwarnings(...) when it starts" in said) == is_told
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('rc["a.b"] = 2', "rc['a.b'] = ..."),
+        ('rc["a.b"] += 1', "rc['a.b'] = ..."),
+        ("settings().a = 2", "settings().a = ..."),
+        ("del math.degrees", "del math.degrees"),
+    ],
+)
+def test_what_a_script_assigns_in_packages_is_told(tmp_path: Path, line: str, told: str) -> None:
+    installed(tmp_path, "pack", "rc = {'a.b': 1}\nclass S: pass\ndef settings(s=S()): return s\n")
+    text = f"""
+        import sys, math
+        sys.path.append("site-packages")
+        from pack import rc, settings
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {{"x": 1}}
+        {line}
+        f.run("out.h5", workers=1)
+    """
+    (tmp_path / "script.py").write_text("import h5sweep\n" + textwrap.dedent(text))
+    assert f"script.py does {told} when it starts" in python(tmp_path, "script.py").stderr
+
+
+def installed(folder: Path, package: str, text: str, **modules: str) -> None:
+    """Put a package where installed ones lie."""
+    place = folder / "site-packages" / package
+    place.mkdir(parents=True)
+    (place / "__init__.py").write_text(textwrap.dedent(text))
+    for name, content in modules.items():
+        (place / f"{name}.py").write_text(textwrap.dedent(content))
+
+
+def test_workers_may_call_as_deep_as_the_script(tmp_path: Path) -> None:
+    text = """
+        import sys
+        sys.setrecursionlimit(20_000)
+        def depth(n):
+            return 1 + depth(n - 1) if n else 0
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {"x": depth(3_000)}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [3000, 3000]

@@ -88,7 +88,7 @@ SETTING = """
     import numpy as np
     import h5sweep
 
-    np.seterr(all="raise")
+    np.setbufsize(4096)
 
     @h5sweep.sweep(seed=[1, 2])
     def optimise(seed):

@@ -69,11 +69,21 @@ def form_texts(before: CodeVersion, now: CodeVersion) -> Iterator[str]:
 
 
 def _setting_texts(before: CodeVersion, now: CodeVersion) -> Iterator[str]:
-    """Of one script that was run by itself and is imported now; of another its source says it."""
-    old, new = before.facts["settings"], now.facts["settings"]
-    for name in sorted(old.keys() ^ new.keys()) if before.digest == now.digest else ():
+    """Of calls in one script that was run by itself and is imported now, or the other way round.
+
+    Of another script its source says it.
+    """
+    old, new = set(before.not_in_workers), set(now.not_in_workers)
+    for name in sorted(old ^ new) if before.digest == now.digest else ():
         texts = ("was", "is not") if name in new else ("was not", "is")
         yield f"{name} {texts[0]} done in workers and {texts[1]} now"
+    for name, was, is_now in _differing(before.facts["settings"], now.facts["settings"]):
+        if isinstance(was, dict) or isinstance(is_now, dict):  # of how it calculates
+            yield f"{name} was {_arithmetic_text(was)} and is {_arithmetic_text(is_now)}"
+
+
+def _arithmetic_text(values: object) -> str:
+    return value_text(values) if isinstance(values, dict) else "as usual"
 
 
 _ABSENT = object()

@@ -300,22 +300,35 @@ def read_settings(text: str) -> list[tuple[str, str]]:
                 name = one.asname or one.name.partition(".")[0]
                 packages[name] = f"{source}.{one.name}" if source else one.name
         for what, target in _effects(statement):
-            root, dot, _ = target.partition(".")
-            if root in packages and (dot or "(" in what):
-                found.append((packages[root], what.format(target)))
+            root = _root_of(target)
+            if root in packages and (not isinstance(target, ast.Name) or "(" in what):
+                found.append((packages[root], what.format(ast.unparse(target))))
     return found
 
 
-def _effects(statement: ast.stmt) -> Iterator[tuple[str, str]]:
+def _root_of(node: ast.expr) -> str:
+    """The name that `rcParams["figure.dpi"]` or `getcontext().prec` begins with."""
+    inner: Any = node
+    while isinstance(inner, ast.Attribute | ast.Subscript | ast.Call):
+        inner = inner.func if isinstance(inner, ast.Call) else inner.value
+    return str(getattr(inner, "id", ""))
+
+
+def _effects(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
     """What a statement calls, alone or as a context, or assigns to."""
     calls = [item.context_expr for item in getattr(statement, "items", ())]
     if isinstance(statement, ast.Expr):
         calls.append(statement.value)
     for call in calls:
         if isinstance(call, ast.Call):
-            yield "{}(...)", ast.unparse(call.func)
-    for target in statement.targets if isinstance(statement, ast.Assign) else ():
-        yield "{} = ...", ast.unparse(target)
+            yield "{}(...)", call.func
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    if isinstance(statement, ast.AugAssign | ast.AnnAssign):
+        targets = [statement.target]
+    for target in targets:
+        yield "{} = ...", target
+    for target in statement.targets if isinstance(statement, ast.Delete) else ():
+        yield "del {}", target
 
 
 def _made(nodes: Iterable[ast.AST]) -> set[str]:
@@ -343,13 +356,26 @@ def _runs(
         done.append(statement)
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
             continue
-        called = getattr(getattr(statement, "value", None), "func", None)
-        others = dict(functions)
-        inside = others.pop(getattr(called, "id", ""), None)
-        parts = [getattr(statement, name, []) for name in ("body", "orelse")]
-        if any(_runs(part, done, others, made) for part in (inside.body if inside else [], *parts)):
+        others, parts = dict(functions), [getattr(statement, name, []) for name in _PARTS]
+        for called in _called_in(statement) if not any(parts) else ():
+            if getattr(called, "attr", "") == "run" and getattr(called.value, "id", "") in sweeps:
+                done.pop()
+                return True
+            if inside := others.pop(getattr(called, "id", ""), None):
+                parts.append(inside.body)
+        if any(_runs(part, done, others, made) for part in parts):
             return True
     return False
+
+
+_PARTS = ("body", "orelse", "finalbody")
+
+
+def _called_in(statement: ast.stmt) -> Iterator[Any]:
+    """What a simple statement calls, as `sys.exit(main())` does; not what a lambda will call."""
+    nodes = list(ast.walk(statement))
+    if not any(isinstance(node, ast.Lambda) for node in nodes):
+        yield from (node.func for node in nodes if isinstance(node, ast.Call))
 
 
 def _is_of_the_script(statement: ast.stmt, sweeps: set[str]) -> bool:

@@ -17,6 +17,7 @@ import platform
 import re
 import sys
 import textwrap
+import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from typing import Any
 from ..base.relabels import MARK
 from ..base.study_function import Callee, code_of, file_of
 from ..errors import UsageError, naming
+from .arithmetic import arithmetic_now, is_arithmetic
 from .describe_value import describe_constant, describe_value
 from .loaded_code import code_digest, is_as_loaded, loaded_digest
 from .own_modules import OwnModule, find_own_modules, loaded_own_modules, own_path_of
@@ -35,7 +37,8 @@ from .source_facts import SourceFacts, digest_of, is_secret, read_settings, read
 
 FORMAT = "h5sweep.code/1"
 _EMPTY = read_source("").digest
-_SET_BY_SCRIPTS = {"decimal", "locale", "random"}  # modules of Python's own
+_SET_BY_SCRIPTS = {"locale", "random"}  # modules of Python's own
+_NOT_IN_WORKERS = "not in workers"
 _INHERITED = {"os", "sys", "logging", "warnings", "h5sweep"}  # or nothing that results depend on
 
 
@@ -76,6 +79,12 @@ class CodeVersion:
         """Of all sources, without comments and layout."""
         named = sorted(f"{source.name} {source.digest}" for source in self.sources)
         return digest_of("\n".join(named).encode())
+
+    @property
+    def not_in_workers(self) -> list[str]:
+        """What the script does to packages, and its workers do not."""
+        settings: Mapping[str, Any] = self.facts["settings"]
+        return [name for name, value in settings.items() if value == _NOT_IN_WORKERS]
 
     @property
     def id(self) -> str:
@@ -119,7 +128,7 @@ FACTS = (
     "dims",
     "coords",
     "forms",
-    "settings",  # what a script does to packages, and its workers do not
+    "settings",  # how it calculates; what a script does to packages, and its workers do not
 )
 _LATER = ("coords", "forms", "settings")  # which are noted since later
 
@@ -157,7 +166,7 @@ def read_version(
         "dims": dict(dims),
         "coords": dict(coords or {}),
         "forms": dict(forms or {}),
-        "settings": dict.fromkeys(_settings(function, modules), "not in workers"),
+        "settings": dict.fromkeys(_settings(function, modules), _NOT_IN_WORKERS) | arithmetic_now(),
     }
     edited = () if known else tuple(m.path for m in modules if not is_as_loaded(m))
     sources = [_as_loaded(s, modules) if s.path in edited else s for s in sources]
@@ -306,8 +315,12 @@ def _settings(function: Callee, modules: list[OwnModule]) -> tuple[str, ...]:
 
 def _stays_here(package: str, what: str, sent: Container[str]) -> bool:
     """Whether workers have nothing of what a script calls in a package, or assigns to it."""
+    if is_arithmetic(package, what):
+        return False
+    if package == "warnings":  # those that are shown change no result
+        return "filter" in what and any(one[0] == "error" for one in warnings.filters)
     target = what.removesuffix(" = ...")
-    if target != what:
+    if target != what or what.startswith("del "):
         return package not in _INHERITED and target.rpartition(".")[2] not in sent
     return package not in sys.stdlib_module_names - _SET_BY_SCRIPTS | {"h5sweep"}
 

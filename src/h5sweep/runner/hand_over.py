@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.study_function import code_of
+from ..code.arithmetic import arithmetic_now, set_arithmetic
 from ..code.changes import change_texts
 from ..code.describe_value import is_array, is_code
 from ..code.payload import read_payload, write_payload
@@ -66,7 +67,8 @@ def handed_over(
         instead = _import_command(declaration, output, part)
         sent = dump_function(callee, function, version, declaration.name, buffers.append, instead)
         content = sent.content
-        description |= {"left": sent.left}
+        description |= {"left": sent.left, "arithmetic": arithmetic_now()}
+        description |= {"recursion_limit": sys.getrecursionlimit()}
     else:
         content = _dump_constants(declaration.constants, buffers)
     with _payload(description, content, buffers) as descriptor:
@@ -138,7 +140,7 @@ def sending_texts(
             f"{Path(path).name} was edited after it was loaded here: what was loaded is run, and "
             "its text is not kept. To run the new one, restart Python"
         )
-    if version.facts["settings"] and not has_executor:
+    if version.not_in_workers and not has_executor:
         yield _settings_text(declaration, version, _import_command(declaration, output, part))
 
 
@@ -156,7 +158,7 @@ def changed_input_texts(declaration: Declaration, version: CodeVersion) -> Itera
 
 def _settings_text(declaration: Declaration, version: CodeVersion, instead: str) -> str:
     """That a script sets something in packages, which its workers do not."""
-    settings, file = ", ".join(version.facts["settings"]), Path(str(declaration.path)).name
+    settings, file = ", ".join(version.not_in_workers), Path(str(declaration.path)).name
     other = f", or at the top of {file} and let workers import that: {instead}" if instead else ""
     return (
         f"{file} does {settings} when it starts, and its workers do not. If results depend on "
@@ -268,6 +270,7 @@ def _receive_by_value(description: dict[str, Any], content: bytes, buffers: list
     from ..code.by_value import load_function
 
     name = description["name"]
+    sys.setrecursionlimit(description["recursion_limit"])
     try:
         callee, function = load_function(content, buffers)
     except SweepError:
@@ -275,6 +278,7 @@ def _receive_by_value(description: dict[str, Any], content: bytes, buffers: list
     except Exception as error:  # whatever an import in the user's code may raise
         text = user_traceback(error)
         raise StudyError(f"{name} cannot be loaded in a worker:\n\n{text}") from error
+    set_arithmetic(description["arithmetic"])
     is_left = tuple(description["left"])
     known = {n: v for n, v in description["globals"].items() if not is_array(v)}  # sent as they are
     constants = callee.keywords if isinstance(callee, partial) else {}
@@ -299,6 +303,7 @@ def _receive_again(description: dict[str, Any], copies: Path) -> Function:
     import_from(version.sources, copies)
     reference = StudyReference(**description["reference"])
     declaration, callee = load_sweep(reference, with_constants=True)
+    set_arithmetic(version.facts["settings"])
     given = declaration.function, declaration.constants
     lost_globals = restore_globals(*given, own_globals(version))
     constants, lost = restore_constants(*given, version.facts["constants"])
