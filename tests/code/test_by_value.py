@@ -1263,6 +1263,34 @@ def installed(folder: Path, package: str, text: str, **modules: str) -> None:
         (place / f"{name}.py").write_text(textwrap.dedent(content))
 
 
+def test_a_class_that_a_package_has_in_a_notebook_only(tmp_path: Path) -> None:
+    """As `tqdm.auto` has: workers take what the package has there, without a word."""
+    init = """
+        import __main__
+        class Base:
+            steps = 3
+        if hasattr(__main__, "IN_NOTEBOOK"):
+            class Bar(Base):
+                pass
+        else:
+            Bar = Base
+    """
+    installed(tmp_path, "pack", init)
+    text = """
+        import sys
+        sys.path.append("site-packages")
+        IN_NOTEBOOK = True
+        from pack import Bar
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {"x": Bar().steps}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [3, 3]
+    (tmp_path / "out.h5").unlink()
+    assert "another value" not in python(tmp_path, "script.py").stderr
+
+
 def test_workers_may_call_as_deep_as_the_script(tmp_path: Path) -> None:
     text = """
         import sys

@@ -282,7 +282,8 @@ def _receive_by_value(description: dict[str, Any], content: bytes, buffers: list
     is_left = tuple(description["left"])
     known = {n: v for n, v in description["globals"].items() if not is_array(v)}  # sent as they are
     constants = callee.keywords if isinstance(callee, partial) else {}
-    now = _differing(function, constants, known)
+    found = _differing(function, constants, known).items()
+    now = {n: value for n, value in found if not _is_of_one_package(known[n], value)}
     differing = [
         n for n in now if is_code(known[n]) or n.endswith(MEMBERS) or (n.startswith(is_left))
     ]
@@ -293,6 +294,17 @@ def _receive_by_value(description: dict[str, Any], content: bytes, buffers: list
             f"{name}, or restart Python if its file was edited"
         )
     return Received(callee, description["code"], tuple(now), tuple(now), constants)
+
+
+def _is_of_one_package(was: Any, now: Any) -> bool:
+    """Whether two functions or classes are what an installed package has by one name.
+
+    In a notebook `tqdm.auto` has another class than elsewhere.
+    """
+    if not (is_code(was) and is_code(now)) or "code" in was or "code" in now:
+        return False
+    package, other = (str(one["value"]).partition(".")[0] for one in (was, now))
+    return package == other
 
 
 def _receive_again(description: dict[str, Any], copies: Path) -> Function:
