@@ -1171,6 +1171,50 @@ def test_a_module_made_by_hand_is_what_it_was_made(tmp_path: Path) -> None:
     assert script(tmp_path, text) == [101, 201, 301]
 
 
+def test_a_module_made_by_hand_is_one_with_its_functions(tmp_path: Path) -> None:
+    """A task that changes it meets that in its functions; its values are part of the code."""
+    text = """
+        import sys, types
+        made = types.ModuleType("made")
+        made.SCALE, made.OFFSET = 7, int(sys.argv[1])
+        exec("def f(x): return SCALE * x + OFFSET", vars(made))
+        f_of_made = made.f
+        @h5sweep.sweep(seed=range(int(sys.argv[2])))
+        def f(seed):
+            made.SCALE = 10 + seed
+            return {"x": made.f(1) + f_of_made(1)}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text, "1", "2") == [22, 24]
+    said = python(tmp_path, "script.py", "2", "3").stderr
+    assert "made.OFFSET was 1 and is 2" in said
+
+
+@pytest.mark.parametrize("where", ["at its top", "in the function"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_module_made_by_hand_is_imported_by_its_name(
+    tmp_path: Path, where: str, is_there: bool
+) -> None:
+    """Whether or not there is a file that workers would import instead."""
+    if is_there:
+        (tmp_path / "model.py").write_text("TABLE = [1]\nclass Site: height = 1\n")
+    line = "import model"
+    text = f"""
+        import sys, types
+        model = types.ModuleType("model")
+        exec("TABLE = [3]\\nclass Site:\\n    height = 4", vars(model))
+        sys.modules["model"] = model
+        del model
+        {line if where == "at its top" else ""}
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            {line if where == "in the function" else ""}
+            return {{"x": model.TABLE[0] + model.Site().height}}
+        f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [7, 7]
+
+
 HOW = {  # what the script does, and what the function uses of it
     "errors": ('np.seterr(over="raise")', 'np.geterr()["over"] == "raise"'),
     "errors, and keeps the old": (
@@ -1303,3 +1347,15 @@ def test_workers_may_call_as_deep_as_the_script(tmp_path: Path) -> None:
         f.run("out.h5", workers=1)
     """
     assert script(tmp_path, text) == [3000, 3000]
+
+
+def test_no_package_has_modules_made_by_hand() -> None:
+    """What Cython's functions are is in a module that no import gives either."""
+    code = (
+        "import sys, h5py, numpy, pandas, xarray\n"
+        "from types import ModuleType\n"
+        "from h5sweep.code.own_modules import is_made_by_hand\n"
+        "loaded = [m for m in sys.modules.values() if isinstance(m, ModuleType)]\n"
+        "print([m.__name__ for m in loaded if is_made_by_hand(m)])\n"
+    )
+    assert python(Path.cwd(), "-c", code).stdout == "[]\n"

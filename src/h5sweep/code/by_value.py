@@ -31,9 +31,10 @@ from ..errors import StudyError
 from .loaded_code import is_rewritten
 from .members import member_attributes, registry_of
 from .module_state import ModuleStates, fill_module
-from .own_modules import loaded_own_modules
+from .own_modules import is_made_by_hand, loaded_own_modules
 from .reachable import (
     code_names,
+    made_modules,
     names_globals_by_text,
     own_functions,
     own_subclasses,
@@ -65,19 +66,20 @@ def dump_function(
     StudyError names what cannot be sent, and the command that would do `instead`.
     """
     modules, functions = loaded_own_modules(), own_functions(function)
-    mentioned = _mentioned_names(functions, version, modules)
-    with _sending_by_value(_not_importable(modules, version)):
+    mentioned, made = _mentioned_names(functions, version, modules), made_modules(function)
+    listed = [module for module in made if _is_listed(module)]
+    with _sending_by_value([*_not_importable(modules, version), *listed]):
         state = ModuleStates(mentioned, partial(_is_sendable, modules))
         try:
             sent = _Sent(
                 callee,
                 function,
-                _named_modules(version, modules, mentioned),
+                [*_named_modules(version, modules, mentioned), *listed],
                 list(_globals_by_text(functions, modules)),
                 own_subclasses(function) if "__subclasses__" in mentioned else [],
                 _sendable_of_packages(function, modules),
             )
-            content = _dumped(sent, modules, state.of, take_buffer)
+            content = _dumped(sent, modules, state.of, take_buffer, made)
         except Exception as error:  # whatever an object's own __reduce__ may raise
             raise _refusal(function, name, error, instead) from error
     return SentFunction(content, tuple(state.left))
@@ -132,21 +134,27 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it says nothing of
         modules: dict[str, ModuleType],
         state_of: _StateOf | None,
         take_buffer: Callable[[Any], Any] | None,
+        made: Iterable[ModuleType],
     ) -> None:
         super().__init__(file, protocol=5, buffer_callback=take_buffer)
         self._modules, self._state_of = modules, state_of
         for name, module in modules.items():
             self.globals_ref[id(vars(module))] = _Globals(name=name)
+        for module in made:
+            self.globals_ref.setdefault(id(vars(module)), _Globals(made=module))
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, _Globals) and "made" in obj:
+            return vars, (obj["made"],)
         if isinstance(obj, _Globals):
             return _globals_of, _identity(self._modules[obj["name"]])
         if isinstance(obj, ModuleType) and self._modules.get(_name_of(obj)) is obj:
             if self._state_of is None:
                 return _module_of, _identity(obj)
             return _module_of, _identity(obj), self._state_of(obj), None, None, fill_module
-        if type(obj) is ModuleType and sys.modules.get(_name_of(obj)) is not obj:  # no proxy
-            return ModuleType, (_name_of(obj),), _content_of(obj), None, None, _set_content
+        if isinstance(obj, ModuleType) and is_made_by_hand(obj):
+            identity = _name_of(obj), _is_listed(obj)
+            return _made_module, identity, _content_of(obj), None, None, _set_content
         if getattr(type(obj), "is_sweep", False):
             return _as_is, (obj.function,)  # nobody needs its plan there
         if isinstance(obj, _CACHED):  # which pickles itself as a name to import
@@ -169,8 +177,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it says nothing of
         return reduced
 
 
-class _Globals(dict[str, str]):
-    """Stands for the globals of a module, of which it has the name."""
+class _Globals(dict[str, Any]):
+    """Stands for the globals of a module, of which it has the name, or itself."""
 
 
 def _identity(module: ModuleType) -> tuple[Any, ...]:
@@ -209,9 +217,20 @@ class _Absent:
         )
 
 
+def _is_listed(module: ModuleType) -> bool:
+    """Whether an import statement would find it."""
+    return sys.modules.get(_name_of(module)) is module
+
+
+def _made_module(name: str, is_listed: bool) -> ModuleType:
+    module = ModuleType(name)
+    return sys.modules.setdefault(name, module) if is_listed else module
+
+
 def _content_of(module: ModuleType) -> dict[str, object]:
     """All that is in a module that was made by hand, which no import would give."""
-    return {n: v for n, v in vars(module).items() if n not in ("__builtins__", "__loader__")}
+    left = ("__builtins__", "__loader__", "__spec__")
+    return {n: v for n, v in vars(module).items() if n not in left}
 
 
 def _set_content(module: ModuleType, content: dict[str, object]) -> None:
@@ -307,9 +326,10 @@ def _dumped(
     modules: dict[str, ModuleType],
     state_of: _StateOf | None = None,
     take_buffer: Callable[[Any], Any] | None = None,
+    made: Iterable[ModuleType] = (),
 ) -> bytes:
     file = io.BytesIO()
-    _Pickler(file, modules, state_of, take_buffer).dump(value)
+    _Pickler(file, modules, state_of, take_buffer, made).dump(value)
     return file.getvalue()
 
 

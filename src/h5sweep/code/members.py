@@ -10,7 +10,7 @@ from enum import Enum
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
-from .own_modules import is_own_path
+from .own_modules import is_made_by_hand, is_own_path
 
 _INNER = ("__func__", "fget", "fset", "fdel", "func", "dispatcher", "py_func", "__wrapped__")
 _MADE_OF_FUNCTIONS = (
@@ -46,7 +46,7 @@ def _is_own_name(name: str, sent_from: object = None) -> bool:
     if not isinstance(module, ModuleType) or name == "__main__":
         return name not in sys.stdlib_module_names or name == "__main__"
     path = getattr(module, "__file__", None)
-    return isinstance(path, str) and _is_own_path(path)
+    return _is_own_path(path) if isinstance(path, str) else is_made_by_hand(module)
 
 
 _is_own_path = functools.cache(is_own_path)  # asked for every function

@@ -23,6 +23,7 @@ from ..errors import StudyError
 from .source_facts import ALL, Import, SourceFacts, digest_of, read_source
 
 _SCRIPTS = ("__main__", "__mp_main__")  # the second is what some packages call the first
+_MADE_BY_COMPILED = ("_cython_", "cython_runtime", "swig_runtime_data")
 _OWN_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
@@ -105,6 +106,27 @@ def loaded_own_modules() -> dict[str, ModuleType]:
 def is_own_module(module: ModuleType) -> bool:
     path = getattr(module, "__file__", None)
     return isinstance(path, str) and is_own_path(path)
+
+
+def is_made_by_hand(module: ModuleType) -> bool:
+    """Whether no import gives it: `types.ModuleType("model")`, or a file that a script has loaded.
+
+    Modules of other classes are proxies of packages; what compiled packages have in common lies in
+    modules that these make.
+    """
+    name, path = str(getattr(module, "__name__", "")), getattr(module, "__file__", None)
+    if type(module) is not ModuleType or name in _SCRIPTS:
+        return False
+    if isinstance(path, str) and not is_own_path(path):
+        return False
+    is_pythons = name in sys.stdlib_module_names
+    if sys.modules.get(name) is not module:  # `_io` says that it is `io`
+        return not (is_pythons and any(one is module for one in list(sys.modules.values())))
+    if is_pythons or name.startswith(_MADE_BY_COMPILED):
+        return False
+    root = sys.modules.get(name.partition(".")[0])
+    is_found = getattr(root, "__spec__", None) or getattr(root, "__file__", None)
+    return type(root) is ModuleType and not is_found
 
 
 def is_own_path(path: str) -> bool:

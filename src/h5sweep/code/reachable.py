@@ -27,7 +27,7 @@ from .members import (
     member_attributes,
     registry_of,
 )
-from .own_modules import is_own_module, loaded_own_modules
+from .own_modules import is_made_by_hand, is_own_module, loaded_own_modules
 
 # What every module has, and what says where it is: no values of the study.
 _OF_MODULES = {*vars(ModuleType("")), "__file__", "__cached__", "__builtins__", "__path__"}
@@ -71,6 +71,13 @@ def put_values(function: object) -> dict[str, dict[str, object]]:
     walk = _Walk()
     walk.visit("", function)
     return walk.put
+
+
+def made_modules(function: object) -> list[ModuleType]:
+    """Modules that the function names and that no import gives."""
+    walk = _Walk()
+    walk.visit("", function)
+    return list(walk.made.values())
 
 
 def code_names(code: CodeType) -> Iterator[str]:
@@ -152,6 +159,7 @@ class _Walk:
         self.reads_arguments = False
         self.classes: list[type] = []
         self.put: dict[str, dict[str, object]] = {}  # into packages, or perhaps always there
+        self.made: dict[int, ModuleType] = {}  # by hand
         self._seen: dict[int, object] = {}
 
     def visit(self, label: str, value: Any) -> None:
@@ -231,7 +239,7 @@ class _Walk:
         names, loaded = set(code_names(code)), set(_loaded_names(code))
         self.reads_arguments |= "argv" in names
         named = names if _are_by_text(names, loaded) else loaded
-        entered: set[str] = set()
+        entered: set[int] = set()
         self._visit_named(module, function.__globals__, named - _OF_MODULES, names, entered)
         imported = dict(self._imported_modules(function, loaded))
         self._visit_named("", imported, set(imported), names, entered)
@@ -252,33 +260,36 @@ class _Walk:
         values: dict[str, Any],
         named: set[str],
         names: set[str],
-        entered: set[str],
+        entered: set[int],
     ) -> None:
         """What a function uses of a module, and its `names` in own modules that it reaches so.
 
-        `entered` are those that were: two may name each other.
+        `entered` are those that were, by identity: two may name each other, or have one name.
         """
         for name in sorted(named & values.keys()):
             value = values[name]
             if not isinstance(value, ModuleType):
                 self.visit(f"{module}.{name}", value)
-            elif value.__name__ not in entered:
-                entered.add(value.__name__)
+            elif id(value) not in entered:
+                entered.add(id(value))
                 inside = names - _OF_MODULES
-                if is_own_module(value):
+                if is_made := is_made_by_hand(value):
+                    self.made[id(value)] = value
+                if is_made or is_own_module(value):
                     self._visit_named(value.__name__, vars(value), inside, inside, entered)
                 else:
                     self._visit_package(value, inside, entered)
 
-    def _visit_package(self, module: ModuleType, names: set[str], entered: set[str]) -> None:
+    def _visit_package(self, module: ModuleType, names: set[str], entered: set[int]) -> None:
         """What somebody may have put into a module that is not the user's: `math.pi = 3`."""
         place = module.__name__
-        is_known = sys.modules.get(place) is module and place not in _OF_THE_PROCESS
-        for name in sorted(names & vars(module).keys() if is_known else ()):
+        if sys.modules.get(place) is not module or place in _OF_THE_PROCESS:
+            return
+        for name in sorted(names & vars(module).keys()):
             value = vars(module)[name]
             if isinstance(value, ModuleType):
-                if value.__name__ not in entered:
-                    entered.add(value.__name__)
+                if id(value) not in entered:
+                    entered.add(id(value))
                     self._visit_package(value, names, entered)
             elif not name.startswith("__") and _may_be_put(place, name, value):
                 self.put.setdefault(place, {})[name] = value
@@ -295,7 +306,9 @@ class _Walk:
         for name in loaded - function.__globals__.keys():
             for full_name in (name, f"{package}.{name}"):
                 module = sys.modules.get(full_name)
-                if isinstance(module, ModuleType) and full_name in self._modules_in_globals:
+                if isinstance(module, ModuleType) and (
+                    full_name in self._modules_in_globals or is_made_by_hand(module)
+                ):
                     yield full_name, module
 
     @functools.cached_property
