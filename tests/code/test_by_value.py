@@ -1307,6 +1307,36 @@ def installed(folder: Path, package: str, text: str, **modules: str) -> None:
         (place / f"{name}.py").write_text(textwrap.dedent(content))
 
 
+def test_what_a_package_loads_late_is_no_other_code(tmp_path: Path) -> None:
+    """As SciPy loads its parts when they are named: a call by hand before a run has loaded them."""
+    init = """
+        import importlib
+        def __getattr__(name):
+            if name != "units":
+                raise AttributeError(name)
+            return importlib.import_module("pack.units")
+        def __dir__():
+            return ["units"]
+    """
+    installed(tmp_path, "pack", init, units="KNOT = 2\n")
+    text = """
+        import sys
+        sys.path.append("site-packages")
+        import pack
+        @h5sweep.sweep(seed=range(2))
+        def f(seed):
+            return {"x": seed * pack.units.KNOT}
+        if __name__ == "__main__":
+            len(sys.argv) > 1 and f(seed=1)
+            f.run("out.h5", workers=1)
+    """
+    assert script(tmp_path, text) == [0, 2]
+    path = tmp_path / "script.py"
+    path.write_text(path.read_text().replace("range(2)", "range(3)"))
+    assert "is new" not in python(tmp_path, "script.py", "called").stderr
+    assert "is gone" not in Terminal(tmp_path).run("run", "script.py", "-o", "out.h5").stderr
+
+
 def test_a_class_that_a_package_has_in_a_notebook_only(tmp_path: Path) -> None:
     """As `tqdm.auto` has: workers take what the package has there, without a word."""
     init = """

@@ -9,9 +9,13 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
+import importlib
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import Enum
+from importlib.machinery import PathFinder
 from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
@@ -285,6 +289,8 @@ class _Walk:
         place = module.__name__
         if sys.modules.get(place) is not module or place in _OF_THE_PROCESS:
             return
+        if "__getattr__" in vars(module):
+            _load_parts(module, names)
         for name in sorted(names & vars(module).keys()):
             value = vars(module)[name]
             if isinstance(value, ModuleType):
@@ -333,6 +339,20 @@ class _Walk:
                 self.visit(f"{place}.{name}", value)
         for base in kind.__bases__:
             self.visit("", base)
+
+
+def _load_parts(package: ModuleType, names: set[str]) -> None:
+    """Load what a package loads when it is asked for, as `scipy.special`: as the function will.
+
+    Else what it names there would be new once somebody had called it.
+    """
+    with suppress(Exception):  # whatever a `__dir__` of a package's own may raise
+        names = names.intersection(dir(package))
+    for name in sorted(names - vars(package).keys()):
+        with suppress(Exception), warnings.catch_warnings():  # whatever an import may raise
+            warnings.simplefilter("ignore")
+            if PathFinder.find_spec(f"{package.__name__}.{name}", package.__path__):
+                importlib.import_module(f"{package.__name__}.{name}")
 
 
 def _may_be_put(module: str, name: str, value: Any) -> bool:
