@@ -12,6 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
@@ -112,7 +113,7 @@ def open_file(path: Path) -> BinaryIO:
     """Open a file for reading; ValueError if it is a link, a pipe, a folder: anything else."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        file = os.fdopen(os.open(path, flags), "rb")
+        file = os.fdopen(_open_there(path, flags), "rb")
     except IsADirectoryError:
         raise ValueError("it is a folder") from None
     except OSError as error:
@@ -123,6 +124,23 @@ def open_file(path: Path) -> BinaryIO:
         file.close()
         raise ValueError("it is not a file")
     return file
+
+
+def _open_there(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        forget_missing(path.parent)
+        return os.open(path, flags)
+
+
+def forget_missing(folder: Path) -> None:
+    """Have names be asked for anew that were not in a folder: NFS remembers that for 30 s.
+
+    Whenever a folder is opened, it asks the server whether there is anything new.
+    """
+    with suppress(OSError):
+        os.close(os.open(folder, _FOLDER))
 
 
 def read_file(path: Path) -> bytes | None:

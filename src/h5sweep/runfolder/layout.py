@@ -38,7 +38,7 @@ from ..base.plan import Plan
 from ..base.relabels import MARK, Relabels
 from ..disk import durable
 from ..disk.find_files import LOGS_NAME, PLAN_NAME, RECORDS_NAME, RECORDS_SUFFIX, RUN_SUFFIX
-from ..disk.inside_folder import parse_json, read_file
+from ..disk.inside_folder import forget_missing, parse_json, read_file
 from ..errors import DamagedError, UsageError, naming
 from .redo_requests import Requests
 
@@ -197,6 +197,8 @@ class RunFolder(_RunPaths):
     def of(cls, path: str | os.PathLike[str]) -> RunFolder:
         """The run folder meant by `path`: an output, whether it exists or not, or the folder."""
         path = Path(path)
+        forget_missing(path.parent)  # commands decide by what is there
+        forget_missing(cls(path).path)
         if path.name.endswith(RUN_SUFFIX) and path.is_dir():
             return cls(path.with_name(path.name.removesuffix(RUN_SUFFIX)))
         if path.is_symlink():

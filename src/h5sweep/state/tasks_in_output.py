@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.plan import Plan
+from ..disk.inside_folder import forget_missing
 from ..runfolder.layout import RunFolder
 
 
@@ -51,6 +52,7 @@ def held_tasks(folder: RunFolder, plan: Plan) -> HeldTasks:
 
 def output_identity(output: Path) -> list[int] | None:
     """What tells one output from another without opening it: size and time; None if absent."""
+    forget_missing(output.parent)
     try:
         stat = output.stat()
     except FileNotFoundError:
