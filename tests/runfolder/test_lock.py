@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 from h5sweep.base.process_id import this_process
+from h5sweep.disk import durable
 from h5sweep.disk.open_files import is_locked
 from h5sweep.errors import LockedError, StorageError
 from h5sweep.runfolder import heartbeat, lock
@@ -350,3 +353,53 @@ def test_a_refused_command_removes_the_run_folder_that_it_made(tmp_path: Path) -
         with pytest.raises(StorageError), holding_folder(folder):
             raise StorageError("refused")
         assert not list(tmp_path.iterdir())
+
+
+def test_file_that_was_let_go_of_is_not_the_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS may show a lock file for a moment after it was removed, and then the next one's."""
+    with holding(path):
+        let_go = path.with_name("let go")
+        os.link(path, let_go)
+    os.link(let_go, path)  # what is seen on another host
+    looks = []
+
+    def look_again(_: float) -> None:
+        looks.append(path.stat().st_ino)
+        if len(looks) == 3:
+            path.unlink()
+
+    monkeypatch.setattr(lock.time, "sleep", look_again)
+    with holding(path):
+        assert path.stat().st_ino != let_go.stat().st_ino
+        assert lock_owner(path) == this_process()
+    assert len(looks) == 3
+
+
+def test_lock_whose_owner_was_killed_as_it_let_go_is_free_after_a_while(path: Path) -> None:
+    """Its file says nothing any more and stays: nobody has to remove it."""
+    path.write_bytes(b" " * heartbeat.BEAT_BYTES)
+    begun = time.monotonic()
+    with holding(path):
+        assert lock_owner(path) == this_process()
+    assert time.monotonic() - begun < 10
+
+
+def test_lock_file_that_is_stale_is_looked_for_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was removed on another host; one that stays so is a refusal of the disk."""
+    left = [OSError(errno.ESTALE, "Stale file handle")] * 3
+
+    def open_stale(path: Path, *flags: int) -> int:
+        if left:
+            raise left.pop()
+        return durable.open_or_make(path, *flags)
+
+    monkeypatch.setattr(lock, "open_or_make", open_stale)
+    with holding(path):
+        assert lock_owner(path) == this_process()
+    left += [OSError(errno.ESTALE, "Stale file handle")] * 1000
+    with pytest.raises(StorageError, match="Stale file handle"), holding(path):
+        pass

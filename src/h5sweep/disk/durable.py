@@ -219,9 +219,12 @@ def open_or_make(path: Path, flags: int = 0) -> int:
         if error.errno == errno.ELOOP:
             raise LinkError(path) from None
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file: move it away", str(path))
+    except BaseException:  # NFS may find out here that it is gone
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a file: move it away", str(path))
+        raise
     return descriptor
 
 

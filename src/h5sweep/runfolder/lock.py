@@ -7,6 +7,7 @@ its heartbeat.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -18,7 +19,7 @@ from pathlib import Path
 from ..base.process_id import ProcessId, this_process
 from ..base.units import command_text
 from ..disk.durable import open_or_make, storage_error
-from ..disk.inside_folder import parse_json
+from ..disk.inside_folder import forget_missing, parse_json
 from ..errors import LockedError
 from .heartbeat import (
     HEARTBEAT_S,
@@ -34,6 +35,7 @@ from .parts import refresh_listing, require_no_parts
 
 # What a lock may be held for. No part works beside the first two; the third is a part's own.
 RUNNING, ALONE, DECLARING, BESIDE = "run", "alone", "declare", ""
+MOST_LOOKS, LOOK_AGAIN_S = 50, 0.02  # at a lock file that was let go of and is there
 
 
 @contextmanager
@@ -85,24 +87,56 @@ def holding_output(
 
 
 def _open_and_acquire(path: Path, tell: Callable[[str], None]) -> int:
-    while True:
-        try:
-            descriptor = open_or_make(path)
-        except OSError as error:
-            raise storage_error(path, error) from error
-        _held.add(descriptor)
-        try:
-            dead = _acquire(descriptor, path, tell)
-            if os.path.samestat(os.fstat(descriptor), path.lstat()):
-                if dead:
-                    tell(f"the last run ({dead}) ended without finishing; taking over")
-                return descriptor
-        except FileNotFoundError:
-            pass
-        except BaseException:
+    looks = 0
+    while (descriptor := _try_to_acquire(path, tell, is_last=looks >= MOST_LOOKS)) is None:
+        forget_missing(path.parent)
+        time.sleep(LOOK_AGAIN_S if looks else 0)  # NFS may know the file by that name for a while
+        looks += 1
+    return descriptor
+
+
+def _try_to_acquire(path: Path, tell: Callable[[str], None], *, is_last: bool) -> int | None:
+    """The lock file, open and locked; None if whoever held it has just removed it.
+
+    What looks so is believed until the last look.
+    """
+    try:
+        descriptor = open_or_make(path)
+    except OSError as error:
+        if error.errno == errno.ESTALE and not is_last:
+            return None
+        raise storage_error(path, error) from error
+    _held.add(descriptor)
+    try:
+        dead = _acquire(descriptor, path, tell)
+        if (is_last or not _was_let_go(descriptor)) and _is_still(descriptor, path):
+            if dead:
+                tell(f"the last run ({dead}) ended without finishing; taking over")
+            return descriptor
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
             _close(descriptor)
             raise
-        _close(descriptor)  # whoever held it has just removed it
+    except BaseException:
+        _close(descriptor)
+        raise
+    _close(descriptor)
+    return None
+
+
+def _was_let_go(descriptor: int) -> bool:
+    """Whether who held the lock last has let go of it, and so has removed the file, or will.
+
+    This is read from the file: NFS shows names as they were some time ago. If it is not removed for
+    long, whoever let go of it was killed just then.
+    """
+    content = read_beat(descriptor)
+    return bool(content) and not content.strip()
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    """Whether an open file is the one that has that name, as far as is known here."""
+    return os.path.samestat(os.fstat(descriptor), path.lstat())
 
 
 def _let_go(descriptor: int, path: Path) -> None:
