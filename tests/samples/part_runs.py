@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from crash_checks import STUDY, check_output, started_in
-from running import until
+from running import PATIENCE_S, until
 
 # Silence of two seconds is death, not of twenty: set before any module takes these over.
 _QUICK = """
@@ -65,11 +66,18 @@ class Parts:
         (folder / "study.py").write_text(study)
 
     def start(
-        self, part: str, *words: str, host: str = "", cwd: Path | None = None, **env: str
+        self,
+        part: str,
+        *words: str,
+        host: str = "",
+        boot: Path | None = None,
+        cwd: Path | None = None,
+        **env: str,
     ) -> subprocess.Popen[str]:
         """Start a part; its round is its name, unless another is given."""
         run = ["run", "study.py", "-o", "out.h5", "--part", part, "-j", "1", "--backoff", "0.05s"]
-        return self.start_words(*run, *words, host=host, cwd=cwd, **{"ROUND": part, **env})
+        env = {"ROUND": part, **env}
+        return self.start_words(*run, *words, host=host, boot=boot, cwd=cwd, **env)
 
     def start_words(
         self,
@@ -91,11 +99,11 @@ class Parts:
         self.started.append(process)
         return process
 
-    def run(self, part: str, *words: str, check: int | None = 0, host: str = "", **env: str) -> str:
+    def run(self, part: str, *words: str, check: int | None = 0, **env: Any) -> str:
         """Run a part to its end; return what it said."""
-        return ended(self.start(part, *words, host=host, **env), check)
+        return ended(self.start(part, *words, **env), check)
 
-    def run_words(self, *words: str, check: int | None = 0, **env: str) -> str:
+    def run_words(self, *words: str, check: int | None = 0, **env: Any) -> str:
         return ended(self.start_words(*words, **{"ROUND": words[0], **env}), check)
 
     def environment(self) -> dict[str, str]:
@@ -134,7 +142,7 @@ class Parts:
 
 def ended(process: subprocess.Popen[str], check: int | None = 0) -> str:
     """Wait for the end of a command; return what it said."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=2 * PATIENCE_S)
     assert check is None or process.returncode == check, f"exit {process.returncode}\n{out}{err}"
     assert "Traceback" not in err, err
     return out + err

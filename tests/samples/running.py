@@ -15,8 +15,11 @@ from h5sweep.runfolder.records import RecordFile, RecordKind, Scan
 
 T = TypeVar("T")
 
+# How long to wait for what takes seconds; a machine that is far slower than others says more.
+PATIENCE_S = float(os.environ.get("H5SWEEP_TEST_PATIENCE_S", "30"))
 
-def until(condition: Callable[[], T], *, within_s: float = 30.0, what: str = "") -> T:
+
+def until(condition: Callable[[], T], *, within_s: float = PATIENCE_S, what: str = "") -> T:
     """Wait until `condition()` is true and return what it said; AssertionError after a while."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
