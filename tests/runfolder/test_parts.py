@@ -281,6 +281,21 @@ def test_a_folder_that_another_host_makes_too(
         folder.create()
 
 
+def test_claim_that_is_refused_when_it_is_closed_is_named(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS sends what was written when a file is closed, and may say only then that it failed."""
+    close = os.close
+
+    def refuse(descriptor: int) -> None:
+        close(descriptor)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(parts.os, "close", refuse)
+    with pytest.raises(StorageError, match=r"claims/7\.1: Input/output error"):
+        Claims(folder, "1of2").claim(7, 0, 8)
+
+
 @needs_root
 def test_a_full_disk_is_told_when_claiming(tmp_path: Path) -> None:
     """Nothing is claimed by halves in silence: the part is told, and others can claim."""

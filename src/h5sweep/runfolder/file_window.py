@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 from zlib import crc32
 
-from ..errors import UnreadableError
+from ..errors import UnreadableError, naming
 
 WINDOW_BYTES = 2 << 20  # of a file, at most, that are kept in memory while it is scanned
 
@@ -24,7 +24,8 @@ class FileWindow:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size_bytes = os.fstat(self._descriptor).st_size
+        with naming(path):
+            self.size_bytes = os.fstat(self._descriptor).st_size
         self._window, self._window_start = b"", 0
         self._next_window_bytes = _FIRST_WINDOW_BYTES
         self._refused: dict[int, str] = {}  # pages that cannot be read, and why

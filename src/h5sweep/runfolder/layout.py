@@ -178,7 +178,7 @@ class _RunPaths:
         # A listing, not a test for each name: network file systems cache "no such file".
         if not self.records_path.is_dir():
             return []
-        with os.scandir(self.records_path) as entries:
+        with naming(self.records_path), os.scandir(self.records_path) as entries:
             names = [e.name for e in entries if e.name.endswith(RECORDS_SUFFIX) and e.is_file()]
         return [self.records_path / name for name in sorted(names)]
 

@@ -311,11 +311,12 @@ class Claims:
                 return False
             raise durable.storage_error(path, error) from error
         try:
-            os.write(descriptor, str(Claim(self.name, tasks, self.choice)).encode())
+            try:
+                os.write(descriptor, str(Claim(self.name, tasks, self.choice)).encode())
+            finally:
+                os.close(descriptor)  # NFS may refuse what was written only now
         except OSError as error:
             raise durable.storage_error(path, error) from error
-        finally:
-            os.close(descriptor)
         return True
 
     def _path(self, number: int, count: int) -> Path:
