@@ -222,8 +222,9 @@ def open_or_make(path: Path, flags: int = 0) -> int:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "it is not a file: move it away", str(path))
-    except BaseException:  # NFS may find out here that it is gone
-        os.close(descriptor)
+    except BaseException:  # a network file system may find out here that it is gone
+        with suppress(OSError):
+            os.close(descriptor)
         raise
     return descriptor
 

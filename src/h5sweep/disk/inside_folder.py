@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import stat
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from ..errors import naming
 
 _MOST_BYTES = 1 << 30  # of a file that is read as a whole: a plan of ten million tasks is smaller
-_MOST_STALE = 5  # looks in a row
+_STALE_PAUSES_S = (0.0, 0.0, 0.02, 0.1, 0.4, 1.0)  # GlusterFS keeps what is stale for a second
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -161,12 +162,13 @@ def _read_whole(path: Path) -> bytes:
 
 def retrying_stale(look: Callable[[], _Found]) -> _Found:
     """Look again if a network file system knew an older file of that name, which is gone."""
-    for _ in range(_MOST_STALE - 1):
+    for pause_s in _STALE_PAUSES_S:
         try:
             return look()
         except OSError as error:
             if error.errno != errno.ESTALE:
                 raise
+        time.sleep(pause_s)  # nothing tells when the file system knows better
     return look()
 
 

@@ -35,7 +35,8 @@ from .parts import refresh_listing, require_no_parts
 
 # What a lock may be held for. No part works beside the first two; the third is a part's own.
 RUNNING, ALONE, DECLARING, BESIDE = "run", "alone", "declare", ""
-MOST_LOOKS, LOOK_AGAIN_S = 50, 0.02  # at a lock file that was let go of and is there
+_REMOVED = (errno.ENOENT, errno.ESTALE)
+MOST_LOOKS, LOOK_AGAIN_S = 100, 0.02  # at a lock file that was let go of and is there
 
 
 @contextmanager
@@ -103,18 +104,19 @@ def _try_to_acquire(path: Path, tell: Callable[[str], None], *, is_last: bool) -
     try:
         descriptor = open_or_make(path)
     except OSError as error:
-        if error.errno == errno.ESTALE and not is_last:
+        if error.errno in _REMOVED and path.parent.is_dir() and not is_last:
             return None
         raise storage_error(path, error) from error
     _held.add(descriptor)
     try:
         dead = _acquire(descriptor, path, tell)
         if (is_last or not _was_let_go(descriptor)) and _is_still(descriptor, path):
+            write_padded(descriptor, b"")  # GlusterFS may say only now that it was removed
             if dead:
                 tell(f"the last run ({dead}) ended without finishing; taking over")
             return descriptor
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ESTALE):
+        if error.errno not in _REMOVED:
             _close(descriptor)
             raise
     except BaseException:
