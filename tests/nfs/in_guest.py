@@ -220,7 +220,7 @@ def test_part_on_a_mount_that_gives_up_ends_with_a_sentence(nodes: Nodes) -> Non
             until(lambda: part.poll() is not None, what="the part ends")
         said = ended(part, 1)
         assert "Input/output error" in said or "Connection timed out" in said, said
-        assert "out.h5.run" in said, said
+        assert "out.h5" in said and "run the same command again" in said, said
     until(lambda: not any(map(is_running, worker_pids(nodes.folder))))
     nodes.run("1/1", **nodes.on(1), ROUND="again")
     assert not finished & set(nodes.begun("again"))

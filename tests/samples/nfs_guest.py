@@ -43,16 +43,15 @@ def is_possible() -> bool:
     return platform.machine() == "x86_64" and all(shutil.which(one) for one in programs)
 
 
-def prepare(cache: Path = CACHE) -> None:
-    """Have kernel, programs and first file system in `cache`: once that fetches 70 MB."""
-    if not (cache / "root").is_dir():
-        unpacked = cache / "unpacking"
-        shutil.rmtree(unpacked, ignore_errors=True)
-        unpacked.mkdir(parents=True)
-        for package in (_kernel_package(), *PACKAGES):
-            _unpack(package, unpacked)
-        unpacked.rename(cache / "root")
-    _write_initrd(cache)
+def unpack_programs(cache: Path = CACHE) -> None:
+    """Have kernel and programs in `cache`: once that fetches 70 MB."""
+    if (cache / "root").is_dir():
+        return
+    cache.mkdir(parents=True, exist_ok=True)
+    unpacked = Path(tempfile.mkdtemp(prefix="unpacking.", dir=cache))
+    for package in (_kernel_package(), *PACKAGES):
+        _unpack(package, unpacked)
+    unpacked.rename(cache / "root")
 
 
 def _kernel_package() -> str:
@@ -69,10 +68,9 @@ def _unpack(package: str, target: Path) -> None:
     archive.unlink()
 
 
-def _write_initrd(cache: Path) -> None:
+def _write_initrd(root: Path, initrd: Path) -> None:
     """Write what the kernel starts from: busybox, modules, and our first program."""
-    root, tree = cache / "root", cache / "initrd"
-    shutil.rmtree(tree, ignore_errors=True)
+    tree = initrd.with_suffix(".tree")
     for name in ("bin", "dev", "proc", "sys", "new", "host", "made"):
         (tree / name).mkdir(parents=True)
     busybox = Path(shutil.copy(root / "bin/busybox", tree / "bin/busybox"))
@@ -93,7 +91,7 @@ def _write_initrd(cache: Path) -> None:
         capture_output=True,
         check=True,
     ).stdout
-    (cache / "initrd.gz").write_bytes(gzip.compress(archive, 1))
+    initrd.write_bytes(gzip.compress(archive, 1))
 
 
 def run_in_guest(
@@ -103,36 +101,38 @@ def run_in_guest(
 
     The clients' mounts have the options `mount`. The exit code is -1 if the guest has not said one.
     """
-    prepare(cache)
+    unpack_programs(cache)
     mine = Path(tempfile.mkdtemp(prefix="guest.", dir=cache))
-    script, disk, serial = mine / "script", mine / "disk", mine / "serial"
     try:
-        script.write_text(f"cd {shlex.quote(str(Path.cwd()))}\nexec {shlex.join(words)}\n")
-        with disk.open("wb") as file:
-            file.truncate(2 << 30)
-        subprocess.run(["mkfs.ext4", "-q", "-F", disk], check=True)
-        boot = _boot_words(cache, disk, serial, f"H5_MOUNT={mount} H5_SCRIPT={script}")
+        _write_initrd(cache / "root", mine / "initrd")
+        here = shlex.quote(str(Path.cwd()))
+        (mine / "script").write_text(f"cd {here}\nexec {shlex.join(words)}\n")
+        with (mine / "disk").open("wb") as disk:
+            disk.truncate(2 << 30)
+        subprocess.run(["mkfs.ext4", "-q", "-F", mine / "disk"], check=True)
+        boot = _boot_words(cache / "root", mine, mount)
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(boot, stdin=subprocess.DEVNULL, timeout=timeout_s, check=True)
-        said = serial.read_bytes().decode(errors="replace").replace("\r\n", "\n")
+        said = (mine / "serial").read_bytes().decode(errors="replace").replace("\r\n", "\n")
     finally:
         shutil.rmtree(mine)
     ended = _ENDED.search(said)
     return int(ended[1]) if ended else -1, said
 
 
-def _boot_words(cache: Path, disk: Path, serial: Path, told: str) -> list[str]:
+def _boot_words(root: Path, mine: Path, mount: str) -> list[str]:
     """The command that boots. By default without KVM, which is not everywhere what it seems."""
-    (kernel,) = (cache / "root/boot").glob("vmlinuz-*")
-    share = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
+    (kernel,) = (root / "boot").glob("vmlinuz-*")
     accelerator = os.environ.get("H5SWEEP_GUEST_ACCEL", "tcg,thread=multi")
-    append = f"console=ttyS0 quiet panic=-1 H5_ROOT={cache / 'root'} {told}"
+    told = f"H5_ROOT={root} H5_MOUNT={mount} H5_SCRIPT={mine / 'script'}"
     return [
         *(QEMU, "-accel", accelerator, "-cpu", "max", "-smp", "2", "-m", "2500"),
-        *("-display", "none", "-monitor", "none", "-serial", f"file:{serial}"),
-        *("-no-reboot", "-nic", "none", "-virtfs", share),
-        *("-drive", f"file={disk},format=raw,if=virtio,cache=unsafe"),
-        *("-kernel", str(kernel), "-initrd", str(cache / "initrd.gz"), "-append", append),
+        *("-display", "none", "-monitor", "none", "-serial", f"file:{mine / 'serial'}"),
+        *("-no-reboot", "-nic", "none", "-kernel", str(kernel), "-initrd", str(mine / "initrd")),
+        *("-drive", f"file={mine / 'disk'},format=raw,if=virtio,cache=unsafe"),
+        "-virtfs",
+        "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
+        *("-append", f"console=ttyS0 quiet panic=-1 {told}"),
     ]
 
 
