@@ -15,7 +15,7 @@ TESTS = Path(__file__).with_name("in_guest.py").relative_to(ROOT)
 
 @pytest.mark.nfs
 @pytest.mark.skipif(not is_possible(), reason=f"one of these is not there: {NEEDS}")
-@pytest.mark.parametrize("mount", ["vers=3", "vers=3,nolock", "vers=4.1", "vers=4.2"])
+@pytest.mark.parametrize("mount", ["vers=3", "vers=3,nolock", "vers=4.2"])
 def test_parts_on_two_clients_of_nfs(mount: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of `in_guest.py` holds, whichever version the clients speak."""
     monkeypatch.chdir(ROOT)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from h5sweep.base.plan import plan_product
 from h5sweep.code.payload import write_payload
-from h5sweep.errors import StartError, UsageError
+from h5sweep.errors import StartError, StorageError, UsageError
 from h5sweep.runfolder.layout import RunFolder
 from h5sweep.runfolder.records import RecordKind
 from h5sweep.runner import pool
@@ -25,7 +26,7 @@ from h5sweep.runner import workers as workers_module
 from h5sweep.runner.events import Note, Tick
 from h5sweep.runner.queue import TaskQueue
 from h5sweep.runner.settings import PoolSettings, Retries
-from h5sweep.runner.worker_handle import LaunchOrder
+from h5sweep.runner.worker_handle import LaunchOrder, WorkerHandle
 from h5sweep.state.study import StudyReference
 from running import (
     count,
@@ -1403,3 +1404,14 @@ def test_a_last_sync_that_fails_ends_the_run_with_an_error(
     )
     assert done.returncode == 1, done.stderr
     assert "Input/output error" in done.stderr
+
+
+def test_record_file_that_the_disk_does_not_show_is_not_called_removed(tmp_path: Path) -> None:
+    """A network that is cut is not a file that somebody has removed."""
+    gone = tmp_path / ("x" * 300)  # too long a name to be looked for: refused, and not missing
+    worker = SimpleNamespace(record_path=gone, batch=[1], _taken_back_at=None, tasks_run=0)
+    with pytest.raises(StorageError, match="File name too long"):
+        WorkerHandle.end_batch(worker, 1)
+    worker.record_path = tmp_path / "gone.records"
+    with pytest.raises(StorageError, match="it has been removed"):
+        WorkerHandle.end_batch(worker, 1)

@@ -132,7 +132,7 @@ def _boot_words(root: Path, mine: Path, mount: str) -> list[str]:
         *("-drive", f"file={mine / 'disk'},format=raw,if=virtio,cache=unsafe"),
         "-virtfs",
         "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
-        *("-append", f"console=ttyS0 quiet panic=-1 {told}"),
+        *("-append", f"console=ttyS0 quiet panic=-1 no_timer_check {told}"),
     ]
 
 

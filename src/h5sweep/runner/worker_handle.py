@@ -156,7 +156,7 @@ class WorkerHandle:
 
     def end_batch(self, ended: int) -> list[int]:
         """Make it idle after so many tasks of its batch; return the rest. StorageError if its
-        record file is not there any more.
+        record file is not there any more, or the disk does not say.
         """
         assert self.record_path is not None  # it said so before it was given a batch
         left = self.batch[ended : self._taken_back_at]
@@ -164,9 +164,11 @@ class WorkerHandle:
         self.tasks_run += ended
         try:
             self._scan_from = self.record_path.stat().st_size
-        except OSError as error:
+        except FileNotFoundError as error:
             removed = OSError(error.errno, "it has been removed")
             raise storage_error(self.record_path, removed) from error
+        except OSError as error:
+            raise storage_error(self.record_path, error) from error
         return left
 
     def begin_no_more(self) -> None:
