@@ -7,6 +7,7 @@ worker is *killed*: it ends at once, wherever it is. A worker that has ended, ho
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -164,11 +165,9 @@ class WorkerHandle:
         self.tasks_run += ended
         try:
             self._scan_from = self.record_path.stat().st_size
-        except FileNotFoundError as error:
-            removed = OSError(error.errno, "it has been removed")
-            raise storage_error(self.record_path, removed) from error
         except OSError as error:
-            raise storage_error(self.record_path, error) from error
+            why = "it has been removed" if error.errno == errno.ENOENT else error.strerror
+            raise storage_error(self.record_path, OSError(error.errno, why)) from error
         return left
 
     def begin_no_more(self) -> None:
