@@ -6,6 +6,7 @@
     members          what classes, functions and objects of the user's hold
     reachable        the functions and values that a function depends on
     describe_value   values as they are compared and recorded: plain, or by checksum
+    arithmetic       how a process calculates, where that is not as it begins
     version          one version of the code: sources, globals, constants, inputs, packages, labels
     store            the versions of a run folder, by number
     restore          a version again: its globals and constants, and what is not as it was
