@@ -96,7 +96,7 @@ class Returned:
             self._add_labelled(path, *read(path, value, self._key_names))
             for name, said in value.attrs.items() if _is_table(value) else ():
                 self._unfold((*path, str(name)), said)
-        elif isinstance(value, list | tuple) and has_labels(value):
+        elif isinstance(value, list | tuple) and _is_of_objects(value):
             self._add_list(path, value)
         elif is_missing(value):
             self._missing.add("_".join(path))
@@ -271,6 +271,11 @@ def _is_labelled(value: object) -> bool:
     kinds = [("xarray", "Dataset"), ("xarray", "DataArray"), ("xarray", "Variable")]
     kinds += [("pandas", "Series"), ("pandas", "DataFrame"), ("pandas", "Index")]
     return isinstance(value, of_modules(*kinds))
+
+
+def _is_of_objects(items: Sequence[Any]) -> bool:
+    """Whether a list has objects with labels, and nothing beside them but gaps."""
+    return has_labels(items) and all(is_missing(one) or has_labels([one]) for one in items)
 
 
 def _is_of_pandas(value: Any) -> bool:

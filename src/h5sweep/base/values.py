@@ -272,7 +272,10 @@ def _as_array(name: object, value: object) -> Array:
     if value is None:
         raise UnsupportedValueError(f"{name} is None: leave it out, or return a number such as nan")
     if isinstance(value, list | tuple) and has_labels(value):
-        raise UnsupportedValueError(f"{name} is {_describe(value)}: their labels would be lost")
+        raise UnsupportedValueError(
+            f"{name} is {_describe(value)}: names or labels in it would be lost; return what has "
+            "these by a name of its own"
+        )
     if isinstance(value, np.ma.MaskedArray):
         raise UnsupportedValueError(f"{name} is a masked array: fill it, as {name}.filled(nan)")
     try:
