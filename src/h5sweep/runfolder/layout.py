@@ -198,7 +198,6 @@ class RunFolder(_RunPaths):
         """The run folder meant by `path`: an output, whether it exists or not, or the folder."""
         path = Path(path)
         forget_missing(path.parent)  # commands decide by what is there
-        forget_missing(cls(path).path)
         if path.name.endswith(RUN_SUFFIX) and path.is_dir():
             return cls(path.with_name(path.name.removesuffix(RUN_SUFFIX)))
         if path.is_symlink():
@@ -207,7 +206,9 @@ class RunFolder(_RunPaths):
         if path.is_dir():
             raise UsageError(f"{path} is a folder: name an output, such as {path / 'layouts.h5'}")
         _require_file(path)
-        return cls(path)
+        folder = cls(path)
+        forget_missing(folder.path)
+        return folder
 
     def exists(self) -> bool:
         return self.path.is_dir()
