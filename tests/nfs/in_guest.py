@@ -198,14 +198,23 @@ def test_lock_is_held_by_one_at_a_time(nodes: Nodes) -> None:
 
 
 def test_host_that_is_cut_off_is_taken_over_and_goes_on_when_it_is_back(nodes: Nodes) -> None:
-    """Only what it had in hand is run twice, and the output has it once."""
+    """Only what it had in hand is run twice, and the output has it once.
+
+    The server of NFSv4 gives away the locks of a host that is silent for too long, here 10 s; what
+    this writes next is refused. Its part ends with a sentence then.
+    """
     part = nodes.start("1/2", **nodes.on(1), SPIN="300")
     nodes.wait_until_begun("1/2", least=5)
     with cut_off(1):
         in_hand = nodes.claimed_by("1of2") - set(nodes.results())
         said = nodes.run("2/2", **nodes.on(2))  # watches it for 20 seconds
         assert f"{nodes.tasks} of {nodes.tasks} done" in said
-    ended(part)
+    said = ended(part, None)
+    if part.returncode and "vers=4" in MOUNT:
+        assert "Input/output error" in said and "run the same command again" in said, said
+        nodes.run("1/2", **nodes.on(1))
+    else:
+        assert part.returncode == 0, said
     assert {task for task, times in nodes.results().items() if times > 1} <= in_hand
     nodes.merge_on(1)
 
