@@ -118,7 +118,7 @@ def _try_to_acquire(path: Path, tell: Callable[[str], None], *, is_last: bool) -
     except OSError as error:
         if error.errno not in _REMOVED:
             _close(descriptor)
-            raise
+            raise storage_error(path, error) from error
     except BaseException:
         _close(descriptor)
         raise
