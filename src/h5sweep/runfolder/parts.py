@@ -329,6 +329,8 @@ def refresh_listing(folder: Path) -> None:
     with suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         path.unlink()
+        for left in folder.glob(".look_*"):  # by who was killed in between
+            left.unlink(missing_ok=True)
 
 
 def _listed(path: Path) -> list[Path]:
