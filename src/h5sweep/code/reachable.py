@@ -57,31 +57,24 @@ def own_values(function: Callee, constants: Iterable[object] = ()) -> dict[str, 
 
 def own_functions(function: object) -> list[FunctionType]:
     """The function and every own function that it can reach."""
-    walk = _Walk()
-    walk.visit("", function)
-    return walk.functions
+    return _walked(function).functions
 
 
 def own_subclasses(function: object) -> list[type]:
     """Own classes that the function may reach through `__subclasses__()` alone."""
-    walk = _Walk()
-    walk.visit("", function)
+    walk = _walked(function)
     walk.visit_subclasses()
     return walk.classes
 
 
 def put_values(function: object) -> dict[str, dict[str, object]]:
     """What the function uses of packages, by module, that may not be what an import gives."""
-    walk = _Walk()
-    walk.visit("", function)
-    return walk.put
+    return _walked(function).put
 
 
 def made_modules(function: object) -> list[ModuleType]:
     """Modules that the function names and that no import gives."""
-    walk = _Walk()
-    walk.visit("", function)
-    return list(walk.made.values())
+    return list(_walked(function).made.values())
 
 
 def code_names(code: CodeType) -> Iterator[str]:
@@ -364,6 +357,12 @@ def _may_be_put(module: str, name: str, value: Any) -> bool:
     home = (getattr(value, "__module__", None) or type(value).__module__).partition(".")[0]
     is_at_home = home in sys.stdlib_module_names or home == module.partition(".")[0]
     return not is_at_home or getattr(value, "__name__", name) != name
+
+
+def _walked(function: object) -> _Walk:
+    walk = _Walk()
+    walk.visit("", function)
+    return walk
 
 
 def _member(member: Enum) -> object:
