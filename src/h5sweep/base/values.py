@@ -304,14 +304,14 @@ def _as_array(name: object, value: object) -> Array:
 
 def has_labels(values: Iterable[Any]) -> bool:
     """Whether objects in a list, or in lists inside it, have names or units beside their values."""
-    kinds = set(map(type, values))
+    kinds = set(map(type, values)) - _PLAIN
     return any(
         hasattr(kind, label)
-        for kind in kinds
+        for kind in kinds - _LISTS
         for label in (*_LABELS, *_NAMES)
         if not issubclass(kind, datetime.datetime | datetime.timedelta)  # those of pandas have unit
     ) or (
-        bool(kinds & {list, tuple})
+        bool(kinds & _LISTS)
         and any(has_labels(one) for one in values if isinstance(one, list | tuple))
     )
 
@@ -441,6 +441,8 @@ def _describe(value: object) -> str:
 EXACT = 2**53  # beyond, a float does not have every int
 # Of xarray, pandas, named tuples, and packages for quantities: `returned` takes them apart.
 _LABELS = ("dims", "iloc", "isna", "_fields", "magnitude", "unit")
+_PLAIN = {bool, int, float, complex, str, bytes, type(None)}
+_LISTS = {list, tuple}
 _NAMES = ("keys", "__dataclass_fields__", "__attrs_attrs__")  # of what is made of named values
 _ADVICE = "return numbers, bools, strings, a datetime, or NumPy arrays of such"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
